@@ -1,0 +1,31 @@
+# Verbs only; every setting is in pyproject.toml.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test check bench test-gpu
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+setup: $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/digit_scenes.py
+
+test: setup
+	$(BIN)/pytest -m "not gpu"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.run
+
+# On a machine with a CUDA device and the dependencies installed; uses its own Python.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests

@@ -1,0 +1,147 @@
+"""The only place that words errors about shape, type and range.
+
+Every message says whose argument it is, what was wanted, what came, and what to do. Shapes and types are always
+checked, they cost nothing; values are looked at only where a caller asks for it, because on a GPU a look waits
+for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A shape the way messages print it: ``[8, 50]``."""
+    return "[" + ", ".join(str(int(size)) for size in shape) + "]"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The sentence ` Did you mean 'x'?`, or nothing where no word is near."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(who: str, name: str, value: Any, choices: Sequence[Any]) -> None:
+    """``value`` is one of ``choices``."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        hint = nearest(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
+        raise ValueError(f"{who}: `{name}` must be one of {listed}; got {value!r}.{hint}")
+
+
+def check_reduction(who: str, reduction: str) -> None:
+    """``reduction`` is known."""
+    check_choice(who, "reduction", reduction, REDUCTIONS)
+
+
+def check_logits(who: str, logits: Any, name: str = "logits") -> None:
+    """``logits`` is a floating-point tensor with at least one axis."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"{who}: `{name}` must be a floating-point tensor [..., L]; got {type(logits).__name__}."
+            " Convert with torch.as_tensor, or call .dense() on lazy scores that this loss cannot read by parts."
+        )
+    if not logits.is_floating_point():
+        raise TypeError(
+            f"{who}: `{name}` must be a floating-point tensor [..., L]; got {logits.dtype}."
+            f" The order is (logits, labels): are the arguments swapped?"
+        )
+    if logits.ndim == 0:
+        raise ValueError(f"{who}: `{name}` must have a label axis, [..., L]; got a tensor without axes.")
+
+
+def check_dense_labels(who: str, shape: Sequence[int], labels: Any) -> None:
+    """``labels`` is a tensor of ``shape`` with numbers or booleans in it."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(
+            f"{who}: `labels` must be a tensor or SparseLabels; got {type(labels).__name__}."
+            " Encode label sets with manyhot.encode_label_sets or manyhot.SparseLabels.from_lists."
+        )
+    if labels.is_complex():
+        raise TypeError(f"{who}: `labels` must be bool, integer or floating-point; got {labels.dtype}.")
+    if tuple(labels.shape) != tuple(shape):
+        raise ValueError(
+            f"{who}: `labels` must have the shape of `logits`, {shape_text(shape)}; got {shape_text(labels.shape)}."
+            " Encode with the same label names."
+        )
+
+
+def check_label_values(who: str, labels: Tensor, where: Tensor | None = None) -> None:
+    """Every label that counts lies in [0, 1]. Looks at values: waits for the device."""
+    outside = ~((labels >= 0) & (labels <= 1)) if labels.dtype != torch.bool else torch.zeros_like(labels)
+    if where is not None:
+        outside = outside & where
+    if bool(outside.any()):
+        place = tuple(outside.nonzero()[0].tolist())
+        value = labels[place].item()
+        raise ValueError(
+            f"{who}: `labels` must lie in [0, 1]; got {value:g} at {shape_text(place)}."
+            " Mark unknown labels by `where`. The order is (logits, labels): are the arguments swapped?"
+        )
+
+
+def check_broadcast(who: str, name: str, value: Tensor, shape: Sequence[int], meaning: str) -> None:
+    """``value`` can be expanded to ``shape``."""
+    sizes, wanted = tuple(value.shape), tuple(shape)
+    fits = len(sizes) <= len(wanted) and all(
+        size in (1, want) for size, want in zip(reversed(sizes), reversed(wanted), strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{who}: `{name}` must be {meaning}, broadcastable to {shape_text(wanted)}; got {shape_text(sizes)}.")
+
+
+def check_where(who: str, where: Any, shape: Sequence[int]) -> None:
+    """``where`` is a boolean tensor that fits ``shape``."""
+    if not isinstance(where, Tensor) or where.dtype != torch.bool:
+        got = where.dtype if isinstance(where, Tensor) else type(where).__name__
+        raise TypeError(f"{who}: `where` must be a bool tensor, True where a label counts; got {got}.")
+    check_broadcast(who, "where", where, shape, "True where a label counts")
+
+
+def check_weight(who: str, name: str, weight: Any, sizes: Sequence[int], *, validate: bool) -> None:
+    """``weight`` is a number >= 0, or a tensor of them with one value per label."""
+    if isinstance(weight, Tensor):
+        check_broadcast(who, name, weight, sizes, "one value per label")
+        if validate and bool((~(weight >= 0)).any()):
+            worst = weight.min().item()
+            raise ValueError(f"{who}: `{name}` must be >= 0; got {worst:g}. A weight of 0 leaves a label out.")
+    elif isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        raise TypeError(f"{who}: `{name}` must be a number or a tensor; got {type(weight).__name__}.")
+    elif not weight >= 0:
+        raise ValueError(f"{who}: `{name}` must be >= 0; got {weight:g}. A weight of 0 leaves the terms out.")
+
+
+def check_sample_weight(who: str, weight: Any, shape: Sequence[int], *, validate: bool) -> None:
+    """``sample_weight`` is a tensor of one value >= 0 per row."""
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{who}: `sample_weight` must be a tensor; got {type(weight).__name__}.")
+    check_broadcast(who, "sample_weight", weight, shape, "one value per row")
+    if validate and bool((~(weight >= 0)).any()):
+        raise ValueError(f"{who}: `sample_weight` must be >= 0; got {weight.min().item():g}.")
+
+
+def check_unit(who: str, name: str, value: float, *, open_end: bool = False) -> None:
+    """``value`` is a number in [0, 1], or [0, 1) with ``open_end``."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1 or (open_end and value == 1):
+        raise ValueError(f"{who}: `{name}` must be a number in [0, 1{')' if open_end else ']'}; got {value!r}.")
+
+
+def check_at_least(who: str, name: str, value: float, least: float, *, strict: bool = False) -> None:
+    """``value`` is a number >= ``least`` (> with ``strict``)."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not (value > least if strict else value >= least):
+        raise ValueError(f"{who}: `{name}` must be a number {'>' if strict else '>='} {least:g}; got {value!r}.")
+
+
+def check_engine(who: str, engine: str, engines: Sequence[str]) -> None:
+    """``engine`` is one that exists."""
+    check_choice(who, "engine", engine, ("auto", *engines))

@@ -1,0 +1,1 @@
+"""What is true: label sets, index lists, soft labels."""

@@ -1,0 +1,1 @@
+"""The loss family: ``(logits, labels)`` in, a loss out."""

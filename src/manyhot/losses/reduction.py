@@ -1,0 +1,37 @@
+"""From one value a row to what a caller asked for, the same in every loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_reduction, check_sample_weight
+
+
+def reduce(
+    who: str, values: Tensor, *, sample_weight: Tensor | None = None, reduction: str = "mean", validate: bool = False
+) -> Tensor:
+    """Row values ``[...]`` times ``sample_weight``, reduced.
+
+    ``"none"`` gives ``[...]``; ``"sum"`` the sum; ``"mean"`` the weighted mean, ``sum w v / sum w``, so that a weight of 2 is
+    the row twice. The mean over no rows, or over rows that all weigh 0, is 0.
+    """
+    check_reduction(who, reduction)
+    total: Tensor | int = values.numel()
+    if sample_weight is not None:
+        check_sample_weight(who, sample_weight, values.shape, validate=validate)
+        weight = sample_weight.detach().to(values.dtype).expand(values.shape)
+        values = torch.where(weight == 0, 0.0, values * weight)
+        total = weight.sum()
+    if reduction == "none":
+        return values
+    if reduction == "sum":
+        return values.sum()
+    if isinstance(total, Tensor):
+        return values.sum() / torch.where(total == 0, 1.0, total)
+    return values.sum() / max(total, 1)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """``log(1 + e^x)``, exact also in float64, where torch's default turns linear at 20."""
+    return torch.nn.functional.softplus(x, threshold=40.0)

@@ -1,0 +1,268 @@
+"""The primitive of the family, ``two_sided_logsumexp``, and the choice of who computes it.
+
+    pos = log sum_i t_i e^{-s_i}            neg = log sum_i (1 - t_i) e^{s_i}
+
+Every loss of the family is a line on top of ``(pos, neg)``. Scores may be a tensor or lazy: an object that describes the
+tensor and gives its own sides (``LazyScores``), so that a new kind of scores is one new class and no change to a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import (
+    check_dense_labels,
+    check_engine,
+    check_label_values,
+    check_logits,
+    check_unit,
+    check_weight,
+    check_where,
+    shape_text,
+)
+from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
+
+Labels = Tensor | SparseLabels
+Dim = int | Sequence[int]
+
+ENGINES = ("torch",)
+
+
+@runtime_checkable
+class LazyScores(Protocol):
+    """Scores that are described, not stored. Losses ask them for their two sides and never index them."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[..., L]``, as the dense tensor would have it."""
+        ...
+
+    def two_sided_logsumexp(
+        self,
+        labels: Any,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+        who: str = "two_sided_logsumexp",
+    ) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)`` with gradients to what the scores are made of."""
+        ...
+
+    def dense(self) -> Tensor:
+        """The whole tensor, for whoever wants it."""
+        ...
+
+    def __mul__(self, factor: float) -> LazyScores:
+        """The scores times a number."""
+        ...
+
+
+Scores = Tensor | LazyScores
+
+
+def two_sided_logsumexp(
+    logits: Scores,
+    labels: Labels,
+    *,
+    where: Tensor | None = None,
+    pos_weight: Weight = None,
+    neg_weight: Weight = None,
+    smoothing: float = 0.0,
+    dim: Dim = -1,
+    engine: str = "auto",
+    validate: bool = False,
+    who: str = "two_sided_logsumexp",
+) -> tuple[Tensor, Tensor]:
+    """The log-sums of the two sides of a row, over the label axis.
+
+    ``pos = log sum_i p_i t_i e^{-s_i}`` and ``neg = log sum_i n_i (1 - t_i) e^{s_i}``, ``-inf`` for an empty sum, with the
+    scores ``s = logits``, the labels ``t`` and the weights ``p = pos_weight``, ``n = neg_weight``. Sums are taken in float32
+    (float64 for float64 logits). Gradients flow to ``logits``; labels and weights are constants.
+
+    Args:
+        logits: ``[..., L]``, or lazy scores.
+        labels: ``[..., L]`` in [0, 1] of any number type, or ``SparseLabels`` with one row for each row of ``logits``.
+        where: bool, broadcastable to ``logits``; False leaves an entry out of both sums, whatever its score.
+        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum.
+        neg_weight: the same for the negative sum.
+        smoothing: uniform label smoothing, ``t (1 - e) + e / 2``, without a dense label tensor.
+        dim: the label axis, or several that are taken together.
+        engine: ``"auto"`` or ``"torch"``.
+        validate: look at the values of labels and weights too (on a GPU this waits for the device).
+        who: the name that error messages start with.
+
+    Returns:
+        Two tensors ``[...]``: ``pos`` and ``neg``.
+
+    Example:
+        >>> pos, neg = two_sided_logsumexp(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, 0, 0]]))
+        >>> pos, neg
+        (tensor([-2.]), tensor([0.7014]))
+    """
+    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+        return logits.two_sided_logsumexp(
+            labels,
+            where=where,
+            pos_weight=pos_weight,
+            neg_weight=neg_weight,
+            smoothing=smoothing,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+            who=who,
+        )
+    rows = arrange(
+        who,
+        logits,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
+    check_engine(who, engine, ENGINES)
+    pos, neg = _Sides.apply(rows.logits, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    return pos.reshape(rows.shape), neg.reshape(rows.shape)
+
+
+class Rows(NamedTuple):
+    """A problem laid out for the engines: the label axis last, the terms beside the scores."""
+
+    logits: Tensor
+    terms: DenseTerms | SparseTerms
+    shape: torch.Size
+
+
+def arrange(
+    who: str,
+    logits: Any,
+    labels: Any,
+    *,
+    where: Tensor | None = None,
+    pos_weight: Weight = None,
+    neg_weight: Weight = None,
+    smoothing: float = 0.0,
+    dim: Dim = -1,
+    validate: bool = False,
+) -> Rows:
+    """Check the arguments that all losses share and move the label axes to the end as one."""
+    check_logits(who, logits)
+    check_unit(who, "smoothing", smoothing)
+    terms = check_terms(
+        who,
+        logits.shape,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
+    dims = _axes(who, dim, logits.ndim)
+    moved = _to_end(logits, dims)
+    if isinstance(terms, SparseTerms):
+        return Rows(moved.reshape(-1 if logits.shape[-1] else len(labels), logits.shape[-1]), terms, moved.shape[:-1])
+    return Rows(moved, terms, moved.shape[:-1])
+
+
+def check_terms(
+    who: str,
+    shape: torch.Size,
+    labels: Any,
+    *,
+    where: Tensor | None,
+    pos_weight: Weight,
+    neg_weight: Weight,
+    smoothing: float,
+    dim: Dim,
+    validate: bool,
+) -> DenseTerms | SparseTerms:
+    """Labels, weights and ``where`` as the terms of scores of ``shape``, checked."""
+    dims = _axes(who, dim, len(shape))
+    if isinstance(labels, SparseLabels):
+        _check_sparse(who, labels, shape, dims)
+    else:
+        check_dense_labels(who, shape, labels)
+    if where is not None:
+        check_where(who, where, shape)
+        where = _to_end(where.expand(shape), dims)
+    sizes = [shape[axis] for axis in dims]
+    weights: list[Weight] = []
+    for name, weight in (("pos_weight", pos_weight), ("neg_weight", neg_weight)):
+        if weight is not None:
+            check_weight(who, name, weight, sizes, validate=validate)
+        if isinstance(weight, Tensor):
+            weight = weight.detach().expand(sizes).reshape(-1)
+        weights.append(weight)
+    if isinstance(labels, SparseLabels):
+        flat = None if where is None else where.reshape(len(labels), labels.num_labels)
+        return SparseTerms(labels.rows, labels.indices, labels.values, flat, weights[0], weights[1], smoothing)
+    moved = _to_end(labels.detach(), dims)
+    if validate:
+        check_label_values(who, moved, where)
+    return DenseTerms(moved, where, weights[0], weights[1], smoothing)
+
+
+def _check_sparse(who: str, labels: SparseLabels, shape: torch.Size, dims: list[int]) -> None:
+    if dims != [len(shape) - 1]:
+        raise ValueError(f"{who}: SparseLabels run along the last axis; got dim {dims}. Pass dense labels, or move axes.")
+    rows = shape[:-1].numel()
+    if shape[-1] != labels.num_labels or rows != len(labels):
+        raise ValueError(
+            f"{who}: `labels` must fit `logits`, {rows} rows of {shape[-1]} labels;"
+            f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
+        )
+
+
+def _axes(who: str, dim: Dim, ndim: int) -> list[int]:
+    """The axes as sorted numbers >= 0."""
+    given = [dim] if isinstance(dim, int) else list(dim)
+    axes = sorted(axis + ndim if axis < 0 else axis for axis in given)
+    if not axes or len(set(axes)) != len(axes) or axes[0] < 0 or axes[-1] >= ndim:
+        raise ValueError(f"{who}: `dim` must name axes of a tensor with {ndim} axes, each once; got {shape_text(given)}.")
+    return axes
+
+
+def _to_end(x: Tensor, dims: list[int]) -> Tensor:
+    """The axes ``dims`` behind the others, as one."""
+    if dims == [x.ndim - 1]:
+        return x
+    return x.movedim(dims, list(range(x.ndim - len(dims), x.ndim))).flatten(-len(dims))
+
+
+class _Sides(torch.autograd.Function):
+    """``(logits, kind of terms, *fields of the terms) -> (pos, neg)``; keeps the inputs and two floats a row."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, kind: type[Terms], *fields: Any) -> tuple[Tensor, Tensor]:
+        return kind(*fields).sides(logits.to(accumulation_dtype(logits.dtype)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        logits, ctx.kind, *fields = inputs
+        ctx.save_for_backward(logits, *output, *(field for field in fields if isinstance(field, Tensor)))
+        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        logits, pos, neg, *tensors = ctx.saved_tensors
+        stored = iter(tensors)
+        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
+        x = logits.to(accumulation_dtype(logits.dtype))
+        grad = terms.gradient(x, pos, neg, grads[0], grads[1]).to(logits.dtype)
+        return (grad, None, *(None for _ in ctx.constants))

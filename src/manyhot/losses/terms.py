@@ -1,0 +1,192 @@
+"""What each row sums: the weights of the two sides, their log-sums and the gradient, in plain torch.
+
+For scores ``s`` and labels ``t`` a row has the terms ``pos_i = t_i e^{-s_i}`` and ``neg_i = (1 - t_i) e^{s_i}``, each times
+its weight. A term of weight 0 is skipped whatever its score is, infinite and NaN included; nothing is subtracted,
+clipped or masked by a large constant. ``DenseTerms`` reads labels of the shape of the scores, ``SparseTerms`` index lists.
+This is the reference that every engine is tested against.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+INF = float("inf")
+
+Weight = Tensor | float | None
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 stays; everything else is summed in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def soften(labels: Tensor, smoothing: float) -> Tensor:
+    """Uniform smoothing ``t (1 - e) + e / 2``."""
+    return labels if smoothing == 0 else labels * (1 - smoothing) + smoothing / 2
+
+
+def weighted_logsumexp(x: Tensor, weight: Tensor) -> Tensor:
+    """``log sum_i w_i e^{x_i}`` over the last axis, ``-inf`` for an empty sum; terms of weight 0 are skipped."""
+    if x.shape[-1] == 0:
+        return x.new_full(x.shape[:-1], -INF)
+    x = torch.where(weight > 0, x, -INF)
+    top = x.amax(dim=-1)
+    shift = torch.where(top.isinf(), 0.0, top)
+    return (weight * torch.exp(x - shift.unsqueeze(-1))).sum(dim=-1).log() + shift
+
+
+def shares(x: Tensor, weight: Tensor, total: Tensor) -> Tensor:
+    """``w_i e^{x_i} / e^total``: what each term is of its side; an infinite term takes the whole."""
+    relative = torch.where((x == INF) & (total == INF), 0.0, x - total)
+    return weight * torch.exp(torch.where(weight > 0, relative, -INF))
+
+
+class Terms(Protocol):
+    """What an engine needs of a row block ``x [..., L]``."""
+
+    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)``, each ``[...]``."""
+        ...
+
+    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+        """``[..., L]``, given the sides and the gradient of what comes after them."""
+        ...
+
+    def columns(self, start: int, stop: int) -> Self:
+        """The terms of some labels alone."""
+        ...
+
+
+def _columns(value: Weight, start: int, stop: int) -> Weight:
+    return value[..., start:stop] if isinstance(value, Tensor) and value.ndim and value.shape[-1] != 1 else value
+
+
+class DenseTerms(NamedTuple):
+    """Terms for dense labels ``[..., L]``, hard or soft."""
+
+    labels: Tensor
+    where: Tensor | None = None
+    pos_weight: Weight = None
+    neg_weight: Weight = None
+    smoothing: float = 0.0
+
+    def weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The weight of every term on either side, 0 where it does not count."""
+        labels = soften(self.labels.to(dtype), self.smoothing)
+        pos, neg = labels, 1 - labels
+        if self.pos_weight is not None:
+            pos = pos * self.pos_weight
+        if self.neg_weight is not None:
+            neg = neg * self.neg_weight
+        if self.where is not None:
+            pos, neg = torch.where(self.where, pos, 0.0), torch.where(self.where, neg, 0.0)
+        return pos, neg
+
+    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)``, each ``[...]``."""
+        pos_weight, neg_weight = self.weights(x.dtype)
+        return weighted_logsumexp(-x, pos_weight), weighted_logsumexp(x, neg_weight)
+
+    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+        """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``."""
+        pos_weight, neg_weight = self.weights(x.dtype)
+        pos_shares = shares(-x, pos_weight, pos.unsqueeze(-1))
+        neg_shares = shares(x, neg_weight, neg.unsqueeze(-1))
+        return grad_neg.unsqueeze(-1) * neg_shares - grad_pos.unsqueeze(-1) * pos_shares
+
+    def columns(self, start: int, stop: int) -> DenseTerms:
+        """The terms of some labels alone."""
+        where = _columns(self.where, start, stop)
+        assert where is None or isinstance(where, Tensor)
+        pos_weight, neg_weight = (_columns(w, start, stop) for w in (self.pos_weight, self.neg_weight))
+        return DenseTerms(self.labels[..., start:stop], where, pos_weight, neg_weight, self.smoothing)
+
+
+class SparseTerms(NamedTuple):
+    """Terms for index lists on scores ``[R, L]``: a background that all labels share, and the listed entries."""
+
+    rows: Tensor
+    indices: Tensor
+    values: Tensor | None = None
+    where: Tensor | None = None
+    pos_weight: Weight = None
+    neg_weight: Weight = None
+    smoothing: float = 0.0
+
+    def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The weight of every listed entry on either side, each ``[P]``, 0 where it does not count."""
+        values = torch.ones_like(self.rows, dtype=dtype) if self.values is None else self.values.to(dtype)
+        labels = soften(values, self.smoothing)
+        pos, neg = labels, 1 - labels
+        if self.pos_weight is not None:
+            pos = pos * self.at_listed(self.pos_weight)
+        if self.neg_weight is not None:
+            neg = neg * self.at_listed(self.neg_weight)
+        if self.where is not None:
+            counts = self.where[self.rows, self.indices]
+            pos, neg = torch.where(counts, pos, 0.0), torch.where(counts, neg, 0.0)
+        return pos, neg
+
+    def at_listed(self, weight: Tensor | float) -> Tensor | float:
+        """A weight per label, read at the listed entries."""
+        per_label = isinstance(weight, Tensor) and weight.ndim > 0 and weight.shape[-1] != 1
+        return weight[self.indices] if per_label else weight  # type: ignore[index]
+
+    def background(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Weights of the entries that are not listed: None where a side has none, else broadcastable to ``x``."""
+        label = self.smoothing / 2
+        neg = x.new_tensor(1 - label) * (1.0 if self.neg_weight is None else self.neg_weight)
+        if label == 0:
+            return None, neg
+        return x.new_tensor(label) * (1.0 if self.pos_weight is None else self.pos_weight), neg
+
+    def _unlisted(self, x: Tensor) -> Tensor:
+        """``x`` with ``-inf`` wherever the background does not count."""
+        rest = x.index_put((self.rows, self.indices), x.new_tensor(-INF))
+        return rest if self.where is None else torch.where(self.where, rest, -INF)
+
+    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)``, each ``[R]``."""
+        listed = x[self.rows, self.indices]
+        pos_weight, neg_weight = self.listed_weights(x.dtype)
+        pos_rest, neg_rest = self.background(x)
+        pos = _segment_logsumexp(-listed, pos_weight, self.rows, x.shape[0])
+        neg = weighted_logsumexp(self._unlisted(x), neg_rest)
+        if pos_rest is not None:
+            pos = torch.logaddexp(pos, weighted_logsumexp(self._unlisted(-x), pos_rest))
+        if self.values is not None or self.smoothing:
+            neg = torch.logaddexp(neg, _segment_logsumexp(listed, neg_weight, self.rows, x.shape[0]))
+        return pos, neg
+
+    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+        """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``, the listed entries written over the background."""
+        pos_rest, neg_rest = self.background(x)
+        full = grad_neg.unsqueeze(-1) * shares(self._unlisted(x), neg_rest, neg.unsqueeze(-1))
+        if pos_rest is not None:
+            full = full - grad_pos.unsqueeze(-1) * shares(self._unlisted(-x), pos_rest, pos.unsqueeze(-1))
+        listed, rows = x[self.rows, self.indices], self.rows
+        pos_weight, neg_weight = self.listed_weights(x.dtype)
+        own = grad_neg[rows] * shares(listed, neg_weight, neg[rows])
+        own = own - grad_pos[rows] * shares(-listed, pos_weight, pos[rows])
+        return full.index_put((rows, self.indices), own)
+
+    def columns(self, start: int, stop: int) -> SparseTerms:
+        """The terms of some labels alone. Picking entries waits for the device."""
+        kept = (self.indices >= start) & (self.indices < stop)
+        where = _columns(self.where, start, stop)
+        assert where is None or isinstance(where, Tensor)
+        pos_weight, neg_weight = (_columns(w, start, stop) for w in (self.pos_weight, self.neg_weight))
+        values = None if self.values is None else self.values[kept]
+        return SparseTerms(self.rows[kept], self.indices[kept] - start, values, where, pos_weight, neg_weight, self.smoothing)
+
+
+def _segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    """``log sum w e^x`` of each row's entries, ``-inf`` for a row without any."""
+    x = torch.where(weight > 0, x, -INF)
+    top = x.new_full((num_rows,), -INF).scatter_reduce(0, rows, x, "amax")
+    shift = torch.where(top.isinf(), 0.0, top)
+    total = x.new_zeros(num_rows).index_add(0, rows, weight * torch.exp(x - shift[rows]))
+    return total.log() + shift

@@ -1,0 +1,1 @@
+"""Lazy scores: what a head says, described and not stored."""

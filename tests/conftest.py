@@ -1,0 +1,29 @@
+"""Settings that hold for every test: fresh memory is NaN, so that an output nobody wrote cannot pass for a zero."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("manyhot", deadline=None, max_examples=50, derandomize=True)
+settings.load_profile("manyhot")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_memory_is_nan(monkeypatch):
+    """`torch.empty` and its relatives give NaN (or the largest integer) in tests."""
+    torch.use_deterministic_algorithms(True, warn_only=False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The real data sets, found through MANYHOT_DATA alone."""
+    folder = os.environ.get("MANYHOT_DATA")
+    if not folder:
+        pytest.skip("MANYHOT_DATA is not set: it names the folder with the real data sets")
+    return Path(folder)
