@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_unit
+from manyhot.kernels.terms import Weight
 from manyhot.losses.labelwise import over_labels, weigh
 from manyhot.losses.reduction import reduce, softplus
 from manyhot.losses.sides import Dim, Labels, arrange
-from manyhot.losses.terms import Weight
 
 
 def bce_loss(

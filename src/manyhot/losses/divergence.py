@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_choice, check_logits, check_where, shape_text
+from manyhot.kernels.terms import INF, accumulation_dtype
 from manyhot.losses.reduction import reduce
 from manyhot.losses.sides import Labels
-from manyhot.losses.terms import INF, accumulation_dtype
 from manyhot.losses.zlpr import zlpr_loss
 
 KINDS = ("sigmoid", "sigmoid2", "excess")

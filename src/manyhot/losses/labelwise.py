@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice
+from manyhot.kernels.terms import DenseTerms, accumulation_dtype
 from manyhot.losses.sides import Rows
-from manyhot.losses.terms import DenseTerms, accumulation_dtype
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
 

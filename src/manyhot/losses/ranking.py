@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_logits, check_unit, check_where, shape_text
+from manyhot.kernels.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.labelwise import sum_over_labels, weigh
 from manyhot.losses.reduction import reduce, softplus
 from manyhot.losses.sides import Dim, Labels, Rows, Scores, arrange, two_sided_logsumexp
-from manyhot.losses.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
 
 
 def joined(pos: Tensor, neg: Tensor) -> Tensor:

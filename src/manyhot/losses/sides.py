@@ -24,8 +24,8 @@ from manyhot._checks import (
     check_where,
     shape_text,
 )
+from manyhot.kernels.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
 
 Labels = Tensor | SparseLabels
 Dim = int | Sequence[int]

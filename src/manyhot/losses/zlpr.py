@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from manyhot._checks import check_broadcast
+from manyhot.kernels.terms import Weight
 from manyhot.losses.reduction import reduce, softplus
 from manyhot.losses.sides import Dim, Labels, Scores, two_sided_logsumexp
-from manyhot.losses.terms import Weight
 
 
 def zlpr_loss(

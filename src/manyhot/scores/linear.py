@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
+from manyhot.kernels.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
 from manyhot.losses.sides import ENGINES, Dim, Labels, check_terms
-from manyhot.losses.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
 
 CHUNK_ELEMENTS = 1 << 24
 
