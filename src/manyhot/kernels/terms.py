@@ -106,10 +106,14 @@ class DenseTerms(NamedTuple):
 
 
 class SparseTerms(NamedTuple):
-    """Terms for index lists on scores ``[R, L]``: a background that all labels share, and the listed entries."""
+    """Terms for index lists on scores ``[R, L]``: a background that all labels share, and the listed entries.
+
+    Row ``i`` lists ``indices[offsets[i]:offsets[i + 1]]``; ``rows`` is the row of each entry.
+    """
 
     rows: Tensor
     indices: Tensor
+    offsets: Tensor
     values: Tensor | None = None
     where: Tensor | None = None
     pos_weight: Weight = None
@@ -180,7 +184,9 @@ class SparseTerms(NamedTuple):
         assert where is None or isinstance(where, Tensor)
         pos_weight, neg_weight = (_columns(w, start, stop) for w in (self.pos_weight, self.neg_weight))
         values = None if self.values is None else self.values[kept]
-        return SparseTerms(self.rows[kept], self.indices[kept] - start, values, where, pos_weight, neg_weight, self.smoothing)
+        before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
+        rows, indices, offsets = self.rows[kept], self.indices[kept] - start, before[self.offsets]
+        return SparseTerms(rows, indices, offsets, values, where, pos_weight, neg_weight, self.smoothing)
 
 
 def _segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> Tensor:

@@ -180,8 +180,8 @@ def _draw_sparse(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count (a hit on a positive does not)."""
     num_rows, num_labels = x.shape
-    counts = torch.bincount(terms.rows, minlength=num_rows)
-    labels = SparseLabels(terms.indices, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), num_labels, validate=False)
+    labels = SparseLabels(terms.indices, terms.offsets, num_labels, validate=False)
+    counts = labels.counts()
     draws = torch.rand(2, num_rows, max_pairs, generator=generator, device=x.device)
     rows = torch.arange(num_rows, device=x.device).unsqueeze(1).expand(-1, max_pairs)
     lower = (draws[1] * num_labels).long().clamp(max=num_labels - 1)

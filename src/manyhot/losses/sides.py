@@ -209,7 +209,8 @@ def check_terms(
         weights.append(weight)
     if isinstance(labels, SparseLabels):
         flat = None if where is None else where.reshape(len(labels), labels.num_labels)
-        return SparseTerms(labels.rows, labels.indices, labels.values, flat, weights[0], weights[1], smoothing)
+        lists = (labels.rows, labels.indices, labels.offsets, labels.values)
+        return SparseTerms(*lists, flat, weights[0], weights[1], smoothing)
     moved = _to_end(labels.detach(), dims)
     if validate:
         check_label_values(who, moved, where)
