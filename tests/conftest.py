@@ -1,6 +1,7 @@
 """Settings that hold for every test: fresh memory is NaN, so that an output nobody wrote cannot pass for a zero."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,26 @@ def data_folder():
     if not folder:
         pytest.skip("MANYHOT_DATA is not set: it names the folder with the real data sets")
     return Path(folder)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device and the engine to use there."""
+
+    device: str
+    engine: str
+
+    def put(self, thing):
+        return thing.to(self.device)
+
+
+PLACES = [
+    pytest.param(Place("cpu", "torch"), id="cpu-torch"),
+    pytest.param(Place("cuda", "torch"), id="cuda-torch", marks=pytest.mark.gpu),
+]
+
+
+@pytest.fixture(params=PLACES, scope="session")
+def place(request):
+    """Every device and engine that can be tried here."""
+    return request.param

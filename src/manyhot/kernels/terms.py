@@ -28,30 +28,63 @@ def soften(labels: Tensor, smoothing: float) -> Tensor:
     return labels if smoothing == 0 else labels * (1 - smoothing) + smoothing / 2
 
 
-def weighted_logsumexp(x: Tensor, weight: Tensor) -> Tensor:
+class LogSum(NamedTuple):
+    """``log sum w e^x`` as ``shift + rest``: the largest term, and the log of the sum in its units.
+
+    One float could not hold both: at a score of 1e7 float32 has no digits left for the rest, and the shares of the terms,
+    which are the gradient, would not add up to one. ``shift`` is finite; an empty sum has ``rest = -inf``.
+    """
+
+    shift: Tensor
+    rest: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """The log-sum in one float."""
+        return self.shift + self.rest
+
+    def at(self, rows: Tensor) -> LogSum:
+        """The sums of some rows."""
+        return LogSum(self.shift[rows], self.rest[rows])
+
+    def column(self) -> LogSum:
+        """With a last axis of one, to stand beside the terms."""
+        return LogSum(self.shift.unsqueeze(-1), self.rest.unsqueeze(-1))
+
+    def merge(self, other: LogSum) -> LogSum:
+        """The sum of both."""
+        tops = (torch.where(part.rest == -INF, -INF, part.shift) for part in (self, other))
+        shift = _finite(torch.maximum(*tops))
+        return LogSum(shift, torch.logaddexp(self.shift - shift + self.rest, other.shift - shift + other.rest))
+
+
+def _finite(top: Tensor) -> Tensor:
+    return torch.where(top.isinf(), 0.0, top)
+
+
+def weighted_logsumexp(x: Tensor, weight: Tensor) -> LogSum:
     """``log sum_i w_i e^{x_i}`` over the last axis, ``-inf`` for an empty sum; terms of weight 0 are skipped."""
     if x.shape[-1] == 0:
-        return x.new_full(x.shape[:-1], -INF)
+        return LogSum(x.new_zeros(x.shape[:-1]), x.new_full(x.shape[:-1], -INF))
     x = torch.where(weight > 0, x, -INF)
-    top = x.amax(dim=-1)
-    shift = torch.where(top.isinf(), 0.0, top)
-    return (weight * torch.exp(x - shift.unsqueeze(-1))).sum(dim=-1).log() + shift
+    shift = _finite(x.amax(dim=-1))
+    return LogSum(shift, (weight * torch.exp(x - shift.unsqueeze(-1))).sum(dim=-1).log())
 
 
-def shares(x: Tensor, weight: Tensor, total: Tensor) -> Tensor:
+def shares(x: Tensor, weight: Tensor, total: LogSum) -> Tensor:
     """``w_i e^{x_i} / e^total``: what each term is of its side; an infinite term takes the whole."""
-    relative = torch.where((x == INF) & (total == INF), 0.0, x - total)
-    return weight * torch.exp(torch.where(weight > 0, relative, -INF))
+    relative = torch.where((x == INF) & (total.rest == INF), 0.0, (x - total.shift) - total.rest)
+    return weight * torch.exp(torch.where((weight > 0) & (x != -INF), relative, -INF))
 
 
 class Terms(Protocol):
     """What an engine needs of a row block ``x [..., L]``."""
 
-    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:
         """``(pos, neg)``, each ``[...]``."""
         ...
 
-    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+    def gradient(self, x: Tensor, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
         """``[..., L]``, given the sides and the gradient of what comes after them."""
         ...
 
@@ -85,16 +118,16 @@ class DenseTerms(NamedTuple):
             pos, neg = torch.where(self.where, pos, 0.0), torch.where(self.where, neg, 0.0)
         return pos, neg
 
-    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:
         """``(pos, neg)``, each ``[...]``."""
         pos_weight, neg_weight = self.weights(x.dtype)
         return weighted_logsumexp(-x, pos_weight), weighted_logsumexp(x, neg_weight)
 
-    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+    def gradient(self, x: Tensor, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
         """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``."""
         pos_weight, neg_weight = self.weights(x.dtype)
-        pos_shares = shares(-x, pos_weight, pos.unsqueeze(-1))
-        neg_shares = shares(x, neg_weight, neg.unsqueeze(-1))
+        pos_shares = shares(-x, pos_weight, pos.column())
+        neg_shares = shares(x, neg_weight, neg.column())
         return grad_neg.unsqueeze(-1) * neg_shares - grad_pos.unsqueeze(-1) * pos_shares
 
     def columns(self, start: int, stop: int) -> DenseTerms:
@@ -152,7 +185,7 @@ class SparseTerms(NamedTuple):
         rest = x.index_put((self.rows, self.indices), x.new_tensor(-INF))
         return rest if self.where is None else torch.where(self.where, rest, -INF)
 
-    def sides(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:
         """``(pos, neg)``, each ``[R]``."""
         listed = x[self.rows, self.indices]
         pos_weight, neg_weight = self.listed_weights(x.dtype)
@@ -160,21 +193,21 @@ class SparseTerms(NamedTuple):
         pos = _segment_logsumexp(-listed, pos_weight, self.rows, x.shape[0])
         neg = weighted_logsumexp(self._unlisted(x), neg_rest)
         if pos_rest is not None:
-            pos = torch.logaddexp(pos, weighted_logsumexp(self._unlisted(-x), pos_rest))
+            pos = pos.merge(weighted_logsumexp(self._unlisted(-x), pos_rest))
         if self.values is not None or self.smoothing:
-            neg = torch.logaddexp(neg, _segment_logsumexp(listed, neg_weight, self.rows, x.shape[0]))
+            neg = neg.merge(_segment_logsumexp(listed, neg_weight, self.rows, x.shape[0]))
         return pos, neg
 
-    def gradient(self, x: Tensor, pos: Tensor, neg: Tensor, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
+    def gradient(self, x: Tensor, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
         """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``, the listed entries written over the background."""
         pos_rest, neg_rest = self.background(x)
-        full = grad_neg.unsqueeze(-1) * shares(self._unlisted(x), neg_rest, neg.unsqueeze(-1))
+        full = grad_neg.unsqueeze(-1) * shares(self._unlisted(x), neg_rest, neg.column())
         if pos_rest is not None:
-            full = full - grad_pos.unsqueeze(-1) * shares(self._unlisted(-x), pos_rest, pos.unsqueeze(-1))
+            full = full - grad_pos.unsqueeze(-1) * shares(self._unlisted(-x), pos_rest, pos.column())
         listed, rows = x[self.rows, self.indices], self.rows
         pos_weight, neg_weight = self.listed_weights(x.dtype)
-        own = grad_neg[rows] * shares(listed, neg_weight, neg[rows])
-        own = own - grad_pos[rows] * shares(-listed, pos_weight, pos[rows])
+        own = grad_neg[rows] * shares(listed, neg_weight, neg.at(rows))
+        own = own - grad_pos[rows] * shares(-listed, pos_weight, pos.at(rows))
         return full.index_put((rows, self.indices), own)
 
     def columns(self, start: int, stop: int) -> SparseTerms:
@@ -189,10 +222,10 @@ class SparseTerms(NamedTuple):
         return SparseTerms(rows, indices, offsets, values, where, pos_weight, neg_weight, self.smoothing)
 
 
-def _segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+def _segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> LogSum:
     """``log sum w e^x`` of each row's entries, ``-inf`` for a row without any."""
     x = torch.where(weight > 0, x, -INF)
     top = x.new_full((num_rows,), -INF).scatter_reduce(0, rows, x, "amax")
-    shift = torch.where(top.isinf(), 0.0, top)
+    shift = _finite(top)
     total = x.new_zeros(num_rows).index_add(0, rows, weight * torch.exp(x - shift[rows]))
-    return total.log() + shift
+    return LogSum(shift, total.log())

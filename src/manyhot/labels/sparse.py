@@ -197,7 +197,7 @@ class SparseLabels:
     def transposed(self) -> SparseLabels:
         """The rows of each label: ``[L, R]``."""
         order = self.indices.argsort(stable=True)
-        counts = torch.bincount(self.indices, minlength=self.num_labels)
+        counts = self.indices.new_zeros(self.num_labels).scatter_add(0, self.indices, torch.ones_like(self.indices))
         values = None if self.values is None else self.values[order]
         return SparseLabels(self.rows[order], _offsets(counts), len(self), values=values, validate=False)
 

@@ -182,7 +182,7 @@ def _draw_sparse(
     num_rows, num_labels = x.shape
     labels = SparseLabels(terms.indices, terms.offsets, num_labels, validate=False)
     counts = labels.counts()
-    draws = torch.rand(2, num_rows, max_pairs, generator=generator, device=x.device)
+    draws = x.new_empty((2, num_rows, max_pairs)).uniform_(generator=generator)
     rows = torch.arange(num_rows, device=x.device).unsqueeze(1).expand(-1, max_pairs)
     lower = (draws[1] * num_labels).long().clamp(max=num_labels - 1)
     valid = ~labels.contains(rows, lower)

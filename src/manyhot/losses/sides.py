@@ -24,7 +24,7 @@ from manyhot._checks import (
     check_where,
     shape_text,
 )
-from manyhot.kernels.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
+from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 
 Labels = Tensor | SparseLabels
@@ -133,7 +133,8 @@ def two_sided_logsumexp(
         validate=validate,
     )
     check_engine(who, engine, ENGINES)
-    pos, neg = _Sides.apply(rows.logits, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    sums = _Sides.apply(rows.logits, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
     return pos.reshape(rows.shape), neg.reshape(rows.shape)
 
 
@@ -245,25 +246,28 @@ def _to_end(x: Tensor, dims: list[int]) -> Tensor:
 
 
 class _Sides(torch.autograd.Function):
-    """``(logits, kind of terms, *fields of the terms) -> (pos, neg)``; keeps the inputs and two floats a row."""
+    """``(logits, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; keeps them and the inputs."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, kind: type[Terms], *fields: Any) -> tuple[Tensor, Tensor]:
-        return kind(*fields).sides(logits.to(accumulation_dtype(logits.dtype)))
+    def forward(logits: Tensor, kind: type[Terms], *fields: Any) -> tuple[Tensor, ...]:
+        pos, neg = kind(*fields).sides(logits.to(accumulation_dtype(logits.dtype)))
+        return *pos, *neg
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, ctx.kind, *fields = inputs
+        ctx.mark_non_differentiable(output[0], output[2])
         ctx.save_for_backward(logits, *output, *(field for field in fields if isinstance(field, Tensor)))
         ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, pos, neg, *tensors = ctx.saved_tensors
+        logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
         stored = iter(tensors)
         terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
         x = logits.to(accumulation_dtype(logits.dtype))
-        grad = terms.gradient(x, pos, neg, grads[0], grads[1]).to(logits.dtype)
+        pos, neg = LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
+        grad = terms.gradient(x, pos, neg, grads[1], grads[3]).to(logits.dtype)
         return (grad, None, *(None for _ in ctx.constants))

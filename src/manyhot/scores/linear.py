@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
-from manyhot.kernels.terms import DenseTerms, SparseTerms, Terms, Weight, accumulation_dtype
+from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
 from manyhot.losses.sides import ENGINES, Dim, Labels, check_terms
 
 CHUNK_ELEMENTS = 1 << 24
@@ -113,7 +113,8 @@ class LinearScores:
         flat = self.hidden.reshape(rows[0], self.hidden.shape[-1])
         size = self.chunk_size or max(1, CHUNK_ELEMENTS // max(rows[0], 1))
         parts = _autocast(flat, self.weight, self.bias)
-        pos, neg = _LinearSides.apply(*parts, terms, size)  # type: ignore[no-untyped-call]
+        sums = _LinearSides.apply(*parts, terms, size)  # type: ignore[no-untyped-call]
+        pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
         return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
 
 
@@ -138,31 +139,33 @@ class _LinearSides(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTerms | SparseTerms, size: int
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         dtype = accumulation_dtype(torch.promote_types(hidden.dtype, weight.dtype))
-        pos = hidden.new_full(hidden.shape[:1], -torch.inf, dtype=dtype)
-        neg = pos.clone()
+        zero = hidden.new_zeros(hidden.shape[:1], dtype=dtype)
+        pos = neg = LogSum(zero, torch.full_like(zero, -torch.inf))
         for start in range(0, weight.shape[0], size):
             stop = min(start + size, weight.shape[0])
             part: Terms = terms.columns(start, stop)
             chunk_pos, chunk_neg = part.sides(_chunk_scores(hidden, weight, bias, start, stop))
-            pos, neg = torch.logaddexp(pos, chunk_pos), torch.logaddexp(neg, chunk_neg)
-        ctx.save_for_backward(hidden, weight, bias, pos, neg)
+            pos, neg = pos.merge(chunk_pos), neg.merge(chunk_neg)
+        ctx.save_for_backward(hidden, weight, bias, *pos, *neg)
         ctx.terms, ctx.size = terms, size
-        return pos, neg
+        ctx.mark_non_differentiable(pos.shift, neg.shift)
+        return *pos, *neg
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_pos: Tensor, grad_neg: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, pos, neg = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, *sums = ctx.saved_tensors
+        pos, neg = LogSum(*sums[:2]), LogSum(*sums[2:])
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = hidden.new_zeros(hidden.shape, dtype=pos.dtype) if needs_hidden else None
+        grad_hidden = hidden.new_zeros(hidden.shape, dtype=pos.rest.dtype) if needs_hidden else None
         grad_weight = torch.empty_like(weight) if needs_weight else None
         grad_bias = torch.empty_like(bias) if needs_bias else None
         for start in range(0, weight.shape[0], ctx.size):
             stop = min(start + ctx.size, weight.shape[0])
             scores = _chunk_scores(hidden, weight, bias, start, stop)
-            grad = ctx.terms.columns(start, stop).gradient(scores, pos, neg, grad_pos, grad_neg)
+            grad = ctx.terms.columns(start, stop).gradient(scores, pos, neg, grads[1], grads[3])
             half = grad.to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden += half @ weight[start:stop].to(hidden.dtype)
