@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_logits, check_unit, check_where, shape_text
+from manyhot._checks import check_at_least, check_logits, check_sample_weight, check_unit, check_where, shape_text
 from manyhot.kernels.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.labelwise import sum_over_labels, weigh
@@ -302,13 +302,18 @@ def two_way_loss(
         >>> two_way_loss(logits, torch.tensor([[1, 0], [0, 1]]))
         tensor(0.1211)
     """
+    if isinstance(logits, Tensor):
+        check_logits("two_way_loss", logits)
     check_at_least("two_way_loss", "pos_temperature", pos_temperature, 0, strict=True)
     check_at_least("two_way_loss", "neg_temperature", neg_temperature, 0, strict=True)
     check_at_least("two_way_loss", "batch_weight", batch_weight, 0)
     temperatures = (pos_temperature, neg_temperature)
     joint = _tempered_pairs(logits, labels, temperatures, where=where, smoothing=smoothing, validate=validate)
     has_positive = (joint > -INF).to(joint.dtype)
-    weight = has_positive if sample_weight is None else has_positive * sample_weight.detach()
+    weight = has_positive
+    if sample_weight is not None:
+        check_sample_weight("two_way_loss", sample_weight, joint.shape, validate=validate)
+        weight = has_positive * sample_weight.detach()
     rows = reduce("two_way_loss", softplus(joint), sample_weight=weight, reduction=reduction, validate=validate)
     if batch_weight == 0:
         return rows
