@@ -8,6 +8,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+import manyhot
+from manyhot.kernels import triton_engine
+
 settings.register_profile("manyhot", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("manyhot")
 
@@ -43,11 +46,17 @@ class Place:
 
 PLACES = [
     pytest.param(Place("cpu", "torch"), id="cpu-torch"),
+    pytest.param(Place("cpu", "native"), id="cpu-native"),
+    *([pytest.param(Place("cpu", "triton"), id="interpreted-triton")] if triton_engine.interpreted() else []),
     pytest.param(Place("cuda", "torch"), id="cuda-torch", marks=pytest.mark.gpu),
+    pytest.param(Place("cuda", "triton"), id="cuda-triton", marks=pytest.mark.gpu),
 ]
 
 
 @pytest.fixture(params=PLACES, scope="session")
 def place(request):
     """Every device and engine that can be tried here."""
+    reason = manyhot.engines()[request.param.engine]
+    if reason != "available":
+        pytest.skip(f"engine {request.param.engine}: {reason}")
     return request.param

@@ -200,7 +200,10 @@ def test_hostile_rows_agree_with_the_oracle(place, row, soft, where, pos_weight,
         assert gradient.isfinite().all()
     else:
         expected = oracle.zlpr_gradient(logits[0].tolist(), smooth, **settings)
-        assert gradient[0].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-30)
+        for got, wanted, label in zip(gradient[0].tolist(), expected, smooth, strict=True):
+            # The two pulls on a soft label may cancel; what is left then has the error of the pulls.
+            slack = 1e-30 if label in (0.0, 1.0) else 2e-7
+            assert got == pytest.approx(wanted, rel=1e-4, abs=slack)
 
 
 @given(row=st.lists(scores.filter(math.isfinite), min_size=5, max_size=5), threshold=st.floats(-20, 20, width=32))

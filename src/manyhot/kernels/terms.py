@@ -141,10 +141,9 @@ class DenseTerms(NamedTuple):
 class SparseTerms(NamedTuple):
     """Terms for index lists on scores ``[R, L]``: a background that all labels share, and the listed entries.
 
-    Row ``i`` lists ``indices[offsets[i]:offsets[i + 1]]``; ``rows`` is the row of each entry.
+    Row ``i`` lists ``indices[offsets[i]:offsets[i + 1]]``.
     """
 
-    rows: Tensor
     indices: Tensor
     offsets: Tensor
     values: Tensor | None = None
@@ -152,6 +151,12 @@ class SparseTerms(NamedTuple):
     pos_weight: Weight = None
     neg_weight: Weight = None
     smoothing: float = 0.0
+
+    @property
+    def rows(self) -> Tensor:
+        """int64 ``[P]``: the row of each entry."""
+        every = torch.arange(self.offsets.shape[0] - 1, device=self.offsets.device)
+        return every.repeat_interleave(self.offsets.diff(), output_size=self.indices.shape[0])
 
     def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The weight of every listed entry on either side, each ``[P]``, 0 where it does not count."""
@@ -190,12 +195,12 @@ class SparseTerms(NamedTuple):
         listed = x[self.rows, self.indices]
         pos_weight, neg_weight = self.listed_weights(x.dtype)
         pos_rest, neg_rest = self.background(x)
-        pos = _segment_logsumexp(-listed, pos_weight, self.rows, x.shape[0])
+        pos = segment_logsumexp(-listed, pos_weight, self.rows, x.shape[0])
         neg = weighted_logsumexp(self._unlisted(x), neg_rest)
         if pos_rest is not None:
             pos = pos.merge(weighted_logsumexp(self._unlisted(-x), pos_rest))
         if self.values is not None or self.smoothing:
-            neg = neg.merge(_segment_logsumexp(listed, neg_weight, self.rows, x.shape[0]))
+            neg = neg.merge(segment_logsumexp(listed, neg_weight, self.rows, x.shape[0]))
         return pos, neg
 
     def gradient(self, x: Tensor, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
@@ -218,11 +223,11 @@ class SparseTerms(NamedTuple):
         pos_weight, neg_weight = (_columns(w, start, stop) for w in (self.pos_weight, self.neg_weight))
         values = None if self.values is None else self.values[kept]
         before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
-        rows, indices, offsets = self.rows[kept], self.indices[kept] - start, before[self.offsets]
-        return SparseTerms(rows, indices, offsets, values, where, pos_weight, neg_weight, self.smoothing)
+        indices, offsets = self.indices[kept] - start, before[self.offsets]
+        return SparseTerms(indices, offsets, values, where, pos_weight, neg_weight, self.smoothing)
 
 
-def _segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> LogSum:
+def segment_logsumexp(x: Tensor, weight: Tensor, rows: Tensor, num_rows: int) -> LogSum:
     """``log sum w e^x`` of each row's entries, ``-inf`` for a row without any."""
     x = torch.where(weight > 0, x, -INF)
     top = x.new_full((num_rows,), -INF).scatter_reduce(0, rows, x, "amax")

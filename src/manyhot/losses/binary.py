@@ -7,9 +7,34 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least, check_unit
 from manyhot.kernels.terms import Weight
-from manyhot.losses.labelwise import over_labels, weigh
-from manyhot.losses.reduction import reduce, softplus
+from manyhot.losses.fused import labelwise_loss
+from manyhot.losses.labelwise import Term, weigh
+from manyhot.losses.reduction import softplus
 from manyhot.losses.sides import Dim, Labels, arrange
+
+
+def bce_term() -> Term:
+    """``p t log(1 + e^{-s}) + n (1 - t) log(1 + e^{s})``."""
+
+    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return weigh(pos, softplus(-x)) + weigh(neg, softplus(x))
+
+    return term
+
+
+def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Term:
+    """``-p t (1 - q)^{g+} log q - n (1 - t) m^{g-} log(1 - m)`` with ``q = sigma(s)`` and ``m = max(q - margin, 0)``."""
+
+    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        log_p, log_q = -softplus(-x), -softplus(x)
+        if margin:
+            shifted = (torch.sigmoid(x) - margin).clamp(min=0)
+            log_kept, focus = torch.log1p(-shifted), shifted**gamma_neg
+        else:
+            log_kept, focus = log_q, torch.exp(gamma_neg * log_p)
+        return weigh(pos, -torch.exp(gamma_pos * log_q) * log_p) + weigh(neg, -focus * log_kept)
+
+    return term
 
 
 def bce_loss(
@@ -24,6 +49,7 @@ def bce_loss(
     label_reduction: str = "mean",
     reduction: str = "mean",
     dim: Dim = -1,
+    engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
     """Binary cross-entropy: ``sum_i p_i t_i log(1 + e^{-s_i}) + n_i (1 - t_i) log(1 + e^{s_i})``, or its mean over labels.
@@ -42,6 +68,7 @@ def bce_loss(
         label_reduction: ``"mean"`` or ``"sum"`` over the labels of a row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
         dim: the label axis, or several.
+        engine: see ``zlpr_loss``.
         validate: look at the values of labels and weights too.
 
     Returns:
@@ -62,12 +89,18 @@ def bce_loss(
         dim=dim,
         validate=validate,
     )
-
-    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return weigh(pos, softplus(-x)) + weigh(neg, softplus(x))
-
-    values = over_labels("bce_loss", rows, term, label_reduction)
-    return reduce("bce_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    return labelwise_loss(
+        "bce_loss",
+        rows,
+        "bce",
+        bce_term(),
+        {},
+        label_reduction=label_reduction,
+        sample_weight=sample_weight,
+        reduction=reduction,
+        engine=engine,
+        validate=validate,
+    )
 
 
 def focal_loss(
@@ -82,6 +115,7 @@ def focal_loss(
     label_reduction: str = "mean",
     reduction: str = "mean",
     dim: Dim = -1,
+    engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
     """Focal loss: cross-entropy in which what is already right counts less.
@@ -100,6 +134,7 @@ def focal_loss(
         label_reduction: see ``bce_loss``.
         reduction: see ``bce_loss``.
         dim: see ``bce_loss``.
+        engine: see ``zlpr_loss``.
         validate: see ``bce_loss``.
 
     Returns:
@@ -124,13 +159,19 @@ def focal_loss(
         dim=dim,
         validate=validate,
     )
-
-    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        log_p, log_q = -softplus(-x), -softplus(x)
-        return weigh(pos, -torch.exp(gamma * log_q) * log_p) + weigh(neg, -torch.exp(gamma * log_p) * log_q)
-
-    values = over_labels("focal_loss", rows, term, label_reduction)
-    return reduce("focal_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    powers = {"gamma_pos": gamma, "gamma_neg": gamma}
+    return labelwise_loss(
+        "focal_loss",
+        rows,
+        "focal",
+        focal_term(**powers),
+        powers,
+        label_reduction=label_reduction,
+        sample_weight=sample_weight,
+        reduction=reduction,
+        engine=engine,
+        validate=validate,
+    )
 
 
 def asymmetric_loss(
@@ -146,6 +187,7 @@ def asymmetric_loss(
     label_reduction: str = "mean",
     reduction: str = "mean",
     dim: Dim = -1,
+    engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
     """Asymmetric loss (Ben-Baruch et al. 2021): focal with a power for each side, easy negatives cut off.
@@ -165,6 +207,7 @@ def asymmetric_loss(
         label_reduction: see ``bce_loss``.
         reduction: see ``bce_loss``.
         dim: see ``bce_loss``.
+        engine: see ``zlpr_loss``.
         validate: see ``bce_loss``.
 
     Returns:
@@ -178,15 +221,16 @@ def asymmetric_loss(
     check_at_least("asymmetric_loss", "gamma_neg", gamma_neg, 0)
     check_unit("asymmetric_loss", "margin", margin, open_end=True)
     rows = arrange("asymmetric_loss", logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
-
-    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        log_p, log_q = -softplus(-x), -softplus(x)
-        if margin:
-            shifted = (torch.sigmoid(x) - margin).clamp(min=0)
-            log_kept, focus = torch.log1p(-shifted), shifted**gamma_neg
-        else:
-            log_kept, focus = log_q, torch.exp(gamma_neg * log_p)
-        return weigh(pos, -torch.exp(gamma_pos * log_q) * log_p) + weigh(neg, -focus * log_kept)
-
-    values = over_labels("asymmetric_loss", rows, term, label_reduction)
-    return reduce("asymmetric_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    powers = {"gamma_pos": gamma_pos, "gamma_neg": gamma_neg, "margin": margin}
+    return labelwise_loss(
+        "asymmetric_loss",
+        rows,
+        "asymmetric",
+        focal_term(**powers),
+        powers,
+        label_reduction=label_reduction,
+        sample_weight=sample_weight,
+        reduction=reduction,
+        engine=engine,
+        validate=validate,
+    )

@@ -17,6 +17,7 @@ from manyhot.kernels.terms import DenseTerms, accumulation_dtype
 from manyhot.losses.sides import Rows
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
+LABEL_REDUCTIONS = ("mean", "sum")
 
 
 def weigh(weight: Tensor, value: Tensor) -> Tensor:
@@ -29,7 +30,7 @@ def sum_over_labels(rows: Rows, term: Term) -> Tensor:
     terms = rows.terms
     x = rows.logits.to(accumulation_dtype(rows.logits.dtype))
     if isinstance(terms, DenseTerms):
-        return _at(term, x, *terms.weights(x.dtype)).sum(dim=-1)
+        return _at(term, x, *terms.weights(x.dtype)).sum(dim=-1).reshape(rows.shape)
     pos_rest, neg_rest = terms.background(x)
     pos_rest = x.new_zeros(()) if pos_rest is None else pos_rest
     if terms.where is not None:
@@ -49,7 +50,7 @@ def count_labels(rows: Rows) -> Tensor | int:
 
 def over_labels(who: str, rows: Rows, term: Term, label_reduction: str) -> Tensor:
     """The sum of the terms of each row, or their mean over the labels that count (0 where none does)."""
-    check_choice(who, "label_reduction", label_reduction, ("mean", "sum"))
+    check_choice(who, "label_reduction", label_reduction, LABEL_REDUCTIONS)
     total = sum_over_labels(rows, term)
     if label_reduction == "sum":
         return total

@@ -195,6 +195,7 @@ class BCELoss(LossModule):
         label_reduction: str = "mean",
         reduction: str = "mean",
         dim: Dim = -1,
+        engine: str = "auto",
         validate: bool = False,
     ) -> None:
         super().__init__(
@@ -205,6 +206,7 @@ class BCELoss(LossModule):
             label_reduction=label_reduction,
             reduction=reduction,
             dim=dim,
+            engine=engine,
             validate=validate,
         )
 
@@ -226,6 +228,7 @@ class FocalLoss(LossModule):
         label_reduction: str = "mean",
         reduction: str = "mean",
         dim: Dim = -1,
+        engine: str = "auto",
         validate: bool = False,
     ) -> None:
         super().__init__(
@@ -236,6 +239,7 @@ class FocalLoss(LossModule):
             label_reduction=label_reduction,
             reduction=reduction,
             dim=dim,
+            engine=engine,
             validate=validate,
         )
 
@@ -258,6 +262,7 @@ class AsymmetricLoss(LossModule):
         label_reduction: str = "mean",
         reduction: str = "mean",
         dim: Dim = -1,
+        engine: str = "auto",
         validate: bool = False,
     ) -> None:
         super().__init__(
@@ -269,6 +274,7 @@ class AsymmetricLoss(LossModule):
             label_reduction=label_reduction,
             reduction=reduction,
             dim=dim,
+            engine=engine,
             validate=validate,
         )
 

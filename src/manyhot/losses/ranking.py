@@ -10,14 +10,11 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_logits, check_sample_weight, check_unit, check_where, shape_text
 from manyhot.kernels.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.forms import joined
+from manyhot.losses.fused import side_loss
 from manyhot.losses.labelwise import sum_over_labels, weigh
 from manyhot.losses.reduction import reduce, softplus
 from manyhot.losses.sides import Dim, Labels, Rows, Scores, arrange, two_sided_logsumexp
-
-
-def joined(pos: Tensor, neg: Tensor) -> Tensor:
-    """``pos + neg``: the log-sum over all pairs, ``-inf`` where a side is empty even if the other is infinite."""
-    return torch.where((pos == -INF) | (neg == -INF), -INF, pos + neg)
 
 
 def pairwise_loss(
@@ -68,20 +65,22 @@ def pairwise_loss(
         tensor(0.1698)
     """
     check_at_least("pairwise_loss", "scale", scale, 0, strict=True)
-    pos, neg = two_sided_logsumexp(
+    return side_loss(
+        "pairwise_loss",
+        "joint",
         logits if scale == 1 else logits * scale,
         labels,
+        scale * margin,
         where=where,
         pos_weight=pos_weight,
         neg_weight=neg_weight,
+        sample_weight=sample_weight,
         smoothing=smoothing,
+        reduction=reduction,
         dim=dim,
         engine=engine,
         validate=validate,
-        who="pairwise_loss",
     )
-    values = softplus(joined(pos, neg) + scale * margin)
-    return reduce("pairwise_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
 
 
 def lsep_loss(
@@ -149,8 +148,7 @@ def _count_pairs(rows: Rows) -> Tensor:
 
 def _sampled_lsep(rows: Rows, max_pairs: int, generator: torch.Generator | None) -> Tensor:
     """``log(1 + sum over drawn pairs e^{s_v - s_u})`` of each row."""
-    num_labels = rows.logits.shape[-1]
-    x = rows.logits.to(accumulation_dtype(rows.logits.dtype)).reshape(rows.shape.numel(), num_labels)
+    x = rows.logits.to(accumulation_dtype(rows.logits.dtype))
     if x.numel() == 0:
         return x.sum(dim=-1).reshape(rows.shape)
     if isinstance(rows.terms, SparseTerms):
@@ -166,7 +164,7 @@ def _draw_dense(
     terms: DenseTerms, x: Tensor, max_pairs: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count: all, in rows that have both."""
-    pos, neg = (weight.reshape(x.shape) for weight in terms.weights(x.dtype))
+    pos, neg = terms.weights(x.dtype)
     both = ((pos.sum(dim=-1) > 0) & (neg.sum(dim=-1) > 0)).unsqueeze(-1)
     upper, lower = (
         torch.multinomial(torch.where(both, weight, 1.0), max_pairs, replacement=True, generator=generator)
@@ -260,7 +258,7 @@ def _sum_at_classes(log_probs: Tensor, labels: Labels, where: Tensor | None, val
         listed = log_probs.reshape(len(labels), shape[-1])[terms.rows, terms.indices]
         weighted = weigh(terms.listed_weights(listed.dtype)[0], listed)
         return weighted.new_zeros(len(labels)).index_add(0, terms.rows, weighted).reshape(shape[:-1])
-    return weigh(terms.weights(log_probs.dtype)[0], log_probs).sum(dim=-1)
+    return weigh(terms.weights(log_probs.dtype)[0].reshape(shape), log_probs).sum(dim=-1)
 
 
 def two_way_loss(

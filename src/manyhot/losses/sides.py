@@ -24,13 +24,13 @@ from manyhot._checks import (
     check_where,
     shape_text,
 )
-from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
+from manyhot.kernels import ops
+from manyhot.kernels.engines import NAMES, Engine, choose
+from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 
 Labels = Tensor | SparseLabels
 Dim = int | Sequence[int]
-
-ENGINES = ("torch",)
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ def two_sided_logsumexp(
         neg_weight: the same for the negative sum.
         smoothing: uniform label smoothing, ``t (1 - e) + e / 2``, without a dense label tensor.
         dim: the label axis, or several that are taken together.
-        engine: ``"auto"`` or ``"torch"``.
+        engine: ``"auto"``, ``"torch"``, ``"native"`` (CPU) or ``"triton"`` (CUDA); see ``manyhot.engines``.
         validate: look at the values of labels and weights too (on a GPU this waits for the device).
         who: the name that error messages start with.
 
@@ -132,18 +132,23 @@ def two_sided_logsumexp(
         dim=dim,
         validate=validate,
     )
-    check_engine(who, engine, ENGINES)
-    sums = _Sides.apply(rows.logits, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
-    pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
-    return pos.reshape(rows.shape), neg.reshape(rows.shape)
+    check_engine(who, engine, NAMES)
+    return sides_of_rows(rows, choose(who, engine, rows.logits, rows.terms))
 
 
 class Rows(NamedTuple):
-    """A problem laid out for the engines: the label axis last, the terms beside the scores."""
+    """A problem laid out for the engines: logits ``[R, L]``, the terms beside them, and the shape ``[...]`` of the R rows."""
 
     logits: Tensor
     terms: DenseTerms | SparseTerms
     shape: torch.Size
+
+
+def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
+    """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
+    sums = _Sides.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
+    return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
 
 
 def arrange(
@@ -172,11 +177,8 @@ def arrange(
         dim=dim,
         validate=validate,
     )
-    dims = _axes(who, dim, logits.ndim)
-    moved = _to_end(logits, dims)
-    if isinstance(terms, SparseTerms):
-        return Rows(moved.reshape(-1 if logits.shape[-1] else len(labels), logits.shape[-1]), terms, moved.shape[:-1])
-    return Rows(moved, terms, moved.shape[:-1])
+    moved = _to_end(logits, _axes(who, dim, logits.ndim))
+    return Rows(_as_matrix(moved), terms, moved.shape[:-1])
 
 
 def check_terms(
@@ -199,7 +201,7 @@ def check_terms(
         check_dense_labels(who, shape, labels)
     if where is not None:
         check_where(who, where, shape)
-        where = _to_end(where.expand(shape), dims)
+        where = _to_rows(where.expand(shape), dims)
     sizes = [shape[axis] for axis in dims]
     weights: list[Weight] = []
     for name, weight in (("pos_weight", pos_weight), ("neg_weight", neg_weight)):
@@ -209,13 +211,11 @@ def check_terms(
             weight = weight.detach().expand(sizes).reshape(-1)
         weights.append(weight)
     if isinstance(labels, SparseLabels):
-        flat = None if where is None else where.reshape(len(labels), labels.num_labels)
-        lists = (labels.rows, labels.indices, labels.offsets, labels.values)
-        return SparseTerms(*lists, flat, weights[0], weights[1], smoothing)
-    moved = _to_end(labels.detach(), dims)
+        return SparseTerms(labels.indices, labels.offsets, labels.values, where, weights[0], weights[1], smoothing)
+    flat = _to_rows(labels.detach() if labels.requires_grad else labels, dims)
     if validate:
-        check_label_values(who, moved, where)
-    return DenseTerms(moved, where, weights[0], weights[1], smoothing)
+        check_label_values(who, flat, where)
+    return DenseTerms(flat, where, weights[0], weights[1], smoothing)
 
 
 def _check_sparse(who: str, labels: SparseLabels, shape: torch.Size, dims: list[int]) -> None:
@@ -245,19 +245,32 @@ def _to_end(x: Tensor, dims: list[int]) -> Tensor:
     return x.movedim(dims, list(range(x.ndim - len(dims), x.ndim))).flatten(-len(dims))
 
 
+def _to_rows(x: Tensor, dims: list[int]) -> Tensor:
+    """``[R, L]``: the axes ``dims`` behind the others, as one, and the others as one before it."""
+    return _as_matrix(_to_end(x, dims))
+
+
+def _as_matrix(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+
+
 class _Sides(torch.autograd.Function):
-    """``(logits, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; keeps them and the inputs."""
+    """``(logits, engine, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; keeps them and the inputs."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, kind: type[Terms], *fields: Any) -> tuple[Tensor, ...]:
-        pos, neg = kind(*fields).sides(logits.to(accumulation_dtype(logits.dtype)))
+    def forward(logits: Tensor, engine: Engine | None, kind: Any, *fields: Any) -> tuple[Tensor, ...]:
+        terms = kind(*fields)
+        if engine is None:
+            pos, neg = terms.sides(logits.to(accumulation_dtype(logits.dtype)))
+        else:
+            pos, neg = (ops if torch.compiler.is_compiling() else engine).sides(logits, terms)
         return *pos, *neg
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        logits, ctx.kind, *fields = inputs
+        logits, ctx.engine, ctx.kind, *fields = inputs
         ctx.mark_non_differentiable(output[0], output[2])
         ctx.save_for_backward(logits, *output, *(field for field in fields if isinstance(field, Tensor)))
         ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
@@ -267,7 +280,12 @@ class _Sides(torch.autograd.Function):
         logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
         stored = iter(tensors)
         terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
-        x = logits.to(accumulation_dtype(logits.dtype))
         pos, neg = LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
-        grad = terms.gradient(x, pos, neg, grads[1], grads[3]).to(logits.dtype)
-        return (grad, None, *(None for _ in ctx.constants))
+        if torch.compiler.is_compiling() and ctx.engine is not None:
+            grad = ops.gradient(logits, terms, pos, neg, grads[1], grads[3])
+        elif ctx.engine is None or torch.is_grad_enabled():
+            x = logits.to(accumulation_dtype(logits.dtype))
+            grad = terms.gradient(x, pos, neg, grads[1], grads[3]).to(logits.dtype)
+        else:
+            grad = ctx.engine.gradient(logits, terms, pos, neg, grads[1], grads[3])
+        return (grad, None, None, *(None for _ in ctx.constants))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from manyhot._checks import check_broadcast
 from manyhot.kernels.terms import Weight
-from manyhot.losses.reduction import reduce, softplus
-from manyhot.losses.sides import Dim, Labels, Scores, two_sided_logsumexp
+from manyhot.losses.fused import side_loss
+from manyhot.losses.sides import Dim, Labels, Scores
 
 
 def zlpr_loss(
@@ -43,7 +42,7 @@ def zlpr_loss(
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
         reduction: ``"mean"`` over rows, ``"sum"``, or ``"none"`` for ``[...]``.
         dim: the label axis, or several that are taken together (a span grid, say).
-        engine: who computes it, ``"auto"`` or ``"torch"``.
+        engine: who computes it: ``"auto"``, ``"torch"``, ``"native"`` (CPU) or ``"triton"`` (CUDA); see ``manyhot.engines``.
         validate: look at the values of labels and weights too (on a GPU this waits for the device).
 
     Returns:
@@ -55,20 +54,22 @@ def zlpr_loss(
         >>> zlpr_loss(logits, torch.tensor([[1, 0, 1], [0, 0, 0]]), reduction="none")
         tensor([0.1915, 0.0272])
     """
-    pos, neg = two_sided_logsumexp(
+    return side_loss(
+        "zlpr_loss",
+        "split",
         logits,
         labels,
+        0.0,
         where=where,
         pos_weight=pos_weight,
         neg_weight=neg_weight,
+        sample_weight=sample_weight,
         smoothing=smoothing,
+        reduction=reduction,
         dim=dim,
         engine=engine,
         validate=validate,
-        who="zlpr_loss",
     )
-    values = softplus(pos) + softplus(neg)
-    return reduce("zlpr_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
 
 
 def tlpr_loss(
@@ -115,20 +116,19 @@ def tlpr_loss(
         >>> tlpr_loss(logits, torch.tensor([[1, 0, 1]]), torch.tensor([2.0]))
         tensor(0.7209)
     """
-    pos, neg = two_sided_logsumexp(
+    return side_loss(
+        "tlpr_loss",
+        "split",
         logits,
         labels,
+        threshold,
         where=where,
         pos_weight=pos_weight,
         neg_weight=neg_weight,
+        sample_weight=sample_weight,
         smoothing=smoothing,
+        reduction=reduction,
         dim=dim,
         engine=engine,
         validate=validate,
-        who="tlpr_loss",
     )
-    if isinstance(threshold, Tensor):
-        check_broadcast("tlpr_loss", "threshold", threshold, pos.shape, "a number or one value per row")
-        threshold = threshold.to(pos.dtype)
-    values = softplus(pos + threshold) + softplus(neg - threshold)
-    return reduce("tlpr_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)

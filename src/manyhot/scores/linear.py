@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
 from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
-from manyhot.losses.sides import ENGINES, Dim, Labels, check_terms
+from manyhot.losses.sides import Dim, Labels, check_terms
 
 CHUNK_ELEMENTS = 1 << 24
 
@@ -93,7 +93,7 @@ class LinearScores:
     ) -> tuple[Tensor, Tensor]:
         """``(pos, neg)``, each ``[...]``, with gradients to ``hidden``, ``weight`` and ``bias``; see the function."""
         check_unit(who, "smoothing", smoothing)
-        check_engine(who, engine, ENGINES)
+        check_engine(who, engine, ("torch",))
         if dim not in (-1, len(self.shape) - 1, [-1], (-1,)):
             raise ValueError(f"{who}: LinearScores have their labels on the last axis; got dim {dim}. Call .dense().")
         rows = torch.Size((self.shape[:-1].numel(), self.shape[-1]))

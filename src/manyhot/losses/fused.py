@@ -1,0 +1,218 @@
+"""Losses of the family from scores to a reduced value, through the engine that serves the call best.
+
+An engine can give a loss and its gradient in one pass over the scores. That pays where the gradient is wanted and the
+reduction is known beforehand (mean or sum): forward then keeps the finished gradient, and backward only scales it. In every
+other case the engine gives the sides, and backward reads the scores again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_broadcast, check_choice, check_engine, check_reduction, check_sample_weight
+from manyhot.kernels import ops
+from manyhot.kernels.engines import NAMES, Engine, choose
+from manyhot.kernels.terms import DenseTerms, SparseTerms, accumulation_dtype
+from manyhot.losses.forms import FORMS
+from manyhot.losses.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
+from manyhot.losses.reduction import reduce
+from manyhot.losses.sides import Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
+
+Terms = DenseTerms | SparseTerms
+
+
+def side_loss(
+    who: str,
+    form: str,
+    logits: Scores,
+    labels: Any,
+    offset: Tensor | float,
+    *,
+    sample_weight: Tensor | None,
+    reduction: str,
+    engine: str,
+    validate: bool,
+    **settings: Any,
+) -> Tensor:
+    """``FORMS[form](pos, neg, offset)`` of each row, reduced. ``settings`` are those of ``two_sided_logsumexp``."""
+    check_reduction(who, reduction)
+    check_engine(who, engine, NAMES)
+    if not isinstance(logits, Tensor):
+        pos, neg = two_sided_logsumexp(logits, labels, engine=engine, validate=validate, who=who, **settings)
+        values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype))
+        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    rows = arrange(who, logits, labels, validate=validate, **settings)
+    chosen = choose(who, engine, rows.logits, rows.terms)
+    offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype))
+    if chosen is None or not wants_fusion(rows.logits, offset, reduction):
+        pos, neg = sides_of_rows(rows, chosen)
+        return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
+    if isinstance(offset, Tensor):
+        offset = offset.expand(rows.shape).reshape(-1)
+    scale = row_scale(who, rows, sample_weight, reduction, validate)
+    return apply_fused(rows, scale, chosen, _SideLoss(form, offset), offset)
+
+
+def _fit_offset(who: str, offset: Tensor | float, shape: torch.Size, dtype: torch.dtype) -> Tensor | float:
+    if isinstance(offset, Tensor):
+        check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
+        return offset.to(dtype)
+    return offset
+
+
+def wants_fusion(logits: Tensor, offset: Tensor | float, reduction: str) -> bool:
+    """Whether a finished gradient pays: it is wanted, its scale is known, and the type can hold it before loss scaling."""
+    differentiable = logits.requires_grad or (isinstance(offset, Tensor) and offset.requires_grad)
+    return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
+
+
+def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str, validate: bool) -> Tensor | float:
+    """What each row's value counts in the reduced loss."""
+    if sample_weight is None:
+        return 1.0 if reduction == "sum" else 1.0 / max(rows.shape.numel(), 1)
+    check_sample_weight(who, sample_weight, rows.shape, validate=validate)
+    weight = sample_weight.detach().to(torch.float32).expand(rows.shape).reshape(-1)
+    if reduction == "sum":
+        return weight
+    total = weight.sum()
+    return weight / torch.where(total == 0, 1.0, total)
+
+
+class _SideLoss:
+    """One loss of the family: fused by an engine, and in the plain form that can be differentiated again."""
+
+    def __init__(self, form: str, offset: Tensor | float) -> None:
+        self.form, self.offset = form, offset
+
+    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values, gradient by ``x`` times ``scale``, derivative by the offset."""
+        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
+        out: tuple[Tensor, Tensor, Tensor] = engine.fused(x, terms, self.form, offset, scale)
+        return out
+
+    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
+        """Values of the rows in the plain form."""
+        pos, neg = sides_of_rows(Rows(x, terms, x.shape[:1]), None)
+        return FORMS[self.form](pos, neg, offset)
+
+
+def labelwise_loss(
+    who: str,
+    rows: Rows,
+    kind: str,
+    term: Term,
+    powers: dict[str, float],
+    *,
+    label_reduction: str,
+    sample_weight: Tensor | None,
+    reduction: str,
+    engine: str,
+    validate: bool,
+) -> Tensor:
+    """``sum_i term_i`` of each row, or the mean over the labels that count, reduced. Engines know the term by ``kind``."""
+    check_reduction(who, reduction)
+    check_engine(who, engine, NAMES)
+    chosen = choose(who, engine, rows.logits, rows.terms)
+    if chosen is None or not wants_fusion(rows.logits, 0.0, reduction):
+        values = over_labels(who, rows, term, label_reduction)
+        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    check_choice(who, "label_reduction", label_reduction, LABEL_REDUCTIONS)
+    scale = row_scale(who, rows, sample_weight, reduction, validate)
+    if label_reduction == "mean":
+        count = count_labels(rows)
+        scale = scale / (count.reshape(-1).clamp(min=1) if isinstance(count, Tensor) else count)
+    return apply_fused(rows, scale, chosen, _LabelwiseLoss(kind, term, powers), 0.0)
+
+
+class _LabelwiseLoss:
+    """A loss that judges every label by itself, summed over the labels of a row."""
+
+    def __init__(self, kind: str, term: Term, powers: dict[str, float]) -> None:
+        self.kind, self.term, self.powers = kind, term, powers
+
+    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
+        """Values, and the gradient by ``x`` times ``scale``."""
+        values, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, **self.powers)
+        return values, grad, None
+
+    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:  # noqa: ARG002
+        """Values of the rows in the plain form."""
+        return sum_over_labels(Rows(x, terms, x.shape[:1]), self.term)
+
+
+def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
+    """The reduced loss with its gradient made on the way."""
+    function = _Compiled if torch.compiler.is_compiling() else _Eager
+    out: Tensor = function.apply(rows.logits, offset, scale, engine, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _total(values: Tensor, scale: Tensor | float) -> Tensor:
+    """``sum scale values``, by one operation where it is a sum or a mean."""
+    if not isinstance(scale, Tensor):
+        if scale == 1:
+            return values.sum()
+        return values.mean() if scale == 1.0 / values.numel() else values.sum() * scale
+    return torch.where(scale == 0, 0.0, values * scale).sum()
+
+
+class _Eager(torch.autograd.Function):
+    """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, offset: Any, scale: Any, engine: Engine, loss: Any, kind: type[Terms], *fields: Any
+    ) -> Tensor:
+        terms = kind(*fields)
+        values, grad, slope = loss.fused(engine, x, terms, scale)
+        ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
+        ctx.finished = [(grad, slope)]
+        ctx.engine, ctx.loss, ctx.terms, ctx.scale, ctx.offset = engine, loss, terms, scale, offset
+        return _total(values, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, offset = ctx.saved_tensors
+        rest = (None,) * (4 + len(ctx.terms))
+        if torch.is_grad_enabled():
+            return *_differentiable(
+                ctx.loss, ctx.terms, x, ctx.offset if offset is None else offset, ctx.scale, grads[0]
+            ), *rest
+        if not ctx.finished:
+            _, grad, slope = ctx.loss.fused(ctx.engine, x, ctx.terms, ctx.scale)
+            ctx.finished.append((grad, slope))
+        grad, slope = ctx.finished.pop()
+        by_offset = slope * ctx.scale * grads[0] if ctx.needs_input_grad[1] else None
+        return ctx.engine.scale_(grad, grads[0]) if ctx.needs_input_grad[0] else None, by_offset, *rest
+
+
+class _Compiled(torch.autograd.Function):
+    """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, offset: Any, scale: Any, _engine: Engine, loss: Any, kind: type[Terms], *fields: Any
+    ) -> Tensor:
+        values, grad, slope = loss.fused(ops, x, kind(*fields), scale)
+        by_offset = slope * scale if isinstance(offset, Tensor) else None
+        ctx.save_for_backward(grad, by_offset)
+        ctx.rest = 4 + len(fields)
+        return _total(values, scale)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad, by_offset = ctx.saved_tensors
+        by_offset = None if by_offset is None else by_offset * grads[0]
+        return (grad * grads[0]).to(grad.dtype), by_offset, *((None,) * ctx.rest)
+
+
+def _differentiable(loss: Any, terms: Terms, x: Tensor, offset: Any, scale: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient once more, by the plain form, with a graph of its own."""
+    inputs = [x, offset] if isinstance(offset, Tensor) and offset.requires_grad else [x]
+    total = _total(loss.plain(x, terms, offset), scale)
+    found = torch.autograd.grad(total, inputs, grad.to(total.dtype), create_graph=True)
+    return found[0], found[1] if len(found) > 1 else None
