@@ -1,0 +1,236 @@
+"""Examples: inputs and labels of the same rows, with the names of both and where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.problems import Problem
+from manyhot.data.reorder import Rows, name_numbers, renumbered_labels, resized_features, row_numbers, with_unknown_columns
+from manyhot.labels.sparse import SparseLabels
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read, and what was understood.
+
+    Args:
+        path: the file's name as it was given.
+        format: the name of the format it was read as.
+        chosen: what the reader chose or was told: columns, separator, label file, ...
+        problems: the first problems, where they were collected.
+        num_problems: how many there were; each is a row left out.
+    """
+
+    path: str
+    format: str
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    num_problems: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows of inputs (texts, features or images) with their labels.
+
+    Args:
+        labels: hard labels ``[R, L]``.
+        label_names: one name per label.
+        texts: one string per row, or None.
+        features: scipy CSR matrix or float32 array ``[R, F]``, or None; a missing value is NaN (see ``fill_missing``).
+        images: a tensor ``[R, C, H, W]``, or None.
+        unknown: the entries whose label is not known, as index lists ``[R, L]``; None when all are known.
+        feature_names: one name per feature, or None where the file has none.
+        ids: one string per row, or None.
+        source: the files.
+        absent: what a label means that ``label_names`` does not list: ``"negative"`` where rows list their labels,
+            ``"unknown"`` where each label has a column.
+        unseen: labels dropped by ``with_labels``, and in how many rows each was.
+
+    Example:
+        >>> labels = SparseLabels.from_lists([[0], [], [1]], num_labels=2)
+        >>> examples = Examples(labels, ("cat", "dog"), texts=["a cat", "nothing", "a dog"])
+        >>> len(examples), examples[1:].texts
+        (3, ['nothing', 'a dog'])
+        >>> examples.with_labels(["bird", "cat"]).unseen
+        {'dog': 1}
+    """
+
+    labels: SparseLabels
+    label_names: tuple[str, ...]
+    texts: list[str] | None = None
+    features: Any = None
+    images: Tensor | None = None
+    unknown: SparseLabels | None = None
+    feature_names: tuple[str, ...] | None = None
+    ids: list[str] | None = None
+    source: tuple[Source, ...] = ()
+    absent: Literal["negative", "unknown"] = "negative"
+    unseen: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows, width = self.labels.shape
+        given = [name for name in ("texts", "features", "images") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"Examples: one of texts, features and images must be given; got {given or 'none'}.")
+        for name in (given[0], "ids", "unknown"):
+            part = getattr(self, name)
+            size = part.shape[0] if hasattr(part, "shape") else None if part is None else len(part)
+            if size not in (None, rows):
+                raise ValueError(f"Examples: `{name}` must have one row per row of `labels`, {rows}; got {size}.")
+        if len(self.label_names) != width:
+            raise ValueError(f"Examples: `label_names` must have one name per label, {width}; got {len(self.label_names)}.")
+        if self.unknown is not None and self.unknown.num_labels != width:
+            raise ValueError(f"Examples: `unknown` must have {width} labels; got {self.unknown.num_labels}.")
+        if self.feature_names is not None and len(self.feature_names) != self.num_features:
+            raise ValueError(
+                f"Examples: `feature_names` must have one name per feature, {self.num_features}; got {len(self.feature_names)}."
+            )
+
+    @property
+    def num_labels(self) -> int:
+        """L."""
+        return self.labels.num_labels
+
+    @property
+    def num_features(self) -> int:
+        """F, or 0 where the inputs are not features."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def kind(self) -> str:
+        """``"texts"``, ``"features"`` or ``"images"``."""
+        return next(name for name in ("texts", "features", "images") if getattr(self, name) is not None)
+
+    def where(self) -> Tensor | None:
+        """Bool ``[R, L]``, True where a label is known; None when all are."""
+        return None if self.unknown is None else ~self.unknown.dense(torch.bool)
+
+    def label_sets(self) -> list[list[str]]:
+        """One list of label names per row."""
+        return [[self.label_names[place] for place in row] for row in self.labels.lists()]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Rows) -> Examples:
+        """Some rows, as examples of their own: a number, a slice, index numbers, or a bool array or tensor."""
+        picked = row_numbers(rows, len(self))
+        as_list = picked.tolist()
+        tensor = torch.from_numpy(picked)
+        return replace(
+            self,
+            labels=self.labels[tensor],
+            texts=None if self.texts is None else [self.texts[row] for row in as_list],
+            features=None if self.features is None else self.features[picked],
+            images=None if self.images is None else self.images[tensor],
+            unknown=None if self.unknown is None else self.unknown[tensor],
+            ids=None if self.ids is None else [self.ids[row] for row in as_list],
+        )
+
+    def with_labels(self, names: Sequence[str]) -> Examples:
+        """The same rows with labels numbered by ``names``.
+
+        A label of these examples that is not in ``names`` is dropped and counted in ``unseen``. A name these examples do
+        not have is negative or unknown in every row, as ``absent`` says.
+        """
+        if tuple(names) == self.label_names:
+            return self
+        number = name_numbers("with_labels", names)
+        moved = np.asarray([number.get(name, -1) for name in self.label_names], dtype=np.int64).reshape(-1)
+        counts = np.bincount(self.labels.indices.numpy(), minlength=self.num_labels)
+        unseen = {name: int(counts[i]) for i, name in enumerate(self.label_names) if moved[i] < 0 and counts[i]}
+        unknown = None if self.unknown is None else renumbered_labels(self.unknown, moved, len(number))
+        if self.absent == "unknown":
+            own = set(self.label_names)
+            added = [place for name, place in number.items() if name not in own]
+            unknown = with_unknown_columns(unknown, added, (len(self), len(number)))
+        return replace(
+            self,
+            labels=renumbered_labels(self.labels, moved, len(number)),
+            label_names=tuple(names),
+            unknown=unknown,
+            unseen=unseen,
+        )
+
+    def with_features(self, features: Sequence[str] | int) -> Examples:
+        """The same rows with feature columns by name, or by number up to ``features`` where they have no names.
+
+        A column these examples do not have is 0; columns that are not wanted are dropped.
+        """
+        if self.features is None:
+            raise ValueError(f"with_features: the inputs must be features; they are {self.kind}.")
+        if isinstance(features, int):
+            return replace(self, features=resized_features(self.features, features), feature_names=None)
+        if self.feature_names is None:
+            raise ValueError("with_features: these features have no names; give the number of features.")
+        if tuple(features) == self.feature_names:
+            return self
+        number = name_numbers("with_features", self.feature_names)
+        order = np.asarray([number.get(name, self.num_features) for name in features], dtype=np.int64).reshape(-1)
+        padded = resized_features(self.features, self.num_features + 1)
+        return replace(self, features=padded[:, order], feature_names=tuple(features))
+
+
+def concatenate_examples(parts: Sequence[Examples]) -> Examples:
+    """Rows under each other, with the union of the label names in order of first appearance.
+
+    Example:
+        >>> one = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"])
+        >>> two = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("dog",), texts=["a dog"])
+        >>> both = concatenate_examples([one, two])
+        >>> both.label_names, both.label_sets()
+        (('cat', 'dog'), [['cat'], ['dog']])
+    """
+    if not parts:
+        raise ValueError("concatenate_examples: `parts` must hold at least one Examples; got none.")
+    if len(parts) == 1:
+        return parts[0]
+    kinds = {part.kind for part in parts}
+    if len(kinds) != 1:
+        raise ValueError(f"concatenate_examples: all parts must hold one kind of input; got {sorted(kinds)}.")
+    names = list(dict.fromkeys(name for part in parts for name in part.label_names))
+    aligned = [part.with_labels(names) for part in parts]
+    features, feature_names = _stacked_features(parts) if "features" in kinds else (None, None)
+    unseen: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.unseen.items():
+            unseen[name] = unseen.get(name, 0) + count
+    blank = torch.zeros(0, dtype=torch.int64)
+    unknown = [
+        part.unknown or SparseLabels(blank, torch.zeros(len(part) + 1, dtype=torch.int64), len(names)) for part in aligned
+    ]
+    return Examples(
+        SparseLabels.collate([part.labels for part in aligned]),
+        tuple(names),
+        texts=None if "texts" not in kinds else [text for part in parts for text in part.texts or ()],
+        features=features,
+        images=None if "images" not in kinds else torch.cat([part.images for part in parts if part.images is not None]),
+        unknown=SparseLabels.collate(unknown) if any(part.unknown is not None for part in aligned) else None,
+        feature_names=feature_names,
+        ids=None if any(part.ids is None for part in parts) else [name for part in parts for name in part.ids or ()],
+        source=tuple(file for part in parts for file in part.source),
+        absent="unknown" if any(part.absent == "unknown" for part in parts) else "negative",
+        unseen=unseen,
+    )
+
+
+def _stacked_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | None]:
+    if all(part.feature_names is not None for part in parts):
+        names = tuple(dict.fromkeys(name for part in parts for name in part.feature_names or ()))
+        blocks = [part.with_features(names).features for part in parts]
+    elif all(part.feature_names is None for part in parts):
+        names, width = None, max(part.num_features for part in parts)
+        blocks = [resized_features(part.features, width) for part in parts]
+    else:
+        raise ValueError("concatenate_examples: either all parts must have feature names, or none.")
+    if all(isinstance(block, np.ndarray) for block in blocks):
+        return np.concatenate(blocks), names
+    from scipy import sparse
+
+    return sparse.vstack([sparse.csr_matrix(block) for block in blocks], format="csr"), names

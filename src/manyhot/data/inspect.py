@@ -1,0 +1,218 @@
+"""What was understood of a data set, and what is odd about it, before anything is trained on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from manyhot.data.examples import Examples, Source
+from manyhot.data.opening import PathLike
+from manyhot.data.problems import Problem
+from manyhot.data.read import read_examples
+from manyhot.labels.describe import LabelStatistics, describe_labels, find_leaks
+
+FEW = 2
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What ``inspect_examples`` found.
+
+    Args:
+        sources: the files, their formats and what was chosen.
+        kind: ``"texts"``, ``"features"`` or ``"images"``.
+        rows: R.
+        inputs: about the inputs: words or features, how many are missing.
+        labels: cardinality, density, imbalance, counts, pairs; see ``LabelStatistics``.
+        label_names: one name per label.
+        unknown_labels: entries whose label is not known.
+        unknown_rows: rows of which no label is known.
+        empty_inputs: rows whose input is empty: no word, or no feature other than 0.
+        repeated_inputs: rows whose input an earlier row has.
+        contradictions: those of them with other labels than the first row of that input.
+        problems: the first ten problems of the files, by line.
+        num_problems: all of them; each is a row that was left out.
+        test: the same for the test part, where one was given.
+        leaks: rows of the test part whose input the training part has.
+        unseen_labels: labels of the test part that the training part never has, and how often they occur.
+    """
+
+    sources: tuple[Source, ...]
+    kind: str
+    rows: int
+    inputs: Mapping[str, Any]
+    labels: LabelStatistics
+    label_names: tuple[str, ...]
+    unknown_labels: int
+    unknown_rows: int
+    empty_inputs: int
+    repeated_inputs: int
+    contradictions: int
+    problems: tuple[Problem, ...]
+    num_problems: int
+    test: Inspection | None = None
+    leaks: int | None = None
+    unseen_labels: Mapping[str, int] | None = None
+
+    def remarks(self) -> list[str]:
+        """What a person should look at, one sentence each."""
+        rare = sum(0 < count < FEW for count in self.labels.counts)
+        of_test = 0 if self.test is None else self.test.rows
+        found = [
+            (self.num_problems, f"{self.num_problems} rows have problems and were left out."),
+            (self.unknown_labels, f"{self.unknown_labels} labels are unknown and will be excluded."),
+            (self.labels.empty_rows, f"{self.labels.empty_rows} rows have no label."),
+            (self.empty_inputs, f"{self.empty_inputs} rows have an empty input."),
+            (self.repeated_inputs, f"{self.repeated_inputs} rows repeat the input of an earlier row."),
+            (self.contradictions, f"{self.contradictions} of these have other labels than the earlier row."),
+            (len(self.labels.without_positives), f"{len(self.labels.without_positives)} labels never occur."),
+            (rare, f"{rare} labels occur once: nothing is left to test them on."),
+            (self.inputs.get("missing"), f"{self.inputs.get('missing')} feature values are missing."),
+            (self.leaks, f"{self.leaks} of {of_test} test rows are in the training part too."),
+            (self.unseen_labels, f"{len(self.unseen_labels or ())} labels of the test part are never in the training part."),
+        ]
+        return [sentence for count, sentence in found if count]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        labels = asdict(self.labels)
+        labels["counts"] = dict(zip(self.label_names, self.labels.counts, strict=True))
+        return {
+            "files": [_source_dict(source) for source in self.sources],
+            "kind": self.kind,
+            "rows": self.rows,
+            "inputs": dict(self.inputs),
+            "labels": labels,
+            "unknown_labels": self.unknown_labels,
+            "unknown_rows": self.unknown_rows,
+            "empty_inputs": self.empty_inputs,
+            "repeated_inputs": self.repeated_inputs,
+            "contradictions": self.contradictions,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "num_problems": self.num_problems,
+            "remarks": self.remarks(),
+            "test": None if self.test is None else self.test.to_dict(),
+            "leaks": self.leaks,
+            "unseen_labels": None if self.unseen_labels is None else dict(self.unseen_labels),
+        }
+
+
+def inspect_examples(
+    examples: Examples | PathLike | Sequence[PathLike],
+    *,
+    test: Examples | PathLike | Sequence[PathLike] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Inspection:
+    """Look at examples, or at files of them, with their problems collected.
+
+    Args:
+        examples: examples, a file or several.
+        test: the test part, of the same kind, to look for leaks and labels unseen in training.
+        options: arguments for ``read_examples``, where files are given.
+
+    Returns:
+        ``Inspection``.
+
+    Raises:
+        DataError: where a file cannot be read at all.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "posts.jsonl"
+        >>> _ = path.write_text('{"text": "a", "labels": ["x"]}\\n{"text": "a", "labels": []}\\n{"text": 7, "labels": []}\\n')
+        >>> found = inspect_examples(path)
+        >>> found.rows, found.repeated_inputs, found.problems[0].line
+        (2, 1, 3)
+    """
+    train = _read(examples, options)
+    found = _inspect(train)
+    if test is None:
+        return found
+    held_out = _read(test, options)
+    if held_out.kind != train.kind:
+        raise ValueError(f"inspect_examples: `test` must hold {train.kind} as `examples` do; it holds {held_out.kind}.")
+    aligned = held_out
+    if train.features is not None:
+        aligned = held_out.with_features(train.feature_names if train.feature_names is not None else train.num_features)
+    counts = dict(zip(train.label_names, found.labels.counts, strict=True))
+    in_test = _inspect(held_out)
+    own = zip(held_out.label_names, in_test.labels.counts, strict=True)
+    return replace(
+        found,
+        test=in_test,
+        leaks=len(find_leaks(_contents(train), _contents(aligned)).pairs),
+        unseen_labels={name: count for name, count in own if count and not counts.get(name)},
+    )
+
+
+def _read(examples: Examples | PathLike | Sequence[PathLike], options: Mapping[str, Any] | None) -> Examples:
+    if isinstance(examples, Examples):
+        return examples
+    paths = examples if isinstance(examples, (str, os.PathLike)) else list(examples)
+    return read_examples(paths, **{"on_problem": "collect", **(options or {})})
+
+
+def _inspect(examples: Examples) -> Inspection:
+    statistics = describe_labels(examples.labels, names=examples.label_names)
+    unknown = 0 if examples.unknown is None else examples.unknown.indices.numel()
+    if unknown:
+        known = len(examples) * examples.num_labels - unknown
+        statistics = replace(statistics, density=sum(statistics.counts) / max(known, 1))
+    open_rows = 0 if examples.unknown is None else int((examples.unknown.counts() == examples.num_labels).sum())
+    contents = _contents(examples)
+    repeated = [(row, first) for row, first in find_leaks(contents, contents).pairs if row != first]
+    lists = examples.labels.lists()
+    inputs, empty = _inputs(examples)
+    return Inspection(
+        sources=examples.source,
+        kind=examples.kind,
+        rows=len(examples),
+        inputs=inputs,
+        labels=statistics,
+        label_names=examples.label_names,
+        unknown_labels=unknown,
+        unknown_rows=open_rows,
+        empty_inputs=empty,
+        repeated_inputs=len(repeated),
+        contradictions=sum(lists[row] != lists[first] for row, first in repeated),
+        problems=tuple(problem for source in examples.source for problem in source.problems)[:10],
+        num_problems=sum(source.num_problems for source in examples.source),
+    )
+
+
+def _contents(examples: Examples) -> Any:
+    """What makes two inputs the same, for ``find_leaks``."""
+    if examples.images is not None:
+        return examples.images.flatten(start_dim=1)
+    return examples.texts if examples.texts is not None else examples.features
+
+
+def _inputs(examples: Examples) -> tuple[dict[str, Any], int]:
+    """About the inputs, and how many are empty."""
+    if examples.texts is not None:
+        words = np.fromiter((len(text.split()) for text in examples.texts), dtype=np.int64, count=len(examples))
+        told = {"words_mean": float(words.mean()), "words_median": float(np.median(words)), "words_most": int(words.max())}
+        return told, int((words == 0).sum())
+    if examples.features is None:
+        return {"shape": list(examples.images.shape[1:]) if examples.images is not None else []}, 0
+    features = examples.features
+    dense = isinstance(features, np.ndarray)
+    values = features if dense else features.data
+    filled = np.count_nonzero(features, axis=1) if dense else np.bincount(_rows_of(features), minlength=len(examples))
+    told = {"features": examples.num_features, "sparse": not dense, "missing": int(np.isnan(values).sum())}
+    told["density"] = float(filled.sum() / max(len(examples) * examples.num_features, 1))
+    return told, int((filled == 0).sum())
+
+
+def _rows_of(features: Any) -> Any:
+    """The row of each entry of a CSR matrix that is not 0."""
+    rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+    return rows[features.data != 0]
+
+
+def _source_dict(source: Source) -> dict[str, Any]:
+    return {"path": source.path, "format": source.format, "chosen": dict(source.chosen), "num_problems": source.num_problems}

@@ -1,0 +1,73 @@
+"""Rows and columns in another order: row numbers, label numbers, feature columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.labels.sparse import SparseLabels
+
+Array = np.ndarray[Any, Any]
+Rows = int | slice | Sequence[int] | Array | Tensor
+
+
+def row_numbers(rows: Rows, count: int) -> Array:
+    """``rows`` of ``count`` as int64 index numbers."""
+    if isinstance(rows, (int, np.integer)):
+        return np.asarray([range(count)[rows]], dtype=np.int64)
+    if isinstance(rows, slice):
+        return np.arange(count, dtype=np.int64)[rows]
+    chosen = np.asarray(rows)
+    numbers: Array = np.arange(count, dtype=np.int64)[chosen if chosen.dtype == bool else chosen.astype(np.int64)]
+    return numbers
+
+
+def name_numbers(who: str, names: Sequence[str]) -> dict[str, int]:
+    """The place of each name; a name that comes twice is an error."""
+    number = {name: place for place, name in enumerate(names)}
+    if len(number) != len(names):
+        twice = next(name for place, name in enumerate(names) if number[name] != place)
+        raise ValueError(f"{who}: names must differ; {twice!r} is there twice. Drop the copy.")
+    return number
+
+
+def index_lists(rows: Array, columns: Array, shape: tuple[int, int]) -> SparseLabels:
+    """``SparseLabels`` from the rows and columns of its entries, in any order, each once."""
+    order = np.lexsort((columns, rows))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))]).astype(np.int64)
+    return SparseLabels(torch.from_numpy(columns[order].astype(np.int64)), torch.from_numpy(offsets), shape[1], validate=False)
+
+
+def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> SparseLabels:
+    """Hard labels in which label i became ``moved[i]``, or is gone where that is -1."""
+    target = moved[labels.indices.numpy()]
+    kept = target >= 0
+    return index_lists(labels.rows.numpy()[kept], target[kept], (len(labels), num_labels))
+
+
+def with_unknown_columns(unknown: SparseLabels | None, columns: Sequence[int], shape: tuple[int, int]) -> SparseLabels | None:
+    """``unknown`` with whole columns added, which it does not hold yet."""
+    if not columns:
+        return unknown
+    rows = np.repeat(np.arange(shape[0], dtype=np.int64), len(columns))
+    entries = np.tile(np.asarray(columns, dtype=np.int64), shape[0])
+    if unknown is not None:
+        rows = np.concatenate([rows, unknown.rows.numpy()])
+        entries = np.concatenate([entries, unknown.indices.numpy()])
+    return index_lists(rows, entries, shape)
+
+
+def resized_features(features: Any, width: int) -> Any:
+    """Features with columns cut off at the end or added as zeros, to ``width``."""
+    have = features.shape[1]
+    if have >= width:
+        return features[:, :width]
+    if isinstance(features, np.ndarray):
+        return np.pad(features, ((0, 0), (0, width - have)))
+    wider = features.copy()
+    wider.resize((features.shape[0], width))
+    return wider

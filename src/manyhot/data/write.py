@@ -1,0 +1,83 @@
+"""Examples to JSON lines, which every other format can be read into and compared with."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyhot.data.examples import Examples
+from manyhot.data.opening import PathLike, bare_name
+
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def write_examples(examples: Examples, path: PathLike) -> None:
+    """Write JSON lines that ``read_examples`` reads back.
+
+    A line has ``text`` or ``features``, ``labels`` (names), ``unknown`` (names, where some are) and ``id`` (where there are
+    ids). Features with names are an object, dense ones without names a list, sparse ones without names
+    ``{"indices": [...], "values": [...]}``. A name that no row uses is in no line: give ``label_names`` when you read.
+
+    Args:
+        examples: rows with texts or features.
+        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress. The file appears when it is whole.
+
+    Example:
+        >>> import tempfile
+        >>> from manyhot import SparseLabels
+        >>> path = Path(tempfile.mkdtemp()) / "pets.jsonl"
+        >>> write_examples(Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"]), path)
+        >>> path.read_text()
+        '{"text": "a cat", "labels": ["cat"]}\\n'
+    """
+    if not bare_name(path).endswith(".jsonl"):
+        raise ValueError(f"write_examples: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
+    target = Path(path)
+    if target.suffix.lower() == ".zst":
+        raise ValueError("write_examples: .zst can be read, not written. Use .gz, .bz2 or .xz.")
+    half = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _OPEN.get(target.suffix.lower(), open)(half, "wt", encoding="utf-8", newline="\n") as file:
+            for row in _rows(examples):
+                file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def _rows(examples: Examples) -> Iterator[dict[str, Any]]:
+    names = examples.label_names
+    positive = examples.labels.lists()
+    unknown = None if examples.unknown is None else examples.unknown.lists()
+    for row in range(len(examples)):
+        line: dict[str, Any] = {} if examples.ids is None else {"id": examples.ids[row]}
+        if examples.texts is not None:
+            line["text"] = examples.texts[row]
+        elif examples.features is not None:
+            line["features"] = _features(examples, row)
+        else:
+            raise ValueError("write_examples: images cannot be written as JSON lines. Save the tensor with safetensors.")
+        line["labels"] = [names[place] for place in positive[row]]
+        if unknown is not None:
+            line["unknown"] = [names[place] for place in unknown[row]]
+        yield line
+
+
+def _features(examples: Examples, row: int) -> Any:
+    if isinstance(examples.features, np.ndarray):
+        values = [None if value != value else value for value in examples.features[row].tolist()]
+        return values if examples.feature_names is None else dict(zip(examples.feature_names, values, strict=True))
+    start, stop = examples.features.indptr[row : row + 2]
+    places = examples.features.indices[start:stop].tolist()
+    values = [None if value != value else value for value in examples.features.data[start:stop].tolist()]
+    if examples.feature_names is None:
+        return {"indices": places, "values": values}
+    return {examples.feature_names[place]: value for place, value in zip(places, values, strict=True)}
