@@ -145,3 +145,57 @@ def check_at_least(who: str, name: str, value: float, least: float, *, strict: b
 def check_engine(who: str, engine: str, engines: Sequence[str]) -> None:
     """``engine`` is one that exists."""
     check_choice(who, "engine", engine, ("auto", *engines))
+
+
+def check_same_table(who: str, name: str, sizes: Sequence[int], of: str, wanted: Sequence[int]) -> None:
+    """``name`` has the rows and the labels of ``of``; leading axes may be written as one."""
+    have, want = tuple(sizes), tuple(wanted)
+    flat = (torch.Size(want[:-1]).numel(), want[-1])
+    if have not in (want, flat):
+        raise ValueError(
+            f"{who}: `{name}` must have the shape of `{of}`, {shape_text(want)}; got {shape_text(have)}."
+            " Encode with the same label names."
+        )
+
+
+def check_hard_labels(who: str, name: str, labels: Any) -> None:
+    """``labels`` is a tensor of numbers or booleans, or index lists without soft values."""
+    if isinstance(labels, Tensor):
+        if labels.is_complex():
+            raise TypeError(f"{who}: `{name}` must be bool, integer or floating-point; got {labels.dtype}.")
+        if labels.ndim == 0:
+            raise ValueError(f"{who}: `{name}` must have a label axis, [..., L]; got a tensor without axes.")
+    elif not hasattr(labels, "offsets"):
+        raise TypeError(
+            f"{who}: `{name}` must be a tensor or SparseLabels; got {type(labels).__name__}."
+            " Encode label sets with manyhot.encode_label_sets or manyhot.SparseLabels.from_lists."
+        )
+    elif labels.values is not None:
+        raise ValueError(f"{who}: `{name}` must be hard, 0 or 1; got soft SparseLabels. Metrics count, they do not weigh.")
+
+
+def check_first_nan(who: str, name: str, row: int) -> None:
+    """``row``, the first row with a NaN, is none (negative)."""
+    if row >= 0:
+        raise ValueError(
+            f"{who}: `{name}` must not be NaN; got one in row {row}. Find where the model makes it, or leave the entry out"
+            " by `where`."
+        )
+
+
+def check_first_soft(who: str, name: str, row: int) -> None:
+    """``row``, the first row with an entry other than 0 and 1, is none (negative)."""
+    if row >= 0:
+        raise ValueError(
+            f"{who}: `{name}` must be 0 or 1 in every entry; got another value in row {row}. Round soft labels yourself,"
+            " mark unknown ones by `where`. The order is (scores, labels): are the arguments swapped?"
+        )
+
+
+def check_first_outside(who: str, name: str, row: int) -> None:
+    """``row``, the first row with a number outside [0, 1], is none (negative)."""
+    if row >= 0:
+        raise ValueError(
+            f"{who}: `{name}` must be probabilities, in [0, 1]; got another number in row {row}. Choose the link that the"
+            " model was trained for."
+        )

@@ -1,0 +1,223 @@
+"""What a set of labels looks like: how many, how uneven, which go together, and what leaks between splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_at_least, check_where, shape_text
+from manyhot.labels.sparse import SparseLabels
+
+
+@dataclass(frozen=True)
+class LabelPair:
+    """Two labels that occur together; ``lift`` is how many times as often as if they were independent.
+
+    Example:
+        >>> describe_labels(torch.ones(3, 2)).pairs
+        (LabelPair(first=0, second=1, count=3, lift=1.0),)
+    """
+
+    first: int | str
+    second: int | str
+    count: int
+    lift: float
+
+
+@dataclass(frozen=True)
+class LabelStatistics:
+    """What ``describe_labels`` found.
+
+    Args:
+        rows: R.
+        labels: L.
+        cardinality: mean number of positives a row.
+        density: positives as a share of the entries that are known.
+        counts: positives of each label, L of them.
+        empty_rows: rows without a positive.
+        distinct_sets: different label sets, the empty one included.
+        imbalance: positives of the most frequent label over those of the rarest that has any.
+        mean_imbalance: mean over labels with positives of (positives of the most frequent label / its own), IRLbl.
+        without_positives: the labels that never occur.
+        pairs: the pairs that occur together most often, by count.
+
+    Example:
+        >>> describe_labels(torch.eye(2)).counts
+        (1, 1)
+    """
+
+    rows: int
+    labels: int
+    cardinality: float
+    density: float
+    counts: tuple[int, ...]
+    empty_rows: int
+    distinct_sets: int
+    imbalance: float
+    mean_imbalance: float
+    without_positives: tuple[int | str, ...]
+    pairs: tuple[LabelPair, ...]
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """Rows of the test part whose content is in the training part too.
+
+    Args:
+        pairs: ``(test row, training row)``, the first training row of that content.
+        test_rows: how many rows the test part has.
+        share: leaking rows as a share of the test part.
+
+    Example:
+        >>> find_leaks(["a"], ["b", "a"]).pairs
+        ((1, 0),)
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    test_rows: int
+    share: float
+
+
+def describe_labels(
+    labels: Tensor | SparseLabels,
+    *,
+    names: Sequence[str] | None = None,
+    where: Tensor | None = None,
+    top_pairs: int = 10,
+) -> LabelStatistics:
+    """The usual statistics of multi-label data.
+
+    Args:
+        labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
+        names: the names of the labels, for the answer; None gives label numbers.
+        where: bool, broadcastable to ``labels``; False is unknown and counts neither as positive nor as an entry.
+        top_pairs: how many pairs to list.
+
+    Returns:
+        ``LabelStatistics``.
+
+    Example:
+        >>> labels = SparseLabels.from_lists([[0, 1], [0, 1], [0], []], num_labels=3)
+        >>> found = describe_labels(labels, names=["sun", "sea", "snow"])
+        >>> found.cardinality, found.distinct_sets, found.without_positives
+        (1.25, 3, ('snow',))
+        >>> found.pairs[0]
+        LabelPair(first='sun', second='sea', count=2, lift=1.3333333333333333)
+    """
+    who = "describe_labels"
+    check_at_least(who, "top_pairs", top_pairs, 0)
+    if isinstance(labels, Tensor):
+        if labels.ndim != 2:
+            raise ValueError(f"{who}: `labels` must be [R, L]; got {shape_text(labels.shape)}.")
+        labels = SparseLabels.from_dense(labels > 0)
+    rows, num_labels = labels.shape
+    if names is not None and len(names) != num_labels:
+        raise ValueError(f"{who}: `names` must have one name per label, {num_labels}; got {len(names)}.")
+    kept = torch.ones_like(labels.indices, dtype=torch.bool) if labels.values is None else labels.values > 0
+    known = rows * num_labels
+    if where is not None:
+        check_where(who, where, labels.shape)
+        where = where.expand(labels.shape)
+        kept &= where[labels.rows, labels.indices]
+        known = int(where.sum())
+    row, column = labels.rows[kept].cpu(), labels.indices[kept].cpu()
+    counts = torch.bincount(column, minlength=num_labels)
+    per_row = torch.bincount(row, minlength=rows)
+    present = counts[counts > 0].double()
+    total = int(counts.sum())
+
+    def name(label: int) -> int | str:
+        return label if names is None else names[label]
+
+    return LabelStatistics(
+        rows=rows,
+        labels=num_labels,
+        cardinality=total / max(rows, 1),
+        density=total / max(known, 1),
+        counts=tuple(counts.tolist()),
+        empty_rows=int((per_row == 0).sum()),
+        distinct_sets=_distinct_sets(column.numpy(), per_row.tolist()),
+        imbalance=float(present.max() / present.min()) if len(present) else 1.0,
+        mean_imbalance=float((present.max() / present).mean()) if len(present) else 1.0,
+        without_positives=tuple(name(label) for label in (counts == 0).nonzero().flatten().tolist()),
+        pairs=tuple(
+            LabelPair(name(a), name(b), count, count * rows / (int(counts[a]) * int(counts[b])))
+            for a, b, count in _top_pairs(row.numpy(), column.numpy(), (rows, num_labels), top_pairs)
+        ),
+    )
+
+
+def _distinct_sets(column: np.ndarray[Any, Any], per_row: list[int]) -> int:
+    parts, start = set(), 0
+    for size in per_row:
+        parts.add(column[start : start + size].tobytes())
+        start += size
+    return len(parts)
+
+
+def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[tuple[int, int, int]]:
+    """``(label, higher label, count)`` of the most frequent pairs; of equals those of lower numbers."""
+    from scipy.sparse import csr_array, triu
+
+    matrix = csr_array((np.ones(len(row), dtype=np.int64), (row, column)), shape=shape)
+    together = triu(matrix.T @ matrix, k=1).tocoo()
+    order = np.lexsort((together.col, together.row, -together.data))[:top]
+    return [(int(together.row[i]), int(together.col[i]), int(together.data[i])) for i in order]
+
+
+def find_leaks(train_rows: Any, test_rows: Any) -> Leaks:
+    """Rows of the test part that the training part has too, found by a hash of their content.
+
+    The content must be the same to the byte: texts with other blanks or case are other texts. Numbers are compared as
+    float64, so that the type they are stored in does not matter.
+
+    Args:
+        train_rows: a sequence of texts, or features ``[R, D]`` as tensor, array or scipy sparse matrix.
+        test_rows: the same kind.
+
+    Returns:
+        ``Leaks``.
+
+    Example:
+        >>> find_leaks(["a cat", "a dog"], ["a dog", "A dog"])
+        Leaks(pairs=((0, 1),), test_rows=2, share=0.5)
+    """
+    seen: dict[bytes, int] = {}
+    for place, key in enumerate(_digests("train_rows", train_rows)):
+        seen.setdefault(key, place)
+    keys = list(_digests("test_rows", test_rows))
+    pairs = tuple((place, seen[key]) for place, key in enumerate(keys) if key in seen)
+    return Leaks(pairs, len(keys), len(pairs) / max(len(keys), 1))
+
+
+def _digests(name: str, rows: Any) -> Iterator[bytes]:
+    for content in _contents(name, rows):
+        yield hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _contents(name: str, rows: Any) -> Iterator[bytes]:
+    """Each row's content as bytes."""
+    if isinstance(rows, Tensor):
+        rows = rows.detach().cpu().numpy()
+    if hasattr(rows, "tocsr"):
+        sparse = rows.tocsr(copy=True)
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        for start, stop in zip(sparse.indptr[:-1], sparse.indptr[1:], strict=True):
+            yield sparse.indices[start:stop].astype(np.int64).tobytes() + sparse.data[start:stop].astype(np.float64).tobytes()
+    elif isinstance(rows, np.ndarray):
+        if rows.ndim != 2:
+            raise ValueError(f"find_leaks: `{name}` must be texts or features [R, D]; got shape {shape_text(rows.shape)}.")
+        for row in rows:
+            yield (row.astype(np.float64) + 0.0).tobytes()  # -0.0 is 0.0
+    else:
+        for place, text in enumerate(rows):
+            if not isinstance(text, str):
+                raise TypeError(f"find_leaks: `{name}` must be texts or features [R, D]; row {place} is {type(text).__name__}.")
+            yield text.encode()

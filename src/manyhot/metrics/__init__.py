@@ -1,0 +1,1 @@
+"""How good predictions, rankings and probabilities are: functions, names and running accumulators."""

@@ -1,0 +1,311 @@
+"""Metrics of predicted label sets, all read off one count: hits, predicted and positive, by row and by label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_choice, check_reduction
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.blocks import Labels, arrange, checked_blocks
+from manyhot.metrics.ranking import reduce_rows
+
+AVERAGES = ("micro", "macro", "none")
+ABSENT = ("zero", "skip")
+
+
+class Confusion(NamedTuple):
+    """What was found, predicted and true, along one axis; the rest of the confusion follows from it.
+
+    Attributes:
+        hits: int64 ``[N]``, predicted and true.
+        predicted: int64 ``[N]``.
+        positive: int64 ``[N]``, true.
+    """
+
+    hits: Tensor
+    predicted: Tensor
+    positive: Tensor
+
+    def pooled(self) -> Confusion:
+        """All of the axis as one."""
+        return Confusion(*(part.sum().reshape(1) for part in self))
+
+
+def count_sets(predictions: Labels, positives: SparseLabels) -> tuple[Confusion, Confusion]:
+    """The confusion by row, ``[R]``, and by label, ``[L]``.
+
+    Args:
+        predictions: bool ``[R, L]``, or index lists.
+        positives: the true labels ``[R, L]``.
+    """
+    rows, columns = positives.rows, positives.indices
+    size = tuple(positives.shape)
+    if isinstance(predictions, SparseLabels):
+        kept = predictions.contains(rows, columns)
+        by_row, by_label = predictions.counts(), _tally(predictions.indices, None, size[1])
+    else:
+        kept = predictions[rows, columns]
+        by_row = predictions.sum(dim=1)
+        # Sums of bytes into int32 take half the time of sums of bools into int64.
+        by_label = predictions.view(torch.uint8).sum(dim=0, dtype=torch.int32).long()
+    return (
+        Confusion(_tally(rows, kept, size[0]), by_row, positives.counts()),
+        Confusion(_tally(columns, kept, size[1]), by_label, _tally(columns, None, size[1])),
+    )
+
+
+def _tally(places: Tensor, kept: Tensor | None, size: int) -> Tensor:
+    """int64 ``[size]``: how often each place occurs, of those that are kept."""
+    ones = torch.ones_like(places) if kept is None else kept.long()
+    return torch.zeros(size, dtype=torch.int64, device=places.device).index_add_(0, places, ones)
+
+
+def share(part: Tensor, whole: Tensor, empty: float) -> Tensor:
+    """float64 ``part / whole``, ``empty`` where the whole is 0."""
+    return torch.where(whole == 0, empty, part.double() / whole.clamp(min=1))
+
+
+def subset_accuracy_of(rows: Confusion) -> Tensor:
+    """SubACC of each row, ``[R]``."""
+    return ((rows.hits == rows.predicted) & (rows.hits == rows.positive)).double()
+
+
+def f1_of(counts: Confusion, empty: float) -> Tensor:
+    """F1 of each row or label, ``empty`` where nothing is predicted and nothing true."""
+    return share(2 * counts.hits, counts.predicted + counts.positive, empty)
+
+
+def jaccard_of(rows: Confusion, empty: float) -> Tensor:
+    """Jaccard of each row."""
+    return share(rows.hits, rows.predicted + rows.positive - rows.hits, empty)
+
+
+def precision_of(counts: Confusion, empty: float) -> Tensor:
+    """Precision of each row or label, ``empty`` where nothing is predicted."""
+    return share(counts.hits, counts.predicted, empty)
+
+
+def recall_of(counts: Confusion, empty: float) -> Tensor:
+    """Recall of each row or label, ``empty`` where nothing is true."""
+    return share(counts.hits, counts.positive, empty)
+
+
+def wrong_of(counts: Confusion) -> Tensor:
+    """How many entries of each row or label are wrong."""
+    return counts.predicted + counts.positive - 2 * counts.hits
+
+
+def label_count_error_of(rows: Confusion) -> Tensor:
+    """By how many labels the size of the predicted set is off, ``[R]``."""
+    return (rows.predicted - rows.positive).abs().double()
+
+
+def average_labels(values: Tensor, positive: Tensor, absent: str) -> Tensor:
+    """The mean over labels, absent ones counted as they are or skipped; NaN where none is left."""
+    return values.mean() if absent == "zero" else values[positive > 0].mean()
+
+
+def over_rows(
+    who: str,
+    values: Callable[[Confusion], Tensor],
+    predictions: Labels,
+    labels: Labels,
+    where: Tensor | None,
+    reduction: str,
+) -> Tensor:
+    """One value a row from its confusion, over all rows."""
+    check_reduction(who, reduction)
+    table = arrange(who, None, labels, predictions=predictions, where=where)
+    parts = [
+        values(count_sets(block.predictions, block.positives)[0])
+        for block in checked_blocks(who, table)
+        if block.predictions is not None
+    ]
+    return reduce_rows(torch.cat(parts).reshape(table.shape[:-1]), reduction)
+
+
+def confusion_counts(predictions: Labels, labels: Labels, *, where: Tensor | None = None) -> Confusion:
+    """Hits, predicted and positive of each label.
+
+    Args:
+        predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
+        labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
+        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+
+    Returns:
+        ``Confusion`` with int64 ``hits``, ``predicted``, ``positive``, each ``[L]``.
+
+    Example:
+        >>> confusion_counts(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 0]]))
+        Confusion(hits=tensor([1, 0]), predicted=tensor([2, 1]), positive=tensor([1, 0]))
+    """
+    who = "confusion_counts"
+    table = arrange(who, None, labels, predictions=predictions, where=where)
+    total: Confusion | None = None
+    for block in checked_blocks(who, table):
+        if block.predictions is not None:
+            part = count_sets(block.predictions, block.positives)[1]
+            total = part if total is None else Confusion(*(a + b for a, b in zip(total, part, strict=True)))
+    if total is None:
+        raise ValueError(f"{who}: `predictions` must be given.")
+    return total
+
+
+def _over_labels(
+    who: str,
+    values: Callable[[Confusion, float], Tensor],
+    predictions: Labels,
+    labels: Labels,
+    where: Tensor | None,
+    average: str,
+    absent: str,
+) -> Tensor:
+    check_choice(who, "average", average, AVERAGES)
+    check_choice(who, "absent", absent, ABSENT)
+    counts = confusion_counts(predictions, labels, where=where)
+    if average == "micro":
+        return values(counts.pooled(), 0.0)[0]
+    each = values(counts, 0.0)
+    return each if average == "none" else average_labels(each, counts.positive, absent)
+
+
+def subset_accuracy_score(
+    predictions: Labels, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """SubACC: the share of rows whose label set is predicted exactly; two empty sets are equal.
+
+    Args:
+        predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
+        labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
+        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+        reduction: ``"mean"`` over rows (NaN for no rows), ``"sum"`` or ``"none"``.
+
+    Returns:
+        A float64 scalar, or ``[...]`` with ``reduction="none"``.
+
+    Example:
+        >>> predictions = torch.tensor([[True, False], [True, True]])
+        >>> subset_accuracy_score(predictions, torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return over_rows("subset_accuracy_score", subset_accuracy_of, predictions, labels, where, reduction)
+
+
+def example_f1_score(
+    predictions: Labels, labels: Labels, *, where: Tensor | None = None, empty: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """MLC-F1: the mean over rows of ``2 |Y n P| / (|Y| + |P|)``.
+
+    ``empty`` is the value of a row where nothing is true and nothing predicted: 1, or 0 as scikit-learn has it unless
+    told otherwise. Other arguments and result as in ``subset_accuracy_score``.
+
+    Example:
+        >>> predictions = torch.tensor([[True, False], [True, True]])
+        >>> example_f1_score(predictions, torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.8333, dtype=torch.float64)
+    """
+    return over_rows("example_f1_score", partial(f1_of, empty=empty), predictions, labels, where, reduction)
+
+
+def jaccard_score(
+    predictions: Labels, labels: Labels, *, where: Tensor | None = None, empty: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """The mean over rows of ``|Y n P| / |Y u P|``, ``empty`` where both are empty. Arguments as in ``example_f1_score``.
+
+    Example:
+        >>> predictions = torch.tensor([[True, False], [True, True]])
+        >>> jaccard_score(predictions, torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.7500, dtype=torch.float64)
+    """
+    return over_rows("jaccard_score", partial(jaccard_of, empty=empty), predictions, labels, where, reduction)
+
+
+def label_count_error(predictions: Labels, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    """By how many labels the predicted set is too large or too small: ``| |P| - |Y| |``. See ``subset_accuracy_score``.
+
+    Example:
+        >>> label_count_error(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return over_rows("label_count_error", label_count_error_of, predictions, labels, where, reduction)
+
+
+def hamming_error(predictions: Labels, labels: Labels, *, where: Tensor | None = None) -> Tensor:
+    """The share of entries that are wrong, of those that count; NaN where none does. See ``subset_accuracy_score``.
+
+    Example:
+        >>> hamming_error(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.7500, dtype=torch.float64)
+    """
+    table = arrange("hamming_error", None, labels, predictions=predictions, where=where)
+    wrong = wrong_of(confusion_counts(predictions, labels, where=where)).sum()
+    entries = table.num_rows * table.num_labels if table.where is None else table.where.sum()
+    return wrong.double() / entries
+
+
+def f1_score(
+    predictions: Labels,
+    labels: Labels,
+    *,
+    average: str = "micro",
+    absent: str = "zero",
+    where: Tensor | None = None,
+) -> Tensor:
+    """Micro-F1, macro-F1 or the F1 of each label: ``2 hits / (predicted + positive)``, 0 where that is 0 / 0.
+
+    Args:
+        predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
+        labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
+        average: ``"micro"`` over all entries, ``"macro"`` over labels, or ``"none"``.
+        absent: in the macro average, labels without a positive count as ``"zero"`` or are left out, ``"skip"``.
+        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+
+    Returns:
+        A float64 scalar, or ``[L]`` with ``average="none"``.
+
+    Example:
+        >>> predictions = torch.tensor([[True, False, False], [True, True, False]])
+        >>> labels = torch.tensor([[1, 0, 0], [0, 1, 0]])
+        >>> f1_score(predictions, labels, average="macro"), f1_score(predictions, labels, average="macro", absent="skip")
+        (tensor(0.5556, dtype=torch.float64), tensor(0.8333, dtype=torch.float64))
+    """
+    return _over_labels("f1_score", f1_of, predictions, labels, where, average, absent)
+
+
+def precision_score(
+    predictions: Labels,
+    labels: Labels,
+    *,
+    average: str = "micro",
+    absent: str = "zero",
+    where: Tensor | None = None,
+) -> Tensor:
+    """``hits / predicted``, 0 where nothing is predicted. Arguments and result as in ``f1_score``.
+
+    Example:
+        >>> precision_score(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.3333, dtype=torch.float64)
+    """
+    return _over_labels("precision_score", precision_of, predictions, labels, where, average, absent)
+
+
+def recall_score(
+    predictions: Labels,
+    labels: Labels,
+    *,
+    average: str = "micro",
+    absent: str = "zero",
+    where: Tensor | None = None,
+) -> Tensor:
+    """``hits / positive``, 0 where nothing is true. Arguments and result as in ``f1_score``.
+
+    Example:
+        >>> recall_score(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return _over_labels("recall_score", recall_of, predictions, labels, where, average, absent)

@@ -1,0 +1,307 @@
+"""Metrics over batches: one accumulator for any set of names, synced over processes by torchmetrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from manyhot._checks import check_at_least, check_choice, check_first_outside
+from manyhot.calibrate import Calibration
+from manyhot.decide import DecisionRule
+from manyhot.links import LINKS
+from manyhot.metrics.at_k import check_k, check_propensities
+from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blocks, first_row, raise_faults
+from manyhot.metrics.calibration import add_bins, add_squares, brier_error_of, calibration_error_of, outside_unit
+from manyhot.metrics.counts import Confusion
+from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
+from manyhot.metrics.names import ALL_SCORES, DECISIONS, MetricName, parse_metric
+from manyhot.metrics.shared import (
+    AREA_VALUES,
+    IDENTITY,
+    LABEL_VALUES,
+    ROW_VALUES,
+    BlockWork,
+    Reading,
+    best_psp,
+    per_label_counts,
+    zeros,
+)
+from manyhot.scores.top import TopScores
+
+
+class Metrics(Metric):
+    """Any number of metrics over batches of scores and labels, with the work they share done once.
+
+    One confusion count serves all metrics of label sets and one rank count all metrics of order. Memory does not grow
+    with the rows, except for the exact mAP and AUROC, which keep every score; their ``-binned`` forms do not. States are
+    sums, so that ``compute`` on several processes gives what one would. An update on a GPU does not wait for faults in
+    the values: they are named by ``compute``, with rows counted since the last reset. On a CPU the update names them.
+    After an error call ``reset``.
+
+    Args:
+        names: which metrics; ``manyhot.METRICS`` lists them.
+        num_labels: L.
+        rule: how scores become decisions; None is ``s > 0``.
+        link: how scores become probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, or ``"identity"``
+            where they are probabilities already.
+        empty: MLC-F1 and jaccard of a row where nothing is true and nothing predicted.
+        propensities: ``[L]`` for PSP@k, from ``label_propensities``.
+        bins: bins of probability for the ``-binned`` metrics.
+        calibration_bins: bins of probability for ECE.
+        **settings: of ``torchmetrics.Metric``, such as ``process_group``.
+
+    Example:
+        >>> metrics = Metrics(["micro-F1", "AvgPrec", "P@1"], num_labels=3)
+        >>> metrics.update(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, 0, 0]]))
+        >>> metrics.update(torch.tensor([[-1.0, 1.0, 0.5]]), torch.tensor([[0, 0, 1]]))
+        >>> {name: round(value, 4) for name, value in metrics.compute().items()}
+        {'micro-F1': 0.6667, 'AvgPrec': 0.75, 'P@1': 0.5}
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    row_counts: Tensor
+    row_sums: Tensor
+    entries: Tensor
+    label_counts: Tensor
+    score_bins: Tensor
+    calibration: Tensor
+    squares: Tensor
+    faults: Tensor
+    all_scores: Any
+    all_truth: Any
+    propensities: Tensor | None
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        num_labels: int,
+        rule: DecisionRule | None = None,
+        link: str | Calibration = "hard",
+        empty: float = 1.0,
+        propensities: Tensor | None = None,
+        bins: int = 200,
+        calibration_bins: int = 15,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        if isinstance(names, str) or not names:
+            raise ValueError(f"Metrics: `names` must be a list of at least one name; got {names!r}.")
+        check_at_least("Metrics", "num_labels", num_labels, 0)
+        check_at_least("Metrics", "bins", bins, 2)
+        check_at_least("Metrics", "calibration_bins", calibration_bins, 1)
+        if not isinstance(link, Calibration):
+            check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
+        self.names = tuple(parse_metric(name) for name in dict.fromkeys(names))
+        self.num_labels = num_labels
+        kinds = {name.kind for name in self.names}
+        above = any(name.info.lists for name in self.names)
+        self.reading = Reading(rule or DecisionRule(), link, empty, above)
+        if propensities is not None:
+            check_propensities("Metrics", propensities, num_labels)
+        elif "PSP@k" in kinds:
+            raise ValueError("Metrics: `propensities` must be given for PSP@k. Make them with label_propensities.")
+        self.register_buffer("propensities", propensities, persistent=False)
+        self._rows = [name for name in self.names if name.kind in ROW_VALUES]
+        self._add_states(kinds, bins, calibration_bins)
+
+    def _add_states(self, kinds: set[str], bins: int, calibration_bins: int) -> None:
+        self.add_state("row_counts", torch.zeros(3, dtype=torch.int64), "sum")
+        self.add_state("row_sums", zeros(2, len(self._rows)), "sum")
+        self.add_state("entries", torch.zeros((), dtype=torch.int64), "sum")
+        self.add_state("faults", torch.full((3,), NO_FAULT), "min")
+        if kinds & set(LABEL_VALUES):
+            self.add_state("label_counts", torch.zeros((3, self.num_labels), dtype=torch.int64), "sum")
+        binned = {kind for kind in kinds if kind.endswith("-binned")}
+        if binned:
+            width = 1 if binned == {"micro-AUROC-binned"} else self.num_labels
+            self.add_state("score_bins", zeros(2, width, bins), "sum")
+        if kinds & {"ECE", "macro-ECE"}:
+            width = self.num_labels if "macro-ECE" in kinds else 1
+            self.add_state("calibration", zeros(3, width, calibration_bins), "sum")
+        if kinds & {"Brier", "macro-Brier"}:
+            self.add_state("squares", zeros(2, self.num_labels if "macro-Brier" in kinds else 1), "sum")
+        if kinds & set(AREA_VALUES):
+            self.add_state("all_scores", [], "cat")
+            self.add_state("all_truth", [], "cat")
+
+    def update(
+        self, scores: Scores | None, labels: Labels, where: Tensor | None = None, *, predictions: Labels | None = None
+    ) -> None:
+        """Take in some rows.
+
+        Args:
+            scores: ``[..., L]``, or lazy scores of a linear head. ``TopScores`` serve P@k, R@k, nDCG@k, PSP@k and
+                one-error; None serves metrics of label sets where ``predictions`` are given.
+            labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
+            where: bool, broadcastable to ``[..., L]``; False leaves an entry out of everything.
+            predictions: bool ``[..., L]`` or ``SparseLabels`` in the place of what the rule would say.
+        """
+        table = arrange("Metrics.update", scores, labels, predictions=predictions, where=where)
+        self._check_table(table)
+        for block in blocks(table):
+            work = BlockWork(block, self.reading, self.propensities)
+            self._note_faults(work)
+            self._add_rows(work)
+            if "label_counts" in self._defaults:
+                self.label_counts += torch.stack(tuple(work.confusion[1]))
+            if "score_bins" in self._defaults:
+                add_bins(self.score_bins, work.probs, block)
+            if "calibration" in self._defaults:
+                add_bins(self.calibration, work.probs, block)
+            if "squares" in self._defaults:
+                add_squares(self.squares, work.probs, block)
+            if "all_scores" in self._defaults:
+                self.all_scores.append(block.scores.clone() if isinstance(block.scores, Tensor) else block.scores)
+                self.all_truth.append(truth_of(block))
+
+    def _check_table(self, table: Table) -> None:
+        if table.num_labels != self.num_labels:
+            raise ValueError(
+                f"Metrics.update: `scores` must have num_labels = {self.num_labels} labels; got {table.num_labels}."
+                " Encode with the same label names."
+            )
+        if table.labels.device != self.device:
+            raise ValueError(
+                f"Metrics.update: `labels` must be where the metrics are, {str(self.device)!r}; got"
+                f" {str(table.labels.device)!r}. Call metrics.to(device) once."
+            )
+        for name in self.names:
+            if name.info.needs == DECISIONS and table.predictions is not None:
+                continue
+            if table.scores is None or (isinstance(table.scores, TopScores) and not name.info.lists):
+                got = "no scores" if table.scores is None else repr(table.scores)
+                also = " or ready `predictions`" if name.info.needs == DECISIONS else ""
+                raise ValueError(f"Metrics.update: {name.text} needs the scores of all labels{also}; got {got}.")
+            if name.k:
+                check_k(f"Metrics.update, {name.text}", table.scores, name.k)
+
+    def _note_faults(self, work: BlockWork) -> None:
+        block = work.block
+        outside = None
+        if self.reading.link == IDENTITY and {"score_bins", "calibration", "squares"} & set(self._defaults):
+            outside = outside_unit(work.probs, block.where)
+        faults = torch.cat([block.faults, first_row(outside, block.start, self.device).reshape(1)])
+        if self.device.type == "cpu":
+            self._raise_faults("Metrics.update", faults)
+        counted = torch.where(faults == NO_FAULT, NO_FAULT, faults - block.start + self.row_counts[0])
+        self.faults = self.faults.minimum(counted)
+
+    @staticmethod
+    def _raise_faults(who: str, faults: Tensor) -> None:
+        raise_faults(who, faults[:2])
+        check_first_outside(who, "scores", -1 if int(faults[2]) == NO_FAULT else int(faults[2]))
+
+    def _add_rows(self, work: BlockWork) -> None:
+        positive, known = work.block.positives.counts(), work.block.known
+        bare, full = positive == 0, (positive == known) & (known > 0)
+        self.row_counts += torch.stack([torch.ones_like(bare).sum(), bare.sum(), full.sum()])
+        self.entries += known.sum()
+        if self._rows:
+            sums = [ROW_VALUES[name.kind](work, name.k).sum() for name in self._rows]
+            best = [best_psp(work, name.k).sum() if name.kind == "PSP@k" else torch.ones_like(sums[0]) for name in self._rows]
+            self.row_sums += torch.stack([torch.stack(sums), torch.stack(best)])
+
+    def compute(self) -> dict[str, float]:
+        """The values by name, in the order of ``names``; NaN where a mean is over nothing."""
+        self._raise_faults("Metrics.compute, rows counted since the last reset", self.faults)
+        values = self._row_values() | self._label_values() | self._area_values() | self._probability_values()
+        found = torch.stack([values[name.text].to(torch.float64) for name in self.names])
+        numbers = torch.where(self.row_counts[0] == 0, torch.nan, found).tolist()
+        return {name.text: number for name, number in zip(self.names, numbers, strict=True)}
+
+    def _row_values(self) -> dict[str, Tensor]:
+        values = {}
+        for place, name in enumerate(self._rows):
+            total, best = self.row_sums[:, place]
+            whole = torch.where(best == 0, 1.0, best) if name.kind == "PSP@k" else self.row_counts[0]
+            values[name.text] = total / whole
+        return values
+
+    def _label_values(self) -> dict[str, Tensor]:
+        if "label_counts" not in self._defaults:
+            return {}
+        labels = Confusion(*self.label_counts)
+        values = {name.text: LABEL_VALUES[name.kind](labels) for name in self._of(set(LABEL_VALUES))}
+        if "hamming-error" in values:
+            values["hamming-error"] = values["hamming-error"].double() / self.entries
+        return values
+
+    def _area_values(self) -> dict[str, Tensor]:
+        values: dict[str, Tensor] = {}
+        areas: dict[tuple[bool, bool], Areas] = {}
+        for name in self._of(set(AREA_VALUES) | {f"{kind}-binned" for kind in AREA_VALUES}):
+            kind = name.kind.removesuffix("-binned")
+            pooled, binned = kind == "micro-AUROC", kind != name.kind
+            if (pooled, binned) not in areas:
+                areas[pooled, binned] = self._areas(pooled=pooled, binned=binned)
+            values[name.text] = AREA_VALUES[kind](areas[pooled, binned])
+        return values
+
+    def _areas(self, *, pooled: bool, binned: bool) -> Areas:
+        if binned:
+            return binned_areas(self.score_bins.sum(dim=1, keepdim=True) if pooled else self.score_bins)
+        if isinstance(self.all_scores, list) and not self.all_scores:
+            nothing = torch.zeros((0, self.num_labels), device=self.device)
+            return exact_areas(nothing, nothing.to(torch.int8), pooled=pooled)
+        return exact_areas(dim_zero_cat(self.all_scores), dim_zero_cat(self.all_truth), pooled=pooled)
+
+    def _probability_values(self) -> dict[str, Tensor]:
+        values = {}
+        for name in self._of({"ECE", "macro-ECE", "Brier", "macro-Brier"}):
+            ece = name.kind.endswith("ECE")
+            sums = self.calibration if ece else self.squares
+            if not name.kind.startswith("macro"):
+                sums = sums.sum(dim=1, keepdim=True)
+            values[name.text] = (calibration_error_of if ece else brier_error_of)(sums).nanmean()
+        return values
+
+    def _of(self, kinds: set[str]) -> list[MetricName]:
+        return [name for name in self.names if name.kind in kinds]
+
+    def per_label(self) -> dict[str, Tensor]:
+        """What the metrics asked for know of each label, ``[L]`` each.
+
+        ``precision``, ``recall``, ``F1``, ``positive`` and ``predicted`` beside any micro or macro metric of label sets or
+        hamming-error; ``AP`` and ``AUROC`` beside mAP and macro-AUROC, exact or binned; ``ECE`` and ``Brier`` beside
+        macro-ECE and macro-Brier.
+        """
+        with self._synced():
+            found: dict[str, Tensor] = {}
+            if "label_counts" in self._defaults:
+                found |= per_label_counts(Confusion(*self.label_counts))
+            exact = {"mAP", "mAP-present", "macro-AUROC"}
+            if self._of(exact | {f"{kind}-binned" for kind in exact}):
+                areas = self._areas(pooled=False, binned=not self._of(exact))
+                found |= {"AP": areas.average_precision, "AUROC": areas.auroc}
+            if self._of({"macro-ECE"}):
+                found["ECE"] = calibration_error_of(self.calibration)
+            if self._of({"macro-Brier"}):
+                found["Brier"] = brier_error_of(self.squares)
+            return found
+
+    def counted(self) -> dict[str, int]:
+        """How many rows and entries went in, and how many rows have no positive or nothing but positives."""
+        with self._synced():
+            rows, bare, full = self.row_counts.tolist()
+            return {"rows": rows, "rows without labels": bare, "rows with all labels": full, "entries": int(self.entries)}
+
+    def _synced(self) -> Any:
+        return self.sync_context(
+            dist_sync_fn=self.dist_sync_fn,
+            should_sync=self._to_sync,
+            should_unsync=self._should_unsync,
+        )
+
+    def __repr__(self) -> str:
+        listed = ", ".join(repr(name.text) for name in self.names)
+        kept = ", ".join(name.text for name in self.names if name.info.needs == ALL_SCORES)
+        note = f"; {kept} keeps all scores" if kept else ""
+        return f"Metrics([{listed}], num_labels={self.num_labels}{note})"
