@@ -1,9 +1,29 @@
 """manyhot: multi-label learning with the ease of softmax and cross-entropy."""
 
+from typing import TYPE_CHECKING, Any
+
+from manyhot.calibrate import Calibration, fit_calibration
 from manyhot.data.digit_scenes import DigitScenes, digit_scenes
+from manyhot.data.examples import Examples, concatenate_examples
+from manyhot.data.inspect import Inspection, inspect_examples
+from manyhot.data.missing import fill_missing
+from manyhot.data.opening import fingerprint
+from manyhot.data.openml import fetch_openml_examples
+from manyhot.data.problems import DataError
+from manyhot.data.read import read_examples
+from manyhot.data.write import write_examples
+from manyhot.decide import DecisionRule, decide, decide_sparse
+from manyhot.decode_spans import CharacterSpan, Span, character_spans, decode_spans, merge_windows, token_windows
+from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
+from manyhot.heads.rotary import rotary
+from manyhot.kernels.engines import engines
+from manyhot.labels.describe import LabelPair, LabelStatistics, Leaks, describe_labels, find_leaks
 from manyhot.labels.encode import decode_label_sets, encode_label_sets, label_names
 from manyhot.labels.soften import cutmix, flip_labels, mix_labels, mixup, smooth_labels, soft_labels_from
+from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
+from manyhot.labels.split import stratified_folds, stratified_split
+from manyhot.links import probabilities
 from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
 from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
 from manyhot.losses.divergence import prediction_divergence, rdrop_loss
@@ -24,50 +44,116 @@ from manyhot.losses.overlap import dice_loss
 from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
 from manyhot.losses.sides import LazyScores, two_sided_logsumexp
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
+from manyhot.metrics.at_k import label_propensities
+from manyhot.metrics.names import METRICS, MetricInfo, parse_metric
+from manyhot.metrics.spans import SpanMetrics, span_f1_score
 from manyhot.scores.linear import LinearScores
+from manyhot.scores.spans import SpanScores
+from manyhot.scores.top import TopScores
+from manyhot.tune import TunedRule, tune_rule
+
+if TYPE_CHECKING:
+    from manyhot.metrics.running import Metrics
 
 __version__ = "0.1.0"
 
+_LAZY = {"Metrics": "manyhot.metrics.running"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names whose home imports a package that is slow to load come in when they are asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'manyhot' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
 __all__ = [
     "LOSSES",
+    "METRICS",
     "AsymmetricLoss",
     "BCELoss",
+    "Calibration",
+    "CharacterSpan",
+    "DataError",
+    "DecisionRule",
     "DiceLoss",
     "DigitScenes",
+    "EfficientGlobalPointer",
+    "Examples",
     "FocalLoss",
+    "GlobalPointer",
+    "Inspection",
     "LSEPLoss",
+    "LabelPair",
+    "LabelStatistics",
     "LazyScores",
+    "Leaks",
     "LinearScores",
     "LossInfo",
+    "MetricInfo",
+    "Metrics",
     "PairwiseLoss",
     "RDropLoss",
     "SoftmaxLoss",
+    "Span",
+    "SpanLabels",
+    "SpanMetrics",
+    "SpanScores",
     "SparseLabels",
     "TLPRLoss",
+    "TopScores",
+    "TunedRule",
     "TwoWayLoss",
     "ZLPRLoss",
     "asymmetric_loss",
     "bce_loss",
+    "character_spans",
+    "concatenate_examples",
     "cutmix",
+    "decide",
+    "decide_sparse",
     "decode_label_sets",
+    "decode_spans",
+    "describe_labels",
     "dice_loss",
     "digit_scenes",
     "encode_label_sets",
+    "engines",
+    "fetch_openml_examples",
+    "fill_missing",
+    "find_leaks",
+    "fingerprint",
+    "fit_calibration",
     "flip_labels",
     "focal_loss",
     "get_loss",
+    "inspect_examples",
     "label_names",
+    "label_propensities",
     "lsep_loss",
+    "merge_windows",
     "mix_labels",
     "mixup",
     "pairwise_loss",
+    "parse_metric",
     "prediction_divergence",
+    "probabilities",
     "rdrop_loss",
+    "read_examples",
+    "rotary",
     "smooth_labels",
     "soft_labels_from",
     "softmax_loss",
+    "span_f1_score",
+    "stratified_folds",
+    "stratified_split",
     "tlpr_loss",
+    "token_windows",
+    "tune_rule",
     "two_sided_logsumexp",
     "two_way_loss",
+    "write_examples",
     "zlpr_loss",
 ]

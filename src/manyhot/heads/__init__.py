@@ -1,0 +1,1 @@
+"""From features to scores; no loss inside."""

@@ -1,0 +1,340 @@
+"""Scores of a span head, one for every type and pair of tokens, that are never stored whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_choice, check_engine, check_logits, check_unit, check_weight, check_where, shape_text
+from manyhot.kernels import span_factorised, span_tiles
+from manyhot.kernels.span_terms import SpanParts, SpanTerms, joined, span_gradient, span_sides, weighed
+from manyhot.kernels.terms import INF, LogSum, Weight
+from manyhot.labels.spans import SpanLabels
+from manyhot.losses.sides import Dim, two_sided_logsumexp
+
+METHODS = ("auto", "tiles", "factorised", "dense")
+
+
+class SpanScores:
+    """The scores ``[B, H, T, T]`` of every span: type a from token i to token j, described by what they are made of.
+
+    ``s_a(i, j) = scale q_a(i) . k_a(j)`` where each type has its own ``q, k``, or ``scale q(i) . k(j) + u_a(i) + v_a(j)``
+    where types share them. A cell counts where both tokens are real, by ``lengths``, and with ``triangle`` where i <= j; the
+    others are left out of every sum and get gradient 0, whatever stands there. Losses of the family read the scores by
+    tiles, or through matrix products in the shared form; no ``[B, H, T, T]`` tensor is made and backward computes again.
+
+    The grid of positions is one label axis: losses give one value for each row and type, ``[B, H]``, by default
+    (``dim=-1`` or ``(-2, -1)``); ``dim=(-3, -2, -1)`` joins the types, ``[B]``; ``dim=-3`` is one problem per cell over the
+    types, ``[B, T, T]``, which builds the dense tensor, as do dense labels and a ``where`` of one's own.
+
+    Args:
+        q: ``[B, H, T, d]``, or ``[B, T, d]`` shared by the types.
+        k: like ``q``.
+        u: ``[B, H, T]`` in the shared form, else None.
+        v: like ``u``.
+        lengths: how many tokens are real, integers ``[B]``; None for all.
+        triangle: spans run forwards. False for links between any two tokens.
+        scale: a factor on the products.
+        method: how losses read the scores: ``"tiles"``, ``"factorised"`` (shared form), or ``"dense"``, which builds the
+            tensor; ``"auto"`` is ``"factorised"`` for the shared form and ``"tiles"`` for the other.
+
+    Example:
+        >>> from manyhot import zlpr_loss
+        >>> from manyhot.labels.spans import SpanLabels
+        >>> q, k = torch.randn(2, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0)).unbind()
+        >>> scores = SpanScores(q, k, lengths=torch.tensor([5, 2]))
+        >>> scores.shape
+        torch.Size([2, 3, 5, 5])
+        >>> labels = SpanLabels.from_lists([[(0, 1, 3)], [(2, 0, 0), (2, 0, 1)]], num_types=3, num_tokens=5)
+        >>> zlpr_loss(scores, labels, reduction="none").shape
+        torch.Size([2, 3])
+    """
+
+    __slots__ = ("k", "lengths", "method", "q", "scale", "triangle", "u", "v")
+
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        u: Tensor | None = None,
+        v: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        triangle: bool = True,
+        scale: float = 1.0,
+        method: str = "auto",
+    ) -> None:
+        _check_parts(q, k, u, v)
+        check_choice("SpanScores", "method", method, METHODS if q.ndim == 3 else ("auto", "tiles", "dense"))
+        self.q, self.k, self.u, self.v = q, k, u, v
+        self.lengths = _as_lengths(lengths, q)
+        self.triangle, self.scale, self.method = bool(triangle), float(scale), method
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[B, H, T, T]``."""
+        tokens = self.q.shape[-2]
+        return torch.Size((self.q.shape[0], self._parts().num_types, tokens, tokens))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the scores would be."""
+        return self.q.device
+
+    def where(self) -> Tensor:
+        """Bool ``[B, 1, T, T]``: True where a cell counts."""
+        tokens = torch.arange(self.shape[-1], device=self.device)
+        real = tokens < self.lengths.unsqueeze(1)
+        counts = real[:, None, :, None] & real[:, None, None, :]
+        return counts & (tokens.unsqueeze(1) <= tokens) if self.triangle else counts
+
+    def dense(self) -> Tensor:
+        """The whole tensor ``[B, H, T, T]``, raw: which of its cells count is ``where()``."""
+        products = self.q @ self.k.mT * self.scale
+        if self.u is None or self.v is None:
+            return products
+        return products.unsqueeze(1) + self.u.unsqueeze(3) + self.v.unsqueeze(2)
+
+    def tiles(self) -> Iterator[span_tiles.Tile]:
+        """Every cell that counts, block by block, without gradients; cells that do not count are ``-inf``."""
+        with torch.no_grad():
+            yield from span_tiles.score_tiles(self._parts(), self._terms(None, 0.0))
+
+    def __mul__(self, factor: float) -> SpanScores:
+        """The scores times a number."""
+        u, v = (None if part is None else part * factor for part in (self.u, self.v))
+        scale = self.scale * factor
+        return SpanScores(self.q, self.k, u, v, lengths=self.lengths, triangle=self.triangle, scale=scale, method=self.method)
+
+    def __repr__(self) -> str:
+        form = "typed" if self.u is None else "shared"
+        return f"SpanScores({shape_text(self.shape)}, {form}, head size {self.q.shape[-1]}, triangle={self.triangle})"
+
+    def two_sided_logsumexp(
+        self,
+        labels: SpanLabels | Tensor,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+        who: str = "two_sided_logsumexp",
+    ) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)`` with gradients to ``q``, ``k``, ``u`` and ``v``; see the function of the same name.
+
+        Args:
+            labels: ``SpanLabels``, or dense ``[B, H, T, T]`` (which builds the dense scores too).
+            where: bool, broadcastable to ``[B, H, T, T]``, on top of the cells that count (builds the dense scores).
+            pos_weight: a number, or one for each type ``[H]``.
+            neg_weight: the same for the negative sum.
+            smoothing: uniform, ``t (1 - e) + e / 2``, over the cells that count.
+            dim: see the class.
+            engine: ``"auto"`` or ``"torch"``.
+            validate: look at the values too: every labelled cell must count.
+            who: the name that error messages start with.
+
+        Returns:
+            Two tensors: ``[B, H]``, or what ``dim`` leaves.
+        """
+        check_unit(who, "smoothing", smoothing)
+        check_engine(who, engine, ("torch",))
+        axes = _label_axes(who, dim)
+        weights = (
+            _per_type(who, "pos_weight", pos_weight, self._parts(), validate=validate),
+            _per_type(who, "neg_weight", neg_weight, self._parts(), validate=validate),
+        )
+        if isinstance(labels, SpanLabels):
+            labels = self._fitted(who, labels, validate=validate)
+        if where is not None or self.method == "dense" or axes == {1} or not isinstance(labels, SpanLabels):
+            return self._dense_sides(who, labels, where, weights, smoothing, axes, engine, validate)
+        parts, terms = self._parts(), self._terms(labels, smoothing)
+        module = span_tiles if parts.u is None or self.method == "tiles" else span_factorised
+        others = tuple(sorted(axes - {2, 3}))
+        sides = _SpanSides.apply(module, terms, weights, others, parts.scale, *parts[:4])  # type: ignore[no-untyped-call]
+        return sides[0], sides[1]
+
+    def _parts(self) -> SpanParts:
+        return SpanParts(self.q, self.k, self.u, self.v, self.scale)
+
+    def _terms(self, labels: SpanLabels | None, smoothing: float) -> SpanTerms:
+        if labels is None:
+            none = self.lengths.new_zeros(0)
+            return SpanTerms(self.lengths, self.triangle, none, none, none, none)
+        cells = (labels.rows, labels.types, labels.first, labels.last, labels.values)
+        return SpanTerms(self.lengths, self.triangle, *cells, smoothing)
+
+    def _fitted(self, who: str, labels: SpanLabels, *, validate: bool) -> SpanLabels:
+        """The labels on the grid of the scores, checked."""
+        num_rows, num_types, num_tokens, _ = self.shape
+        if len(labels) != num_rows or labels.num_types != num_types or labels.num_tokens > num_tokens:
+            raise ValueError(
+                f"{who}: `labels` must fit `logits`, {num_rows} rows, {num_types} types, {num_tokens} tokens; got"
+                f" {len(labels)} rows, {labels.num_types} types, {labels.num_tokens} tokens."
+                " List spans in the numbering of the same tokens and types."
+            )
+        labels = labels.widened(num_tokens)
+        if validate:
+            outside = ~self._terms(labels, 0.0).counted()
+            if bool(outside.any()):
+                place = int(outside.nonzero()[0])
+                cell = (int(labels.types[place]), int(labels.first[place]), int(labels.last[place]))
+                raise ValueError(
+                    f"{who}: `labels` must lie on cells that count; got {cell} in row {int(labels.rows[place])}, which is"
+                    " beyond the row's length or below the diagonal. Both tokens are inclusive and start at 0."
+                )
+        return labels
+
+    def _dense_sides(
+        self,
+        who: str,
+        labels: SpanLabels | Tensor,
+        where: Tensor | None,
+        weights: tuple[Tensor | None, Tensor | None],
+        smoothing: float,
+        axes: set[int],
+        engine: str,
+        validate: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """The sides of the dense tensor. A type's weight multiplies a whole problem unless types are summed over."""
+        counts = self.where()
+        if where is not None:
+            check_where(who, where, self.shape)
+            counts = counts & where
+        dense = labels.dense() if isinstance(labels, SpanLabels) else labels
+        sides = two_sided_logsumexp(
+            self.dense(),
+            dense,
+            where=counts,
+            pos_weight=_as_axes(weights[0], axes),
+            neg_weight=_as_axes(weights[1], axes),
+            smoothing=smoothing,
+            dim=sorted(axes),
+            engine=engine,
+            validate=validate,
+            who=who,
+        )
+        if 1 in axes:
+            return sides
+        pos, neg = (_shifted(side, weight) for side, weight in zip(sides, weights, strict=True))
+        return pos, neg
+
+
+def _check_parts(q: Any, k: Any, u: Any, v: Any) -> None:
+    who = "SpanScores"
+    for name, part in (("q", q), ("k", k)):
+        check_logits(who, part, name)
+    if q.ndim not in (3, 4) or q.shape != k.shape:
+        raise ValueError(
+            f"{who}: `q` and `k` must both be [B, H, T, d], or [B, T, d] shared by the types;"
+            f" got {shape_text(q.shape)} and {shape_text(k.shape)}."
+        )
+    if (u is None) != (q.ndim == 4) or (v is None) != (q.ndim == 4):
+        raise ValueError(f"{who}: `u` and `v` go with a shared `q` [B, T, d], and only with it; got `q` {shape_text(q.shape)}.")
+    if u is None:
+        return
+    for name, part in (("u", u), ("v", v)):
+        check_logits(who, part, name)
+        if part.ndim != 3 or part.shape != u.shape or part.shape[::2] != q.shape[:2]:
+            raise ValueError(
+                f"{who}: `{name}` must be [B, H, T] with the B and T of `q`, {shape_text(q.shape)};"
+                f" got {shape_text(part.shape)}."
+            )
+
+
+def _as_lengths(lengths: Tensor | Sequence[int] | None, q: Tensor) -> Tensor:
+    """int64 ``[B]`` on the device of ``q``."""
+    if lengths is None:
+        return torch.full((q.shape[0],), q.shape[-2], device=q.device)
+    given = torch.as_tensor(lengths)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != q.shape[:1]:
+        raise ValueError(
+            f"SpanScores: `lengths` must be integers [B], the number of real tokens of each of {q.shape[0]} rows;"
+            f" got {given.dtype} {shape_text(given.shape)}. From an attention mask: mask.sum(dim=1)."
+        )
+    return given.to(q.device, torch.int64)
+
+
+def _label_axes(who: str, dim: Dim) -> set[int]:
+    """The axes of ``[B, H, T, T]`` that are summed over. The last axis alone stands for the grid."""
+    given = [dim] if isinstance(dim, int) else list(dim)
+    axes = {axis + 4 if axis < 0 else axis for axis in given}
+    if axes == {3}:
+        return {2, 3}
+    known = ({2, 3}, {1, 2, 3}, {0, 2, 3}, {0, 1, 2, 3}, {1})
+    if len(axes) != len(given) or axes not in known:
+        raise ValueError(
+            f"{who}: `dim` of SpanScores must be (-2, -1) for the positions, (-3, -2, -1) for types and positions, or -3 for"
+            f" the types of each cell; got {shape_text(given)}. Call .dense() for other axes."
+        )
+    return axes
+
+
+def _per_type(who: str, name: str, weight: Weight, parts: SpanParts, *, validate: bool) -> Tensor | None:
+    """A weight as ``[H]``, in the type of the sums."""
+    if weight is None:
+        return None
+    if isinstance(weight, Tensor) and weight.shape == (parts.num_types, 1, 1):
+        weight = weight[:, 0, 0]
+    check_weight(who, name, weight, [parts.num_types], validate=validate)
+    return torch.as_tensor(weight, dtype=parts.dtype, device=parts.q.device).detach().expand(parts.num_types)
+
+
+def _as_axes(weight: Tensor | None, axes: set[int]) -> Tensor | None:
+    """A weight per type, shaped for the label axes; None where the types are not among them."""
+    if weight is None or 1 not in axes:
+        return None
+    return weight.reshape(-1, *(1 for axis in axes if axis > 1))
+
+
+def _shifted(side: Tensor, weight: Tensor | None) -> Tensor:
+    """The log-sums ``[..., H]`` of terms that each carry their type's weight."""
+    if weight is None:
+        return side
+    log = weight.log()
+    return torch.where(log == -INF, -INF, side + log)
+
+
+class _SpanSides(torch.autograd.Function):
+    """``(pos, neg)`` of each row and type, or of several types or rows together; keeps the parts and the sums."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Any, terms: SpanTerms, weights: Any, others: tuple[int, ...], scale: float, *parts: Any
+    ) -> tuple[Tensor, Tensor]:
+        made = SpanParts(parts[0], parts[1], parts[2], parts[3], scale)
+        with torch.autocast(made.q.device.type, enabled=False):
+            *sides, memory = span_sides(made, terms, engine)
+        sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
+        ctx.save_for_backward(*sums[0], *sums[1], *parts, *memory, *weights)
+        ctx.engine, ctx.terms, ctx.others, ctx.scale = engine, terms, others, scale
+        pos, neg = (side.value.squeeze(others) for side in sums)
+        return pos, neg
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        parts, memory, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10], saved[10:12]
+        shape = (parts.q.shape[0], parts.num_types)
+        sums = [LogSum(shift.expand(shape), rest.expand(shape)) for shift, rest in (saved[:2], saved[2:4])]
+        pulls = []
+        for grad, weight in zip(grads, weights, strict=True):
+            for axis in ctx.others:
+                grad = grad.unsqueeze(axis)
+            pulls.append((grad if weight is None else grad * weight).expand(shape))
+        made = span_gradient(parts, ctx.terms, ctx.engine, (sums[0], sums[1]), (pulls[0], pulls[1]), memory)
+        moved = (
+            None if grad is None or part is None or not needed else grad.to(part.dtype)
+            for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[5:], strict=True)
+        )
+        return (None, None, None, None, None, *moved)
+
+
+def _weighed(side: LogSum, weight: Tensor | None) -> LogSum:
+    return side if weight is None else weighed(side, weight)
