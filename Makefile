@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP)
 
 demo: setup
-	$(BIN)/python examples/digit_scenes.py
+	$(BIN)/manyhot demo
 
 test: setup
 	$(BIN)/pytest -m "not gpu"
@@ -24,7 +24,9 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.cpu_engine --threads 2
+	$(BIN)/python -m benchmarks.metrics --device cpu --threads 2
+	$(BIN)/python -m benchmarks.tuning
 
 # On a machine with a CUDA device and the dependencies installed; uses its own Python.
 test-gpu:

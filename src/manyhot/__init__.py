@@ -53,11 +53,20 @@ from manyhot.scores.top import TopScores
 from manyhot.tune import TunedRule, tune_rule
 
 if TYPE_CHECKING:
+    from manyhot.estimator import ManyhotClassifier
     from manyhot.metrics.running import Metrics
+    from manyhot.train.bundle import TrainedModel, load_model
+    from manyhot.train.settings import TrainSettings
 
 __version__ = "0.1.0"
 
-_LAZY = {"Metrics": "manyhot.metrics.running"}
+_LAZY = {
+    "ManyhotClassifier": "manyhot.estimator",
+    "Metrics": "manyhot.metrics.running",
+    "TrainSettings": "manyhot.train.settings",
+    "TrainedModel": "manyhot.train.bundle",
+    "load_model": "manyhot.train.bundle",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -92,6 +101,7 @@ __all__ = [
     "Leaks",
     "LinearScores",
     "LossInfo",
+    "ManyhotClassifier",
     "MetricInfo",
     "Metrics",
     "PairwiseLoss",
@@ -104,6 +114,8 @@ __all__ = [
     "SparseLabels",
     "TLPRLoss",
     "TopScores",
+    "TrainSettings",
+    "TrainedModel",
     "TunedRule",
     "TwoWayLoss",
     "ZLPRLoss",
@@ -132,6 +144,7 @@ __all__ = [
     "inspect_examples",
     "label_names",
     "label_propensities",
+    "load_model",
     "lsep_loss",
     "merge_windows",
     "mix_labels",

@@ -1,9 +1,8 @@
 r"""ARFF, dense and sparse, with the labels named by MULAN's XML beside it.
 
 Parsed by hand rather than with liac-arff, which is the oracle in the tests: its pattern for nominal values takes time
-exponential in their number on a declaration that is not well formed (two seconds for 16 values, minutes for 25), a bad value
-is reported without column and value, a column repeated in a sparse row is overwritten in silence, tabs after ``@attribute``
-and dates are refused, and it is several times slower.
+exponential in their number on a declaration that is not well formed (two seconds for 16 values), a bad value is reported
+without column and value, a column repeated in a sparse row is overwritten in silence, and dates are refused.
 
 Every row is first a row of numbers, with a nominal value as its place in the declared list: in a sparse row what is left out is
 0, which for a nominal attribute means the first value. Then the columns of labels are split off. A nominal feature with the

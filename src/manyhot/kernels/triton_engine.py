@@ -21,6 +21,7 @@ INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch
 CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
+BLOCK = 4096
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
 SMALL = 1 << 20
 
@@ -66,7 +67,7 @@ def plan(num_rows: int, num_labels: int, *, lean: bool, stage: str) -> Plan:
     if stage != "fused":
         return Plan(1, CHUNK, -(-num_labels // CHUNK), CHUNK, 16)
     segment = max(SEGMENT, 1 << (-(-num_labels // SEGMENTS) - 1).bit_length())
-    return Plan(1, 4096 if lean else 2048, -(-num_labels // segment), segment, 8)
+    return Plan(1, BLOCK if lean else BLOCK // 2, -(-num_labels // segment), segment, 8)
 
 
 def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
@@ -129,7 +130,7 @@ def fused(
 
 def can_fuse(x: Tensor) -> bool:
     """Whether ``fused`` can serve ``x``: programs that wait for each other need a device that runs them together."""
-    return not (interpreted() and x.shape[1] > CHUNK)
+    return not (interpreted() and x.shape[1] > max(CHUNK, SEGMENT))
 
 
 def labelwise(

@@ -1,0 +1,1 @@
+"""The command line: it wires, it does not compute."""

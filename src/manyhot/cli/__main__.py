@@ -1,0 +1,7 @@
+"""``python -m manyhot.cli``."""
+
+import sys
+
+from manyhot.cli.main import main
+
+sys.exit(main())

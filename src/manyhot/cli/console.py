@@ -1,0 +1,116 @@
+"""What commands print: tables and progress for people, JSON for machines; results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress and no remarks.")]
+
+results = Console(soft_wrap=False, highlight=False)
+messages = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def say(text: str, *, quiet: bool = False) -> None:
+    """A remark for whoever watches."""
+    if not quiet:
+        messages.print(Text(text))
+
+
+def show_json(value: Any) -> None:
+    """One JSON document; numbers that JSON does not have become null."""
+    sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, indent=1, default=str) + "\n")
+
+
+def show_text(text: str = "", *, style: str = "") -> None:
+    """A line of the result, as it is: brackets in it are no markup."""
+    results.print(Text(text, style=style), soft_wrap=True)
+
+
+def show_pairs(title: str, pairs: Sequence[tuple[str, Any]]) -> None:
+    """Names and values under a title."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(Text(name), Text(number(value)))
+    if title:
+        show_text(title, style="bold")
+    results.print(table)
+
+
+def show_table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = (), whole: Sequence[int] = (0,)
+) -> None:
+    """A table.
+
+    Args:
+        headings: one per column.
+        rows: one value per column each.
+        right: the columns that are aligned to the right.
+        whole: the columns that are never broken.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place in right else "left", no_wrap=place in whole, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(number(value)) for value in row))
+    results.print(table)
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of text for a share in [0, 1], to an eighth of a character where the terminal has the characters.
+
+    Example:
+        >>> bar(0.5, 4)
+        '██'
+    """
+    eighths = max(round(share * width * 8), 1 if share > 0 else 0)
+    if (results.encoding or "").lower().replace("-", "") != "utf8":
+        return "#" * max(round(share * width), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def number(value: Any) -> str:
+    """A value for people: thousands apart, four digits after the point where there are any.
+
+    Example:
+        >>> number(1234567), number(0.25), number(5.0), number(None)
+        ('1,234,567', '0.2500', '5', '-')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return (
+            f"{value:,.0f}"
+            if value.is_integer() and abs(value) >= 2
+            else f"{value:,.4f}"
+            if abs(value) < 100
+            else f"{value:,.1f}"
+        )
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(part) for part in value)
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return value

@@ -1,0 +1,80 @@
+"""Metrics of a model, or of scores, on examples; nothing but a batch of scores is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_logits
+from manyhot.calibrate import Calibration
+from manyhot.data.examples import Examples
+from manyhot.decide import DecisionRule, decide_sparse
+from manyhot.metrics.running import Metrics
+from manyhot.train.bundle import TrainedModel
+
+DEFAULT_METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "P@1", "P@3", "P@5")
+EMPTY = "empty"
+
+
+def evaluate(
+    model_or_logits: TrainedModel | Tensor,
+    examples: Examples,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    rule: DecisionRule | None = None,
+    link: str | Calibration | None = None,
+    batch_size: int = 1024,
+) -> dict[str, float]:
+    """Measure predictions on labelled examples.
+
+    Args:
+        model_or_logits: a model, whose rule and link are used, or logits ``[N, L]`` in the order of ``examples``.
+        examples: rows with labels; for a model they are brought to its label names. Labels the model does not know count in
+            no metric; how many rows have them is in ``examples.with_labels(names).unseen``.
+        metrics: names of the catalog; ``P@k`` with k above the number of labels is left out.
+        rule: another decision rule.
+        link: another link or calibration.
+        batch_size: rows scored at a time.
+
+    Returns:
+        Each metric's value by name, and under ``"empty"`` the share of rows for which nothing is predicted.
+
+    Example:
+        >>> from manyhot import SparseLabels
+        >>> examples = Examples(SparseLabels.from_lists([[0], [1]], num_labels=2), ("cat", "dog"), texts=["a cat", "a dog"])
+        >>> evaluate(torch.tensor([[2.0, -1.0], [-3.0, -1.0]]), examples, ["SubACC", "P@1"])
+        {'SubACC': 0.5, 'P@1': 1.0, 'empty': 0.5}
+    """
+    batches: Iterable[Tensor]
+    if isinstance(model_or_logits, TrainedModel):
+        examples = examples.with_labels(model_or_logits.label_names)
+        batches = model_or_logits.iter_logits(examples, batch_size=batch_size)
+        rule = rule or model_or_logits.rule
+        link = link or model_or_logits.calibration or model_or_logits.link
+    else:
+        check_logits("evaluate", model_or_logits)
+        if tuple(model_or_logits.shape) != tuple(examples.labels.shape):
+            raise ValueError(
+                f"evaluate: `model_or_logits` must have the shape of the labels, {list(examples.labels.shape)};"
+                f" got {list(model_or_logits.shape)}."
+            )
+        batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
+    names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
+    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link or "hard")
+    empty = start = 0
+    for logits in batches:
+        part = slice(start, start + len(logits))
+        where = None if examples.unknown is None else ~examples.unknown[part].dense(torch.bool)
+        predictions = decide_sparse(logits, rule, where=where)
+        measured.update(logits, examples.labels[part], where)
+        empty += int((predictions.counts() == 0).sum())
+        start += len(logits)
+    return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
+
+
+def _beyond(name: str, num_labels: int) -> bool:
+    """Whether a metric looks at more labels than there are."""
+    _, at, k = name.partition("@")
+    return bool(at) and k.isdigit() and int(k) > num_labels

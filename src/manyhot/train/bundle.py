@@ -1,0 +1,277 @@
+"""A trained model and the folder it is saved in: safetensors and JSON, nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from manyhot._checks import check_at_least, shape_text
+from manyhot.calibrate import Calibration
+from manyhot.decide import DecisionRule, decide_sparse
+from manyhot.labels.sparse import SparseLabels
+from manyhot.links import LINKS, probabilities
+from manyhot.train.bodies import make_body
+from manyhot.train.checkpoint import pack, unpack
+from manyhot.train.durable import make_folder, remove_drafts, write_json, write_whole
+from manyhot.train.inputs import INPUTS, Inputs, SparseRows, take_rows
+from manyhot.train.settings import TrainSettings
+
+FORMAT = "manyhot-model-1"
+
+
+class BundleError(ValueError):
+    """A folder does not hold a model that can be trusted to be whole."""
+
+
+class TrainedModel:
+    """Inputs, body, decision rule and link of a trained model. Made by ``train`` and ``load_model``.
+
+    Args:
+        body: the module, on its device.
+        shape: what ``make_body`` makes it from.
+        inputs: the fitted preparation of inputs.
+        label_names: one name per label.
+        settings: the resolved settings it was trained with.
+        link: which link its scores have, or None where they only rank.
+        rule: how its scores become predictions.
+        calibration: fitted probabilities, or None.
+        about: what is worth knowing: rows, versions, what tuning found.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        shape: dict[str, Any],
+        inputs: Inputs,
+        label_names: tuple[str, ...],
+        settings: TrainSettings,
+        *,
+        link: str | None,
+        rule: DecisionRule,
+        calibration: Calibration | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.body = body.eval()
+        self.shape = shape
+        self.inputs = inputs
+        self.label_names = label_names
+        self.settings = settings
+        self.link = link
+        self.rule = rule
+        self.calibration = calibration
+        self.about = about or {}
+
+    @property
+    def num_labels(self) -> int:
+        """L."""
+        return len(self.label_names)
+
+    def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
+        """Logits ``[B, L]`` batch by batch, on the CPU.
+
+        Args:
+            inputs: ``Examples``, or texts, features ``[N, F]`` or images ``[N, C, H, W]`` as the model reads them.
+            batch_size: rows of a batch.
+        """
+        check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
+        rows = self.inputs.rows(inputs)
+        device = next(self.body.parameters()).device
+        for start in range(0, rows.shape[0], batch_size):
+            batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
+            with torch.inference_mode():
+                moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
+                logits: Tensor = self.body(moved).float().cpu()
+            yield logits
+
+    def logits(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """Logits ``[N, L]`` of all rows."""
+        parts = list(self.iter_logits(inputs, batch_size=batch_size))
+        return torch.cat(parts) if parts else torch.zeros(0, self.num_labels)
+
+    def predict(self, inputs: Any, *, rule: DecisionRule | None = None, batch_size: int = 1024) -> SparseLabels:
+        """What the model's rule, or another, says: hard labels ``[N, L]``."""
+        parts = [decide_sparse(logits, rule or self.rule) for logits in self.iter_logits(inputs, batch_size=batch_size)]
+        return SparseLabels.collate(parts) if parts else SparseLabels.from_lists([], num_labels=self.num_labels)
+
+    def probabilities(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """``[N, L]`` by the calibration where there is one, by the link otherwise."""
+        return self.to_probabilities(self.logits(inputs, batch_size=batch_size))
+
+    def to_probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities of logits this model gave."""
+        if self.calibration is None and self.link is None:
+            raise ValueError(
+                f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
+            )
+        return probabilities(logits, self.calibration or self.link or "hard")
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, fit for JSON and for a table."""
+        thresholds = self.rule.threshold if isinstance(self.rule.threshold, tuple) else (self.rule.threshold,)
+        return {
+            "body": self.shape["body"],
+            "inputs": self.inputs.kind,
+            "features": self.inputs.width,
+            "labels": self.num_labels,
+            "parameters": sum(each.numel() for each in self.body.parameters()),
+            "loss": self.settings.loss,
+            "link": self.link,
+            "calibration": None if self.calibration is None else self.calibration.kind,
+            "thresholds": "one per label" if len(thresholds) > 1 else thresholds[0],
+            "settings": self.settings.to_dict(),
+            **self.about,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the bundle: ``model.json`` and the weights it names.
+
+        ``model.json`` is put in place last and in one move, so that the folder holds the old model or the new one.
+        """
+        folder = Path(folder)
+        make_folder(folder)
+        remove_drafts(folder)
+        tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
+        tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}
+        content = pack(tensors, {"format": FORMAT})
+        weights = f"weights-{_digest(content)}.safetensors"
+        write_whole(folder / weights, content)
+        write_json(
+            folder / "model.json",
+            {
+                "format": FORMAT,
+                "weights": weights,
+                "shape": self.shape,
+                "labels": list(self.label_names),
+                "inputs": self.inputs.to_json(),
+                "link": self.link,
+                "rule": self.rule.to_json(),
+                "calibration": None if self.calibration is None else self.calibration.to_json(),
+                "settings": self.settings.to_dict(),
+                "about": self.about,
+            },
+        )
+        for other in folder.glob("weights-*.safetensors"):
+            if other.name != weights:
+                other.unlink(missing_ok=True)
+
+
+def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
+    """Read a bundle; names, sizes and the checksum are checked, nothing is unpickled.
+
+    Args:
+        folder: where ``TrainedModel.save`` wrote it, or the folder of a run.
+        device: where the body goes.
+
+    Returns:
+        The model.
+
+    Raises:
+        BundleError: where the folder does not hold a whole model.
+
+    Example:
+        >>> import tempfile
+        >>> from manyhot.data.examples import Examples
+        >>> from manyhot.train.loop import train
+        >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
+        >>> model = train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(folder)
+        ...     load_model(folder).predict(["the dog"]).lists()
+        [[1]]
+    """
+    folder = Path(folder)
+    if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
+        folder = folder / "model"
+    data = _read_json(folder / "model.json")
+    try:
+        return _assemble(folder, data, device)
+    except BundleError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise BundleError(f"load_model: {str(folder)!r} does not hold a whole model: {error}") from error
+
+
+def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
+    names, shape = tuple(data["labels"]), dict(data["shape"])
+    tensors = _read_weights(folder, data["weights"])
+    inputs_data = dict(data["inputs"])
+    inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
+    with torch.device("meta"):
+        body = make_body(shape)
+    own = _below("body.", tensors)
+    for name, wanted in body.state_dict().items():
+        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
+            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
+            raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+    body.load_state_dict(own, assign=True)
+    if shape["num_labels"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+        raise BundleError(f"load_model: `labels` must be {shape['num_labels']} different names; got {len(names)}.")
+    if shape["width"] != inputs.width:
+        raise BundleError(f"load_model: the inputs must have width {shape['width']}; got {inputs.width}.")
+    rule = DecisionRule.from_json(data["rule"])
+    if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
+        raise BundleError(f"load_model: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
+    if data["link"] not in (None, *LINKS):
+        raise BundleError(f"load_model: unknown link {data['link']!r}.")
+    return TrainedModel(
+        body.to(device),
+        shape,
+        inputs,
+        names,
+        TrainSettings.from_dict(data["settings"]),
+        link=data["link"],
+        rule=rule,
+        calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
+        about=dict(data["about"]),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers of a run depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        own = version("manyhot")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {"manyhot": own, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(f"load_model: {str(path.parent)!r} must hold a model.json; there is none.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BundleError(f"load_model: {str(path)!r} cannot be read: {error}.") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise BundleError(f"load_model: {str(path)!r} must have the format {FORMAT!r}; got {found!r}.")
+    return data
+
+
+def _read_weights(folder: Path, name: Any) -> dict[str, Tensor]:
+    path = folder / str(name)
+    if Path(str(name)).name != name or path.resolve().parent != folder.resolve():
+        raise BundleError(f"load_model: the weights must lie in the model's folder; got {name!r}.")
+    found = unpack(path)
+    if found is None:
+        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
+    return found[0]
+
+
+def _below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
+def _digest(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()[:12]

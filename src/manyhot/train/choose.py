@@ -1,0 +1,74 @@
+"""What the data decides where the settings do not: body, device, weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.labels.sparse import SparseLabels
+from manyhot.train.inputs import Inputs
+from manyhot.train.settings import TrainSettings
+
+# A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
+LARGEST_LINEAR = 50_000_000
+# On sparse inputs a positive weighs as much as all other labels of its row, up to this: the zero rule is then near the best
+# cut for F1, which plain ZLPR, whose cut is near probability one half, misses on hard and noisy labels.
+MOST_WEIGHT = 100
+# A linear step over fewer scores than this is over before a second thread has woken up.
+SMALL_STEP = 1 << 17
+FITTING = {"texts": ("linear", "bag"), "features": ("linear", "mlp"), "images": ("conv",)}
+
+
+def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs) -> str:
+    """The body's name."""
+    fitting = FITTING[examples.kind]
+    if settings.model == "auto":
+        sparse = examples.kind == "texts" or not isinstance(examples.features, np.ndarray)
+        small = inputs.width * examples.num_labels <= LARGEST_LINEAR
+        return fitting[0] if len(fitting) == 1 or (sparse and small) else fitting[1]
+    if settings.model not in fitting:
+        raise ValueError(f"train: `model` must be {' or '.join(fitting)} for {examples.kind}; got {settings.model!r}.")
+    return settings.model
+
+
+def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
+    """The settings with what can be said before the inputs are prepared filled in."""
+    sparse = examples.kind == "texts" or (examples.kind == "features" and not isinstance(examples.features, np.ndarray))
+    if not sparse:
+        return settings
+    if settings.loss in ("zlpr", "tlpr") and settings.pos_weight is None:
+        settings = replace(settings, pos_weight=float(min(examples.num_labels, MOST_WEIGHT)))
+    small = settings.batch_size * examples.num_labels <= SMALL_STEP
+    if settings.threads == 0 and settings.model in ("auto", "linear") and small:
+        settings = replace(settings, threads=1)
+    return settings
+
+
+def num_epochs(body: str, sparse: bool, num_rows: int) -> int:
+    """Passes over the data: few for plain steps on sparse rows, fewer where there are many rows."""
+    if body != "linear" or not sparse:
+        return 40
+    return 3 if num_rows > 20_000 else 5
+
+
+def choose_device(settings: TrainSettings) -> torch.device:
+    """The device of the settings; ``auto`` is a GPU where there is one."""
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(settings.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"train: `device` must be one that is there; got {settings.device!r} and no GPU is. Use cpu or auto.")
+    return device
+
+
+def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:
+    """``log(p / (1 - p))`` of each label's share of the rows that know it, half a row added to both sides."""
+    positive = torch.bincount(labels.indices, minlength=labels.num_labels)
+    known = torch.full_like(positive, len(labels))
+    if unknown is not None:
+        known = known - torch.bincount(unknown.indices, minlength=labels.num_labels)
+    return ((positive + 0.5) / (known - positive + 0.5)).log()

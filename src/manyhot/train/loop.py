@@ -1,0 +1,155 @@
+"""Train a model: from examples to what can predict."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.train.bundle import TrainedModel, load_model, versions
+from manyhot.train.choose import body_for, choose_device, num_epochs, resolved
+from manyhot.train.fit import TrainingRows
+from manyhot.train.inputs import INPUTS
+from manyhot.train.objective import link_of, loss_settings, natural_rule
+from manyhot.train.phases import Session, fit_crossed, fit_held_out
+from manyhot.train.progress import Event, Progress
+from manyhot.train.rule import fit_rule
+from manyhot.train.run_folder import RunFolder, fingerprint
+from manyhot.train.settings import TrainSettings
+
+
+def train(
+    train_examples: Examples,
+    settings: TrainSettings | None = None,
+    *,
+    validation: Examples | None = None,
+    sample_weight: Tensor | None = None,
+    run: Path | str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> TrainedModel:
+    """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
+
+    A linear body is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model that did not
+    see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping and the rule.
+    The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
+
+    Args:
+        train_examples: rows with texts, features or images.
+        settings: what to do; None is the defaults.
+        validation: rows to stop and tune by; their labels are brought to the order of the training labels.
+        sample_weight: one value per row of ``train_examples``.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory.
+        resume: go on with the run in ``run`` where there is one; the data and settings must be the same.
+        progress: is called with every ``Event``.
+
+    Returns:
+        A ``TrainedModel``; with ``run`` it is also saved there, under ``model``.
+
+    Example:
+        >>> from manyhot import SparseLabels
+        >>> labels = SparseLabels.from_lists([[0], [1], [0, 1], []] * 10, num_labels=2)
+        >>> texts = ["salt the water", "slice the bread", "bread with salt", "boil the water"] * 10
+        >>> model = train(Examples(labels, ("salt", "bread"), texts=texts))
+        >>> model.predict(["slice with salt"]).lists()
+        [[0, 1]]
+    """
+    given = settings or TrainSettings()
+    _check_examples(train_examples, given, sample_weight)
+    if validation is not None:
+        validation = validation.with_labels(train_examples.label_names)
+    settings = resolved(given, train_examples)
+    loss_settings(settings)
+    folder = None
+    if run is not None:
+        prints = {"train": fingerprint(train_examples, sample_weight)}
+        if validation is not None:
+            prints["validation"] = fingerprint(validation)
+        folder = RunFolder(Path(run), given, prints, resume=resume)
+        if folder.finished:
+            return load_model(folder.model)
+    with _random_state_kept(settings):
+        model = _train(train_examples, settings, validation, sample_weight, folder, progress)
+    if folder is not None:
+        model.save(folder.model)
+    return model
+
+
+def _train(
+    examples: Examples,
+    settings: TrainSettings,
+    validation: Examples | None,
+    sample_weight: Tensor | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+) -> TrainedModel:
+    device = choose_device(settings)
+    inputs, prepared = INPUTS[examples.kind].fit(examples, settings)
+    rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
+    body_name = body_for(settings, examples, inputs)
+    shape: dict[str, Any] = {"body": body_name, "width": inputs.width, "num_labels": examples.num_labels}
+    shape |= {"hidden": settings.hidden, "dropout": settings.dropout}
+    shape["sparse"] = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
+    settings = replace(settings, model=body_name, epochs=settings.epochs or num_epochs(body_name, shape["sparse"], len(rows)))
+    session = Session(settings, shape, rows, device, folder, progress)
+    session.tell(
+        Event("start", f"{body_name} body on {len(rows)} rows, {inputs.width} features, {examples.num_labels} labels, {device}")
+    )
+    held = None
+    if validation is not None:
+        held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
+    crossed = shape["sparse"] and body_name == "linear"
+    body, threshold, tuning = fit_crossed(session, held) if crossed else fit_held_out(session, held)
+    cardinality = examples.labels.indices.numel() / max(len(examples), 1)
+    natural = natural_rule(settings, threshold, cardinality)
+    rule, calibration, found = fit_rule(settings, natural, tuning)
+    session.tell(Event("rule", found or "the natural rule of the loss"))
+    about = {"rows": len(rows), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
+    model = TrainedModel(
+        body,
+        shape,
+        inputs,
+        examples.label_names,
+        settings,
+        link=link_of(settings),
+        rule=rule,
+        calibration=calibration,
+        about=about,
+    )
+    session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
+    return model
+
+
+def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: Tensor | None) -> None:
+    if not isinstance(examples, Examples):
+        raise TypeError(
+            f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
+        )
+    if not len(examples) or not examples.num_labels:
+        raise ValueError(f"train: `train_examples` must have rows and labels; got {len(examples)} and {examples.num_labels}.")
+    if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
+        raise ValueError(
+            f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
+        )
+    if settings.mixup and examples.kind != "images" and not hasattr(examples.features, "dtype"):
+        raise ValueError("train: `mixup` must be 0 for texts; it mixes images and dense features.")
+
+
+@contextlib.contextmanager
+def _random_state_kept(settings: TrainSettings) -> Iterator[None]:
+    """Torch's own generator, which dropout and initial weights draw from, is as before afterwards; so are its threads."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

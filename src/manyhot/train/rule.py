@@ -1,0 +1,101 @@
+"""The decision rule and the calibration, fitted on scores of rows that the model did not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.calibrate import Calibration, fit_calibration
+from manyhot.decide import DecisionRule
+from manyhot.labels.sparse import SparseLabels
+from manyhot.train.settings import TrainSettings
+from manyhot.tune import tune_rule
+
+
+class Tuning(NamedTuple):
+    """Scores ``[R, L]`` of rows that the model did not see, with their labels."""
+
+    logits: Tensor
+    labels: SparseLabels
+    where: Tensor | None
+
+
+def fit_rule(
+    settings: TrainSettings, natural: DecisionRule, tuning: Tuning | None
+) -> tuple[DecisionRule, Calibration | None, str]:
+    """``(rule, calibration, what was found in a sentence)``."""
+    if tuning is None or not len(tuning.labels) or not len(tuning.labels.indices):
+        return natural, None, ""
+    calibration = None
+    if settings.calibrate != "none":
+        calibration = fit_calibration(tuning.logits, tuning.labels, kind=settings.calibrate, where=tuning.where)
+    if settings.tune == "none":
+        return natural, calibration, ""
+    rule, found = _balanced(settings, tuning) if settings.tune == "balanced" else _tuned(settings, natural, tuning)
+    if settings.min_labels and rule.top_k is None:
+        rule = replace(rule, min_labels=settings.min_labels)
+    return rule, calibration, found
+
+
+def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:
+    tuned = tune_rule(
+        tuning.logits,
+        tuning.labels,
+        objective=settings.tune,
+        per_label=settings.per_label,
+        shrink=settings.shrink,
+        where=tuning.where,
+        folds=5 if len(tuning.labels) >= 20 else 0,
+        seed=settings.seed,
+        baseline=natural,
+    )
+    return tuned.recommended, tuned.message
+
+
+def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
+    """Thresholds midway between those best for micro-F1, which frequent labels decide, and for macro-F1, where all count alike.
+
+    Cuts for macro-F1 alone predict rare labels so often that micro-F1 falls; midway both are near their best.
+    """
+    cuts = []
+    for objective in ("micro-F1", "macro-F1"):
+        tuned = tune_rule(
+            tuning.logits,
+            tuning.labels,
+            objective=objective,
+            per_label=settings.per_label,
+            shrink=settings.shrink,
+            where=tuning.where,
+            folds=0,
+        )
+        cut = torch.tensor(tuned.rule.threshold, dtype=torch.float64)
+        cuts.append(cut.expand(tuning.labels.num_labels) if settings.per_label else cut)
+    middle = torch.where(cuts[0].isfinite() & cuts[1].isfinite(), (cuts[0] + cuts[1]) / 2, torch.minimum(*cuts))
+    rule = DecisionRule(threshold=tuple(middle.tolist()) if settings.per_label else float(middle))
+    return rule, "thresholds midway between those best for micro-F1 and for macro-F1 on rows not seen"
+
+
+def best_value(settings: TrainSettings, tuning: Tuning) -> float:
+    """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
+    from manyhot.cuts import OBJECTIVES
+    from manyhot.metrics.names import DECISIONS, parse_metric
+    from manyhot.metrics.running import Metrics
+
+    metric = parse_metric(settings.metric)
+    rule = None
+    if metric.info.needs == DECISIONS and len(tuning.labels.indices):
+        objective = settings.metric if settings.metric in OBJECTIVES else "micro-F1"
+        tuned = tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0)
+        rule = tuned.rule
+    measured = Metrics([settings.metric], num_labels=tuning.labels.num_labels, rule=rule)
+    measured.update(tuning.logits, tuning.labels, tuning.where)
+    value = measured.compute()[settings.metric]
+    return float(value) if metric.info.direction == "up" else -float(value)
+
+
+def empty_logits(rows: int, labels: int) -> Tensor:
+    """Room for scores that are filled in fold by fold."""
+    return torch.full((rows, labels), float("nan"))

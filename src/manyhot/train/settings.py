@@ -1,0 +1,122 @@
+"""The settings of a training run: frozen, typed, with one line of help each; command-line flags are made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from manyhot._checks import check_at_least, check_choice, check_unit, nearest
+from manyhot.calibrate import KINDS
+from manyhot.losses.catalog import LOSSES
+from manyhot.metrics.names import parse_metric
+
+MODELS = ("auto", "linear", "mlp", "bag", "conv")
+SCHEDULES = ("linear", "cosine", "constant")
+TUNINGS = ("balanced", "micro-F1", "macro-F1", "none")
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What a training run does. Every field has a default; ``None`` means "chosen by the data".
+
+    Example:
+        >>> settings = TrainSettings(loss="bce", epochs=3)
+        >>> TrainSettings.from_dict(settings.to_dict()) == settings
+        True
+        >>> TrainSettings.from_dict({"epoch": 3})
+        Traceback (most recent call last):
+            ...
+        ValueError: TrainSettings: unknown setting 'epoch'. Did you mean 'epochs'?
+    """
+
+    model: str = _setting("auto", "body: auto, linear, mlp, bag (text) or conv (images)")
+    loss: str = _setting("zlpr", "a loss of the catalog (manyhot losses)")
+    pos_weight: float | None = _setting(None, "weight of the positives inside the loss; chosen by the loss where not given")
+    smoothing: float = _setting(0.0, "label smoothing, 0 to 1")
+    mixup: float = _setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
+    rdrop: float = _setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
+    learn_threshold: bool = _setting(False, "learn the decision threshold with the model (loss zlpr or tlpr)")
+    epochs: int | None = _setting(None, "passes over the data at most; where not given 3 to 5 for linear, 40 for other bodies")
+    batch_size: int = _setting(128, "rows of a step")
+    learning_rate: float | None = _setting(
+        None, "peak learning rate; found where not given, for other bodies than linear by a range test"
+    )
+    weight_decay: float = _setting(0.01, "decoupled weight decay (mlp, bag, conv; not on sparse inputs)")
+    warmup: float = _setting(0.05, "share of all steps in which the learning rate rises")
+    schedule: str = _setting("linear", "learning rate after the warm-up: linear, cosine or constant")
+    clip: float = _setting(1.0, "largest norm of the gradient of a step, 0 for none (mlp, bag, conv)")
+    patience: int = _setting(6, "epochs without a better metric before training stops, 0 for never (mlp, bag, conv)")
+    metric: str = _setting("micro-F1", "metric on the validation rows for early stopping (manyhot metrics)")
+    validation: float = _setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
+    folds: int = _setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
+    checkpoint_seconds: float = _setting(30.0, "least time between checkpoints within an epoch, in a run folder")
+    tune: str = _setting(
+        "balanced", "what the decision rule is tuned for: micro-F1, macro-F1, balanced (midway between) or none"
+    )
+    per_label: bool = _setting(True, "tune one threshold per label, drawn to the common one; otherwise one for all")
+    shrink: float = _setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
+    min_labels: int = _setting(0, "labels every row gets at least, its best ones")
+    calibrate: str = _setting("none", f"probabilities fitted on held-out scores: none, {', '.join(KINDS)}")
+    hidden: int = _setting(256, "width of the hidden layer (mlp, bag, conv)")
+    dropout: float = _setting(0.3, "share of hidden units dropped (mlp, bag, conv)")
+    ngrams: int = _setting(1, "longest run of words that is a feature (text)")
+    char_ngrams: int = _setting(0, "longest run of characters that is a feature, 0 for none (text)")
+    max_features: int = _setting(500_000, "n-grams kept at most, the most frequent ones (text)")
+    min_count: int = _setting(2, "rows an n-gram must be in (text)")
+    device: str = _setting("auto", "auto, cpu, cuda or cuda:1")
+    precision: str = _setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
+    threads: int = _setting(0, "CPU threads; 0 is one for small linear steps, otherwise torch's own choice")
+    seed: int = _setting(0, "of everything that is drawn")
+
+    def __post_init__(self) -> None:
+        who = "TrainSettings"
+        for name, choices in (
+            ("model", MODELS),
+            ("loss", tuple(LOSSES)),
+            ("schedule", SCHEDULES),
+            ("tune", TUNINGS),
+            ("calibrate", ("none", *KINDS)),
+            ("precision", PRECISIONS),
+        ):
+            check_choice(who, name, getattr(self, name), choices)
+        parse_metric(self.metric)
+        for name in ("smoothing", "warmup", "validation", "dropout"):
+            check_unit(who, name, getattr(self, name), open_end=name in ("validation", "dropout"))
+        if self.epochs is not None:
+            _check_whole(who, "epochs", self.epochs, 1)
+        for name in ("batch_size", "hidden", "ngrams", "min_count", "max_features"):
+            _check_whole(who, name, getattr(self, name), 1)
+        for name in ("patience", "char_ngrams", "threads", "min_labels", "seed"):
+            _check_whole(who, name, getattr(self, name), 0)
+        _check_whole(who, "folds", self.folds, 2)
+        for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
+            check_at_least(who, name, getattr(self, name), 0)
+        for name in ("pos_weight", "learning_rate"):
+            if getattr(self, name) is not None:
+                check_at_least(who, name, getattr(self, name), 0, strict=True)
+        if self.learn_threshold and self.loss not in ("zlpr", "tlpr"):
+            raise ValueError(f"{who}: `learn_threshold` must go with the loss zlpr or tlpr; got {self.loss!r}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, for JSON or TOML."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrainSettings:
+        """From some or all settings; a name that does not exist is an error that names the nearest."""
+        names = tuple(each.name for each in fields(cls))
+        for name in data:
+            if name not in names:
+                raise ValueError(f"TrainSettings: unknown setting {name!r}.{nearest(str(name), names)}")
+        return cls(**data)
+
+
+def _check_whole(who: str, name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")

@@ -1,0 +1,142 @@
+"""Texts to counts of n-grams, of words and of characters, by one rule.
+
+A text is a run of symbols with a number each: its words, or its characters. A run of n symbols is the number of its first
+n - 1 times the number of symbols, plus the last; so n-grams of all texts are counted at once on flat arrays, with no string
+built for any of them, and only for prefixes that are themselves frequent enough (a run is never more frequent than its prefix).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Runs:
+    """The runs of one kind of symbol that are features.
+
+    Args:
+        symbols: all symbols that may be in a run.
+        keys: for each length from 1 on, the rising numbers of the runs that are features.
+    """
+
+    def __init__(self, symbols: Sequence[str], keys: Sequence[Array]) -> None:
+        self.symbols = list(symbols)
+        self.keys = [np.asarray(each, dtype=np.int64) for each in keys]
+        self.number = {symbol: place for place, symbol in enumerate(self.symbols)}
+
+    def __len__(self) -> int:
+        return sum(len(each) for each in self.keys)
+
+    def counts(self, flat: Array, rows: Array, num_rows: int) -> Any:
+        """CSR ``[num_rows, len(self)]`` of ``flat [T]`` symbol numbers (-1: none of these) in ``rows [T]``, rising."""
+        found_rows, found_columns, first = [], [], 0
+        current, width = flat, max(len(self.symbols), 1)
+        for length, keys in enumerate(self.keys, start=1):
+            if length > 1:
+                current = joined(current, flat, rows, length, width)
+            place = positions(keys, current)
+            found = place >= 0
+            found_rows.append(rows[: len(place)][found])
+            found_columns.append(place[found] + first)
+            first += len(keys)
+            current = place
+        return count_matrix(np.concatenate(found_rows), np.concatenate(found_columns), (num_rows, first))
+
+
+def joined(prefix: Array, flat: Array, rows: Array, length: int, width: int) -> Array:
+    """Numbers of the runs of ``length`` at each place, -1 where the prefix, the last symbol or the row does not fit."""
+    if len(flat) < length:
+        return np.zeros(0, dtype=np.int64)
+    last = flat[length - 1 :]
+    start = prefix[: len(last)]
+    fits = (start >= 0) & (last >= 0) & (rows[: len(last)] == rows[length - 1 :])
+    return np.where(fits, start * width + last, -1)
+
+
+def positions(keys: Array, wanted: Array) -> Array:
+    """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere."""
+    if not len(keys):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    return np.where(keys[place] == wanted, place, -1)
+
+
+def count_matrix(rows: Array, columns: Array, shape: tuple[int, int]) -> Any:
+    """CSR of how often each column occurs in each row."""
+    from scipy import sparse
+
+    matrix = sparse.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
+
+
+def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int, min_count: int, most: int) -> Runs:
+    """The runs of up to ``longest`` symbols that are in at least ``min_count`` rows, the ``most`` most frequent ones."""
+    num_rows, width = int(rows[-1]) + 1 if len(rows) else 0, max(len(symbols), 1)
+    current, found = flat, []
+    for length in range(1, longest + 1):
+        if length > 1:
+            current = joined(current, flat, rows, length, width)
+        kept = current >= 0
+        # One entry a row and run: how many rows, not how many times.
+        pairs = np.unique(current[kept] * num_rows + rows[: len(current)][kept]) if num_rows else current[:0]
+        runs, counts = np.unique(pairs // max(num_rows, 1), return_counts=True)
+        often = counts >= min_count
+        found.append((runs[often], counts[often]))
+        current = positions(runs[often], current)
+    total = np.concatenate([counts for _, counts in found])
+    least = np.partition(total, len(total) - most)[len(total) - most] if len(total) > most else 0
+    # Longer runs are numbered by their prefix's place, so a prefix stays as long as a run that starts with it: counts of
+    # prefixes are never below, and the cut goes by counts.
+    keys, kept_before = [], None
+    for length, (runs, counts) in enumerate(found, start=1):
+        stays = counts >= least
+        if length > 1 and kept_before is not None:
+            prefix = kept_before[runs // width]
+            stays &= prefix >= 0
+            runs = prefix * width + runs % width
+        keys.append(np.sort(runs[stays]))
+        kept_before = np.where(stays, stays.cumsum() - 1, -1)
+    return Runs(symbols, keys)
+
+
+def word_lists(texts: Sequence[str]) -> list[list[str]]:
+    """The words and marks of each text, in lower case."""
+    return [WORD.findall(text.lower()) for text in texts]
+
+
+def number_words(lists: Sequence[list[str]], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:
+    """``(flat [T], rows [T], words)``: numbers of all words; without ``number`` every word gets one, by first appearance."""
+    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+    total = int(lengths.sum())
+    words = chain.from_iterable(lists)
+    if number is None:
+        fresh: defaultdict[str, int] = defaultdict()
+        fresh.default_factory = fresh.__len__
+        flat = np.fromiter(map(fresh.__getitem__, words), dtype=np.int64, count=total)
+        names = list(fresh)
+    else:
+        flat = np.fromiter((number.get(word, -1) for word in words), dtype=np.int64, count=total)
+        names = []
+    return flat, np.repeat(np.arange(len(lists)), lengths), names
+
+
+def number_characters(texts: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:
+    """The same of characters, in lower case; one blank between words, at the start and at the end."""
+    lowered = [" ".join(["", *text.lower().split(), ""]) for text in texts]
+    lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered))
+    points = np.frombuffer("".join(lowered).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
+    distinct, flat = np.unique(points, return_inverse=True)
+    names = [chr(point) for point in distinct.tolist()]
+    if number is not None:
+        known = np.fromiter((number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
+        flat, names = known[flat] if len(names) else flat, []
+    return flat.astype(np.int64), np.repeat(np.arange(len(lowered)), lengths), names

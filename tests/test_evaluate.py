@@ -1,0 +1,61 @@
+"""Evaluation: a model by batches and its logits at once give the same, and unknown labels do not count."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from manyhot.decide import DecisionRule, decide
+from manyhot.evaluate import DEFAULT_METRICS, evaluate
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.counts import f1_score
+from manyhot.train.loop import train
+from manyhot.train.settings import TrainSettings
+from train.problems import text_examples
+
+
+@pytest.fixture(scope="module")
+def model():
+    return train(text_examples(), TrainSettings(threads=1))
+
+
+def test_a_model_and_its_logits_give_the_same(model):
+    test = text_examples(seed=1)
+    by_batches = evaluate(model, test, batch_size=37)
+    assert list(by_batches) == [*DEFAULT_METRICS, "empty"]
+    logits = model.logits(test)
+    assert evaluate(logits, test, rule=model.rule) == pytest.approx(by_batches, abs=1e-6)
+    chosen = decide(logits, model.rule)
+    assert by_batches["micro-F1"] == pytest.approx(float(f1_score(chosen, test.labels, average="micro")))
+    assert by_batches["empty"] == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
+
+
+def test_labels_are_matched_by_name(model):
+    test = text_examples(seed=1)
+    turned = test.with_labels([*reversed(test.label_names), "unheard"])
+    assert evaluate(model, turned) == pytest.approx(evaluate(model, test))
+
+
+def test_unknown_labels_do_not_count(model):
+    test = text_examples(seed=1)
+    wrong = test.labels.dense().clone()
+    wrong[:, 0] = ~wrong[:, 0]
+    unknown = torch.zeros_like(wrong)
+    unknown[:, 0] = True
+    spoiled = replace(test, labels=SparseLabels.from_dense(wrong), unknown=SparseLabels.from_dense(unknown))
+    hidden = replace(test, unknown=SparseLabels.from_dense(unknown))
+    assert evaluate(model, spoiled) == evaluate(model, hidden)
+
+
+def test_another_rule_is_used_where_given(model):
+    assert evaluate(model, text_examples(seed=1), rule=DecisionRule(threshold=float("inf")))["empty"] == 1
+
+
+def test_precision_at_more_labels_than_there_are_is_left_out():
+    test = replace(text_examples(), label_names=tuple("abcdef"))[:4].with_labels(["a", "b"])
+    assert "P@3" not in evaluate(torch.zeros(4, 2), test)
+
+
+def test_logits_of_another_shape_are_an_error():
+    with pytest.raises(ValueError, match="must have the shape of the labels"):
+        evaluate(torch.zeros(3, 2), text_examples())
