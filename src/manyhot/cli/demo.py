@@ -83,6 +83,7 @@ def demo(
         show_json({"report": str(report), "outcomes": [asdict(outcome) for outcome in outcomes]})
         return
     _show(outcomes, seeds)
+    say("Few epochs and one learning rate for both losses: an illustration, not a ranking.", quiet=quiet)
     say(f"{time.perf_counter() - started:.0f} s in all", quiet=quiet)
     show_text(f"All numbers: {report}")
 
