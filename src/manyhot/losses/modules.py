@@ -33,12 +33,7 @@ class LossModule(nn.Module):
         return self.settings | dict(self.named_buffers(recurse=False))
 
     def forward(
-        self,
-        logits: Scores,
-        labels: Labels,
-        *,
-        where: Tensor | None = None,
-        sample_weight: Tensor | None = None,
+        self, logits: Scores, labels: Labels, *, where: Tensor | None = None, sample_weight: Tensor | None = None
     ) -> Tensor:
         """The loss; ``logits [..., L]``, ``labels`` likewise or ``SparseLabels``."""
         return self.function(logits, labels, where=where, sample_weight=sample_weight, **self.current_settings())
