@@ -27,6 +27,8 @@ LADDER = [
     ["data"],
     ["train"],
     ["evaluate"],
+    ["compare"],
+    ["report"],
     ["estimator"],
     ["cli"],
 ]
