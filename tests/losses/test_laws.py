@@ -16,23 +16,29 @@ NAMES = list(LOSSES)
 SEPARABLE = [name for name in NAMES if LOSSES[name].row_separable]
 every_loss = pytest.mark.parametrize("name", NAMES)
 every_row_loss = pytest.mark.parametrize("name", SEPARABLE)
+on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
 
 def takes(name, argument):
     return argument in inspect.signature(LOSSES[name].function).parameters
 
 
-def problem(seed=0, rows=6, num_labels=9, dtype=torch.float64, density=0.35):
+def problem(seed=0, rows=6, num_labels=9, dtype=torch.float64, density=0.35, device="cpu"):
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(rows, num_labels, generator=generator, dtype=dtype)
-    return logits, torch.rand(rows, num_labels, generator=generator) < density
+    return logits.to(device), (torch.rand(rows, num_labels, generator=generator) < density).to(device)
+
+
+def engine_problem(device, **sizes):
+    """A problem in the widest type that the fast engine of the device has: on a GPU that is float32."""
+    return problem(dtype=torch.float64 if device == "cpu" else torch.float32, device=device, **sizes)
 
 
 def soft_problem(seed=0, **sizes):
     logits, labels = problem(seed, **sizes)
     soft = torch.rand(labels.shape, generator=torch.Generator().manual_seed(seed + 1), dtype=logits.dtype)
     soft[:, 0], soft[:, 1] = 0.0, 1.0
-    return logits, soft
+    return logits, soft.to(logits.device)
 
 
 seeds = st.integers(0, 2**31)
@@ -161,10 +167,11 @@ def test_gradients_agree_with_finite_differences(name, sparse):
     assert gradgradcheck(lambda x: loss(x, labels, where=where), (logits,))
 
 
+@on_each_device
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_give_a_float32_loss_and_a_gradient_in_their_own_type(name, dtype):
-    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32)
+def test_half_types_give_a_float32_loss_and_a_gradient_in_their_own_type(name, dtype, device):
+    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32, device=device)
     half = logits.to(dtype).requires_grad_()
     value = loss(half, labels)
     value.backward()
@@ -173,9 +180,10 @@ def test_half_types_give_a_float32_loss_and_a_gradient_in_their_own_type(name, d
     torch.testing.assert_close(value.detach(), loss(half.detach().double(), labels).float())
 
 
+@on_each_device
 @every_loss
-def test_strided_and_expanded_tensors_are_taken(name):
-    loss, (logits, labels) = LOSSES[name], problem()
+def test_strided_and_expanded_tensors_are_taken(name, device):
+    loss, (logits, labels) = LOSSES[name], engine_problem(device)
     strided = torch.stack([logits, logits], dim=-1).flatten(1)[:, ::2]
     assert not strided.is_contiguous()
     torch.testing.assert_close(loss(strided, labels), loss(logits, labels))
@@ -185,21 +193,23 @@ def test_strided_and_expanded_tensors_are_taken(name):
     torch.testing.assert_close(loss(wide, labels), loss(wide.contiguous(), labels))
 
 
+@on_each_device
 @every_loss
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])
-def test_empty_batches_and_empty_label_sets_cost_nothing(name, shape):
-    logits = torch.zeros(shape, requires_grad=True)
-    value = LOSSES[name](logits, torch.zeros(shape, dtype=torch.bool))
+def test_empty_batches_and_empty_label_sets_cost_nothing(name, shape, device):
+    logits = torch.zeros(shape, requires_grad=True, device=device)
+    value = LOSSES[name](logits, torch.zeros(shape, dtype=torch.bool, device=device))
     value.backward()
     assert value.item() == 0
     assert logits.grad.shape == shape
 
 
+@on_each_device
 @every_row_loss
-def test_vmap_and_func_grad(name):
+def test_vmap_and_func_grad(name, device):
     if name == "lsep":
         pytest.skip("drawing pairs is random, which vmap refuses by default")
-    loss, (logits, labels) = LOSSES[name], problem()
+    loss, (logits, labels) = LOSSES[name], engine_problem(device)
     values = torch.func.vmap(functools.partial(loss, reduction="none"))(logits, labels)
     torch.testing.assert_close(values, loss(logits, labels, reduction="none"))
     gradients = torch.func.vmap(torch.func.grad(lambda x, y: loss(x, y)))(logits, labels)
@@ -212,10 +222,11 @@ def test_vmap_and_func_grad(name):
 compiles = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
+@on_each_device
 @compiles
 @every_loss
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_whole_graph_compiles_with_dynamic_shapes(name, sparse):
+def test_a_whole_graph_compiles_with_dynamic_shapes(name, sparse, device):
     torch._dynamo.reset()
     loss = LOSSES[name]
     compiled = torch.compile(lambda x, y: loss(x, y), fullgraph=True, dynamic=True, backend="aot_eager")
@@ -227,7 +238,7 @@ def test_a_whole_graph_compiles_with_dynamic_shapes(name, sparse):
             backend="aot_eager",
         )
     for rows in (6, 11):
-        logits, labels = soft_problem(1, rows=rows)
+        logits, labels = soft_problem(1, rows=rows, dtype=torch.float64 if device == "cpu" else torch.float32, device=device)
         plain, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
         if sparse:
             lists = SparseLabels.from_dense(labels)
@@ -241,11 +252,12 @@ def test_a_whole_graph_compiles_with_dynamic_shapes(name, sparse):
         torch.testing.assert_close(other.grad, plain.grad)
 
 
+@on_each_device
 @compiles
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [zlpr_loss, functools.partial(tlpr_loss, threshold=0.5)])
-def test_inductor_compiles_the_family(function):
-    logits, labels = soft_problem(1, dtype=torch.float32)
+def test_inductor_compiles_the_family(function, device):
+    logits, labels = soft_problem(1, dtype=torch.float32, device=device)
     compiled = torch.compile(lambda x, y: function(x, y), fullgraph=True, dynamic=True)
     plain, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     value, expected = compiled(other, labels), function(plain, labels)
@@ -255,10 +267,11 @@ def test_inductor_compiles_the_family(function):
     torch.testing.assert_close(other.grad, plain.grad)
 
 
+@on_each_device
 @every_loss
-def test_autocast_does_not_lower_the_arithmetic(name):
-    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def test_autocast_does_not_lower_the_arithmetic(name, device):
+    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32, device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
         value = loss(logits, labels)
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, loss(logits, labels))
