@@ -1,17 +1,21 @@
 """The loss on a CUDA device: forward and backward beside BCE and the public recipe, eager and compiled.
 
-    python -m benchmarks.gpu_engine [--output FILE]
+    python -m benchmarks.gpu_engine [--output PAGE.md]
 
-Every time is a median of `triton.testing.do_bench` over the public function and its backward, in one run. The floor is the
-bytes that any implementation must move (read logits, read labels, write the gradient) over the copy bandwidth measured in
-the same run. Nothing is printed for a contender whose gradient disagrees with float64.
+Device times are medians of `triton.testing.do_bench` over the replay of a captured CUDA graph of one call of the public
+function and its backward, so that no contender waits for Python; the host's time to issue a call is measured by itself. The
+floor is the bytes that any implementation must move (read logits, read labels, write the gradient) over the copy bandwidth
+measured in the same run. Nothing is timed whose gradient disagrees with float64. Beside the page the figures are left as
+JSON, from which `python -m benchmarks.loss_figure` draws.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -19,7 +23,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from manyhot import SparseLabels, zlpr_loss
 
-SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (4096, 32768), (1024, 131072), (128, 1048576)]
+SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
+SHAPES += [(128, 1048576)]
+TINY = [(256, 80), (65536, 20), (65536, 128)]
+TYPES = (torch.bfloat16, torch.float32)
 POSITIVES = 5
 
 
@@ -62,37 +69,58 @@ def error(grad, logits, labels, rows=64):
     return ((grad[:rows].double() - wanted).abs().max() / wanted.abs().max()).item()
 
 
-def row(rows, num_labels, dtype, bandwidth, compiled):
-    logits, labels = problem(rows, num_labels, dtype)
-    lists = SparseLabels.from_dense(labels)
-    floats = labels.to(dtype)
-    size = rows * num_labels * logits.element_size()
-    floors = {"dense": (2 * size + rows * num_labels) / bandwidth, "lists": 2 * size / bandwidth, "soft": 3 * size / bandwidth}
-    found = error(backward(zlpr_loss(logits, labels), logits), logits, labels)
-    plain = error(backward(zlpr_loss(logits, labels, engine="torch"), logits), logits, labels)
-    if found > max(3 * plain, 1e-5):
-        return [f"{rows:,} x {num_labels:,}", str(dtype)[6:], f"error {found:.1e} against {plain:.1e}: not timed"]
-    times = {
-        "dense": milliseconds(lambda: backward(zlpr_loss(logits, labels), logits)),
-        "lists": milliseconds(lambda: backward(zlpr_loss(logits, lists), logits)),
-        "soft": milliseconds(lambda: backward(zlpr_loss(logits, floats), logits)),
-        "BCE": milliseconds(lambda: backward(binary_cross_entropy_with_logits(logits, floats), logits)),
-        "recipe": milliseconds(lambda: backward(recipe(logits, floats), logits)),
-        "BCE compiled": milliseconds(lambda: backward(compiled[0](logits, floats), logits)),
-        "recipe compiled": milliseconds(lambda: backward(compiled[1](logits, floats), logits)),
+def contenders(logits, labels, compiled):
+    """Calls by name: ours on three kinds of labels, then the others."""
+    lists, floats = SparseLabels.from_dense(labels), labels.to(logits.dtype)
+    return {
+        "dense": lambda: backward(zlpr_loss(logits, labels), logits),
+        "lists": lambda: backward(zlpr_loss(logits, lists), logits),
+        "soft": lambda: backward(zlpr_loss(logits, floats), logits),
+        "BCE eager": lambda: backward(binary_cross_entropy_with_logits(logits, floats), logits),
+        "recipe eager": lambda: backward(recipe(logits, floats), logits),
+        "BCE compiled": lambda: backward(compiled[0](logits, floats), logits),
+        "recipe compiled": lambda: backward(compiled[1](logits, floats), logits),
     }
+
+
+def compile_others():
+    torch._dynamo.config.recompile_limit = 64
+    return [torch.compile(binary_cross_entropy_with_logits, dynamic=False), torch.compile(recipe, dynamic=False)]
+
+
+def measure(rows, num_labels, dtype, bandwidth, compiled):
+    """Everything about one shape and type, in one dictionary; times in milliseconds."""
+    logits, labels = problem(rows, num_labels, dtype)
+    size = rows * num_labels * logits.element_size()
+    moved = {"dense": 2 * size + rows * num_labels, "lists": 2 * size, "soft": 3 * size}
+    found = {"rows": rows, "labels": num_labels, "type": str(dtype)[6:]}
+    found["floor"] = {kind: count / bandwidth * 1e3 for kind, count in moved.items()}
+    found["error"] = error(backward(zlpr_loss(logits, labels), logits), logits, labels)
+    found["plain_error"] = error(backward(zlpr_loss(logits, labels, engine="torch"), logits), logits, labels)
+    if found["error"] > max(3 * found["plain_error"], 1e-5):
+        return found
+    found["time"] = {name: graph_milliseconds(call) for name, call in contenders(logits, labels, compiled).items()}
     torch.cuda.synchronize()
+    torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     backward(zlpr_loss(logits, labels), logits)
-    extra = torch.cuda.max_memory_allocated() - before
-    cells = [f"{times[kind]:.3f} ({times[kind] / (floors[kind] * 1e3):.2f})" for kind in floors]
-    others = [f"{times[name]:.3f} ({times[name] / times['dense']:.1f}x)" for name in list(times)[3:]]
-    name = str(dtype)[6:]
-    return [f"{rows:,} x {num_labels:,}", name, *cells, *others, f"{extra / size:.2f}", f"{found:.0e} / {plain:.0e}"]
+    found["peak"] = (torch.cuda.max_memory_allocated() - before) / size
+    return found
 
 
-def graph_microseconds(function):
+def cells(found):
+    """A row of the table."""
+    name = [f"{found['rows']:,} x {found['labels']:,}", found["type"]]
+    if "time" not in found:
+        return [*name, f"error {found['error']:.1e} against {found['plain_error']:.1e}: not timed"]
+    times, floors = found["time"], found["floor"]
+    ours = [f"{times[kind]:.3f} ({times[kind] / floors[kind]:.2f})" for kind in floors]
+    others = [f"{value:.3f} ({value / times['dense']:.1f}x)" for other, value in times.items() if other not in floors]
+    return [*name, *ours, *others, f"{found['peak']:.2f}", f"{found['error']:.0e} / {found['plain_error']:.0e}"]
+
+
+def graph_milliseconds(function):
     """Device time of one call without the host, by replaying a captured graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -103,19 +131,31 @@ def graph_microseconds(function):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
-    return 1e3 * milliseconds(graph.replay)
+    return milliseconds(graph.replay)
 
 
-def small_rows():
-    for rows, num_labels in ((256, 80), (65536, 20), (65536, 128)):
+def host_microseconds(function, calls=300):
+    """How long the host takes to issue a call and its backward."""
+    for _ in range(20):
+        function()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(calls):
+        function()
+    taken = time.perf_counter() - begun
+    torch.cuda.synchronize()
+    return taken / calls * 1e6
+
+
+def tiny_rows(compiled):
+    for rows, num_labels in TINY:
         logits, labels = problem(rows, num_labels, torch.bfloat16)
-        floats = labels.to(torch.bfloat16)
-        ours = graph_microseconds(lambda: backward(zlpr_loss(logits, labels), logits))  # noqa: B023
-        bce = graph_microseconds(lambda: backward(binary_cross_entropy_with_logits(logits, floats), logits))  # noqa: B023
-        one = graph_microseconds(lambda: logits.detach() * 2)  # noqa: B023
-        host = 1e3 * milliseconds(lambda: backward(zlpr_loss(logits, labels), logits))  # noqa: B023
-        host_bce = 1e3 * milliseconds(lambda: backward(binary_cross_entropy_with_logits(logits, floats), logits))  # noqa: B023
-        yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (ours, bce, one, host, host_bce))]
+        calls = contenders(logits, labels, compiled)
+        ours, bce = calls["dense"], calls["BCE eager"]
+        one = graph_milliseconds(lambda: logits.detach() * 2)  # noqa: B023
+        device = [graph_milliseconds(ours) * 1e3, graph_milliseconds(bce) * 1e3, one * 1e3]
+        host = [host_microseconds(ours), host_microseconds(bce)]
+        yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (*device, *host))]
 
 
 def table(head, rows):
@@ -123,55 +163,60 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
 
 
-def page():
+def page(found, tiny, bandwidth):
     import triton
 
-    bandwidth = copy_bandwidth()
-    compiled = [torch.compile(binary_cross_entropy_with_logits, dynamic=False), torch.compile(recipe, dynamic=False)]
-    torch._dynamo.config.recompile_limit = 64
-    rows = []
-    for dtype in (torch.bfloat16, torch.float32):
-        for shape in SHAPES:
-            rows.append(row(*shape, dtype, bandwidth, compiled))
-            print(rows[-1], file=sys.stderr, flush=True)
     head = ["rows x labels", "type", "ours, uint8", "ours, index lists", "ours, soft"]
     head += ["BCE eager", "recipe eager", "BCE compiled", "recipe compiled", "peak / logits", "error ours / plain"]
-    small = [
-        "rows x labels",
-        "ours, device us",
-        "BCE eager, device us",
-        "one multiplication",
-        "ours with host",
-        "BCE with host",
-    ]
+    small = ["rows x labels", "ours, device us", "BCE eager, device us", "one multiplication", "ours, host us", "BCE, host us"]
     return f"""# The loss on {torch.cuda.get_device_name()}
 
 {datetime.date.today()}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s.
 Command: `python -m benchmarks.gpu_engine`. {POSITIVES} positives a row.
 
-Forward and backward in milliseconds, medians; in brackets the multiple of the byte floor (ours) or of our time on uint8 labels
-(others). "peak / logits" is the extra peak memory of one call in units of the logits: 1 is the gradient alone. The error
-is the largest of the gradient against float64, beside that of the plain form in the same type.
+Forward and backward in milliseconds on the device: medians over replays of a captured graph of the public call; in brackets
+the multiple of the byte floor (ours) or of our time on uint8 labels (others). "peak / logits" is the extra peak memory of one
+call in units of the logits: 1 is the gradient alone. The error is the largest of the gradient against float64, beside that
+of the plain form in the same type.
 
-Times are of the public call with its host side; the last table has device times of captured graphs.
+{table(head, [cells(each) for each in found])}
 
-{table(head, rows)}
+Short rows in bfloat16, microseconds: the device by itself, and what the host takes to issue a call and its backward when
+nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for.
 
-Short rows in bfloat16, microseconds: replay of a captured graph (device time), and the call with its host side.
-
-{table(small, small_rows())}
+{table(small, tiny)}
 """
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="the page; figures go beside it as JSON")
+    parser.add_argument("--warm", type=int, nargs=2, metavar=("K", "N"), help="only compile, every N-th case from the K-th on")
     settings = parser.parse_args()
-    text = page()
-    if settings.output:
-        settings.output.write_text(text)
-    else:
-        print(text)
+    compiled = compile_others()
+    cases = [(*shape, dtype) for dtype in TYPES for shape in SHAPES]
+    if settings.warm:
+        first, step = settings.warm
+        for rows, num_labels, dtype in cases[first::step]:
+            logits, labels = problem(rows, num_labels, dtype)
+            for call in contenders(logits, labels, compiled).values():
+                call()
+            torch.cuda.synchronize()
+            del logits, labels
+            torch.cuda.empty_cache()
+        return
+    bandwidth, found = copy_bandwidth(), []
+    tiny = list(tiny_rows(compiled))
+    for case in cases:
+        found.append(measure(*case, bandwidth, compiled))
+        print(cells(found[-1]), file=sys.stderr, flush=True)
+        torch.cuda.empty_cache()
+        if settings.output:
+            settings.output.write_text(page(found, tiny, bandwidth))
+            about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
+            settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
+    if not settings.output:
+        print(page(found, tiny, bandwidth))
 
 
 if __name__ == "__main__":

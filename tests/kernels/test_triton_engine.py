@@ -22,7 +22,7 @@ sys.path.insert(0, sys.argv[1])
 from manyhot.kernels import triton_engine
 triton_engine.CHUNK, triton_engine.SEGMENT, triton_engine.BLOCK = int(sys.argv[2]), 128, 32
 from kernels_oracle import check_engine
-check_engine(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33), (2, 100), (5, 1)))
+check_engine(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33), (2, 100), (5, 1), (3, 64)))
 print("checked")
 """
 

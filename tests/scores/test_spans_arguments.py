@@ -28,7 +28,7 @@ def make_labels():
         ({"dim": -2}, r"must be \(-2, -1\) for the positions"),
         ({"dim": (1, 2)}, "Call .dense"),
         ({"dim": (2, 2)}, r"got \[2, 2\]"),
-        ({"engine": "native"}, "`engine` must be one of 'auto', 'torch'; got 'native'"),
+        ({"engine": "native"}, "`engine` must be one of 'auto', 'torch', 'triton'; got 'native'"),
         ({"smoothing": 2.0}, "`smoothing` must be a number in"),
         ({"pos_weight": torch.ones(9)}, r"`pos_weight` must be one value per label, broadcastable to \[4\]; got \[9\]"),
         ({"neg_weight": -1.0}, "`neg_weight` must be >= 0"),

@@ -55,6 +55,8 @@ def engines() -> dict[str, str]:
     """The engines by name, each with ``"available"`` or the reason why it is not.
 
     ``torch`` is the plain form and always there; ``native`` is compiled C for the CPU; ``triton`` serves CUDA devices.
+    Span scores are served by ``torch``, and on CUDA devices by ``triton``, except in float64, with heads wider than 128, or
+    where the shared form was told to use tiles.
 
     Example:
         >>> engines()["torch"]

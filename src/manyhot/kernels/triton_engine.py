@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
 BLOCK = 4096
+# Memory on chip in the interpreter, and what a program needs beside its rows.
+MEMORY, RESERVED = 1 << 18, 1 << 13
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
 SMALL = 1 << 20
 
@@ -49,8 +52,9 @@ def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
 
 
 class Plan(NamedTuple):
-    """How rows are cut: rows a tile, labels a tile, chunks a row, labels a chunk, warps a program."""
+    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program."""
 
+    kernel: str
     rows: int
     block: int
     chunks: int
@@ -58,16 +62,56 @@ class Plan(NamedTuple):
     warps: int
 
 
-def plan(num_rows: int, num_labels: int, *, lean: bool, stage: str) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short; chunks, or segments to loop over, beyond."""
+class Device(NamedTuple):
+    """What a plan must know of the device: how many programs run at once at least, and bytes of memory on chip for one."""
+
+    programs: int = SEGMENTS
+    memory: int = 0
+
+
+@functools.cache
+def _device(index: int) -> Device:
+    found = torch.cuda.get_device_properties(index)
+    return Device(found.multi_processor_count, getattr(found, "shared_memory_per_block_optin", 0))
+
+
+def plan(
+    num_rows: int,
+    num_labels: int,
+    *,
+    lean: bool,
+    stage: str,
+    item_bytes: int = 0,
+    score_bytes: int = 4,
+    lists: bool = False,
+    device: Device | None = None,
+) -> Plan:
+    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: whole rows that
+    are read ahead while the chip can hold three of them, chunks that wait for each other, or segments that are read twice.
+
+    Which of the last two is faster was measured: half types spend their time on arithmetic, and chunks that wait do less of it
+    at once. ``item_bytes`` is what one label takes to read, ``score_bytes`` its score alone. ``device`` None is the
+    interpreter, where no program can wait for another.
+    """
     block = max(16, 1 << max(num_labels - 1, 0).bit_length())
+    fast = lean and stage == "fused"
     if block <= CHUNK:
-        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
-        return Plan(rows, block, 1, block, min(16, max(1, rows * block // 512)))
+        rows = max(1, min((2048 if fast and not lists else 1024) // block, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, block, 1, block, min(16, max(1, rows * block // (1024 if fast else 512))))
+    chunks = -(-num_labels // CHUNK)
     if stage != "fused":
-        return Plan(1, CHUNK, -(-num_labels // CHUNK), CHUNK, 16)
-    segment = max(SEGMENT, 1 << (-(-num_labels // SEGMENTS) - 1).bit_length())
-    return Plan(1, BLOCK if lean else BLOCK // 2, -(-num_labels // segment), segment, 8)
+        return Plan("rows", 1, CHUNK, chunks, CHUNK, 16)
+    if fast and lists and block <= 2 * CHUNK:
+        return Plan("rows", 1, block, 1, block, max(1, block // 2048))
+    memory = MEMORY if device is None else device.memory - RESERVED
+    if fast and block <= 4 * CHUNK and 4 * num_labels > 3 * block and num_labels % 16 == 0 and 2 * block * item_bytes <= memory:
+        return Plan("stream", 1, block, 1, block, 16)
+    pieces = -(-num_labels // BLOCK)
+    if fast and not lists and score_bytes == 4 and device is not None and pieces <= min(SEGMENTS, device.programs):
+        return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
+    most = SEGMENTS if device is None else min(SEGMENTS, device.programs)
+    segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
+    return Plan("segments", 1, BLOCK if lean else BLOCK // 2, -(-num_labels // segment), segment, 8)
 
 
 def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
@@ -118,7 +162,8 @@ def fused(
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
     call = _Call(x, terms, "fused")
     num_rows = x.shape[0]
-    values, slope = torch.empty((2, num_rows), dtype=torch.float32, device=x.device)
+    values = torch.empty(num_rows, dtype=torch.float32, device=x.device)
+    slope = torch.empty_like(values)
     grad = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     outputs: dict[str, Any] = {"out_value": values, "out_slope": slope, "out_grad": grad}
     if call.plan.chunks > 1:
@@ -130,7 +175,7 @@ def fused(
 
 def can_fuse(x: Tensor) -> bool:
     """Whether ``fused`` can serve ``x``: programs that wait for each other need a device that runs them together."""
-    return not (interpreted() and x.shape[1] > max(CHUNK, SEGMENT))
+    return not (interpreted() and x.shape[1] > SEGMENT)
 
 
 def labelwise(
@@ -181,7 +226,9 @@ def _launch(kernel: Any, programs: int, arguments: tuple[Any, ...], constants: t
     key = (kernel, constants, warps, arguments[0].device, *map(_kind, arguments))
     compiled = _COMPILED.get(key)
     if compiled is None:
-        _COMPILED[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps)
+        # Threads of a large program may use all registers there are; left alone, the assembler keeps some back and spills.
+        most = {} if warps < 16 else {"maxnreg": min(255, 65536 // (32 * warps))}
+        _COMPILED[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps, **most)
     else:
         compiled[(programs, 1, 1)](*arguments, *constants)
 
@@ -218,15 +265,29 @@ class _Call:
             lists, self.labels = (None, None, None), "dense"
         self.lean = stage != "labelwise" and plain and hard
         self.has_where = terms.where is not None
-        self.plan = plan(num_rows, num_labels, lean=self.lean, stage=stage)
-        self.programs = _blocks(num_rows, self.plan.rows) * self.plan.chunks
-        self.even = num_rows % self.plan.rows == 0 and num_labels % self.plan.segment == 0
         where = None if terms.where is None else self._matrix(terms.where)
+        item_bytes = sum(matrix.element_size() for matrix in (self.x, labels, where) if matrix is not None)
+        device = _device(x.device.index) if x.is_cuda else None
+        self.plan = plan(
+            num_rows,
+            num_labels,
+            lean=self.lean,
+            stage=stage,
+            item_bytes=item_bytes,
+            score_bytes=x.element_size(),
+            lists=self.labels != "dense",
+            device=device,
+        )
+        self.programs = _blocks(num_rows, self.plan.rows) * self.plan.chunks
+        if self.plan.kernel == "stream" and device is not None:
+            self.programs = min(self.programs, device.programs)
+        self.even = num_rows % self.plan.rows == 0 and num_labels % self.plan.segment == 0
         (pos, pos_number, pos_kind), (neg, neg_number, neg_kind) = map(self._weight, (terms.pos_weight, terms.neg_weight))
         pointers = (self.x, labels, *lists, where, pos, neg)
         self.inputs = tuple(self.x if pointer is None else pointer for pointer in pointers)
-        strides = (0 if matrix is None else matrix.stride(0) for matrix in (labels, where))
-        self.sizes = (num_rows, num_labels, self.x.stride(0), *strides)
+        strides = (self.x.stride(0), *(0 if matrix is None else matrix.stride(0) for matrix in (labels, where)))
+        self.unit = math.gcd(16, num_labels, *strides)
+        self.sizes = (num_rows, num_labels, *strides)
         self.numbers = (pos_number, neg_number, float(terms.smoothing))
         self.kinds = (pos_kind, neg_kind)
 
@@ -242,19 +303,19 @@ class _Call:
 
     def launch(self, form: str, *, offset: Tensor | float = 0.0, row_scale: Tensor | float = 1.0, **tensors: Tensor) -> None:
         """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read."""
-        from manyhot.kernels.triton_rows import row_kernel
+        from manyhot.kernels.triton_rows import row_kernel, stream_kernel
         from manyhot.kernels.triton_segments import segment_kernel
 
         offsets, has_offset = _per_row(offset)
         scales, has_scale = _per_row(row_scale)
         given = {"offset": offsets, "row_scale": scales, **tensors}
         pointers = [self.x if given.get(name) is None else given[name] for name in _POINTERS]
-        kernel = segment_kernel if self.stage == "fused" and self.plan.segment > CHUNK else row_kernel
+        kernel = {"rows": row_kernel, "stream": stream_kernel, "segments": segment_kernel}[self.plan.kernel]
         numbers = (0.0 if has_offset else offset, 1.0 if has_scale else row_scale, *self.numbers)
         moved = "row" if has_offset else ("zero" if offset == 0 else "number")
         kinds = (self.labels, self.lean, self.has_where, *self.kinds, moved, has_scale, form, self.stage, self.even)
         cut = self.plan
-        sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block)
+        sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, self.unit)
         arguments = (*self.inputs, *pointers, *self.sizes, *numbers)
         _launch(kernel, self.programs, arguments, (*kinds, *sizes), cut.warps)
 

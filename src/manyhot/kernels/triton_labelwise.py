@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from manyhot.kernels.triton_math import exp, softplus
-from manyhot.kernels.triton_tiles import column_weight, first_listed, tile_labels
+from manyhot.kernels.triton_tiles import column_weight, first_listed, tile_labels, tile_where
 
 
 @triton.jit
@@ -34,13 +34,14 @@ def labelwise_kernel(
     columns = chunk * BLOCK + tl.arange(0, BLOCK)
     in_rows = rows < num_rows
     in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
+    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
     counts = in_tile
     if HAS_WHERE:
-        counts = tl.load(where + rows[:, None] * where_stride + columns[None, :], mask=in_tile, other=0) != 0
+        counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
     cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1)
     t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                       LABELS, False, ROWS, BLOCK, "")  # fmt: skip
+                       LABELS, False, ROWS, BLOCK, "", WIDTH)  # fmt: skip
     up = tl.where(counts, t * column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)[None, :], 0.0)
     down = tl.where(counts, (1.0 - t) * column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)[None, :], 0.0)
     s = tl.where((up > 0) | (down > 0), s, 0.0)

@@ -1,10 +1,12 @@
 """Rows that fit on chip: the loss and its gradient in one read and one write of the scores (CUDA).
 
 The exponentials that made the sums are also the gradient, so they stay in registers and nothing is read twice. The split
-form sums plain exponentials, with m = 0; only where a sum comes near the end of the range is the tile read again and the
-largest exponent taken out. (Its zero class makes what underflows irrelevant.) Short rows go several to a program.
+form sums plain exponentials, with m = 0; only where a sum comes near the end of the range is everything read again, the
+careful way. (Its zero class makes what underflows irrelevant.) Short rows go several to a program; of a
+long one every program keeps a chunk, and the chunks are merged before the gradient is written. In between, programs that
+stay and go from row to row have the next row on its way while they work on one.
 
-The stages "sides" and "gradient" are the two halves for everybody else; there a row may be cut into chunks.
+The stages "sides" and "gradient" are the two halves for everybody else.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from manyhot.kernels.triton_lists import listed_terms, store_listed
+from manyhot.kernels.triton_math import distance, exp
+from manyhot.kernels.triton_merge import merge_chunks, publish, wait_for_row
+from manyhot.kernels.triton_scans import careful_store, careful_sums
 from manyhot.kernels.triton_tiles import (
     SAFE,
     add_pairs,
@@ -19,12 +25,12 @@ from manyhot.kernels.triton_tiles import (
     finish,
     first_listed,
     plain_terms,
-    publish,
     settle,
     side_exponents,
     side_terms,
     tile_exponents,
     tile_gradient,
+    tile_where,
 )
 
 
@@ -37,39 +43,123 @@ def row_kernel(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
-    """One tile. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (the four in)."""
-    chunk = tl.program_id(0) % CHUNKS
-    row = (tl.program_id(0) // CHUNKS).to(tl.int64) * ROWS
+    """One tile a program. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (them in)."""
+    program = tl.program_id(0)
+    if STAGE == "fused" and CHUNKS > 1:
+        program = tl.atomic_add(arrived + num_rows, 1, sem="relaxed")
+    _tile(
+        program,
+        x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+        out_value, out_slope, out_grad, state, partial, arrived,
+        num_rows, num_labels, x_stride, label_stride, where_stride,
+        offset_number, scale_number, pos_number, neg_number, smoothing,
+        LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, HAS_SCALE, FORM, STAGE, EVEN, CHUNKS, MANY, ROWS, BLOCK, UNIT,
+    )  # fmt: skip
+
+
+@triton.jit
+def stream_kernel(
+    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+    out_value, out_slope, out_grad, state, partial, arrived,
+    num_rows, num_labels, x_stride, label_stride, where_stride,
+    offset_number, scale_number, pos_number, neg_number, smoothing,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+):  # fmt: skip
+    """One row after the other, fused, by programs that stay; the next two rows are being read meanwhile."""
+    for program in tl.range(tl.program_id(0), num_rows, tl.num_programs(0), num_stages=3):
+        _tile(
+            program,
+            x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+            out_value, out_slope, out_grad, state, partial, arrived,
+            num_rows, num_labels, x_stride, label_stride, where_stride,
+            offset_number, scale_number, pos_number, neg_number, smoothing,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, HAS_SCALE, FORM, STAGE, EVEN, CHUNKS, MANY, ROWS, BLOCK, UNIT,
+        )  # fmt: skip
+
+
+@triton.jit
+def _tile(
+    program,
+    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+    out_value, out_slope, out_grad, state, partial, arrived,
+    num_rows, num_labels, x_stride, label_stride, where_stride,
+    offset_number, scale_number, pos_number, neg_number, smoothing,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+):  # fmt: skip
+    # Sizes as multiples of UNIT, which they are: how many elements can be read at once hangs on what Triton can prove.
+    num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
+    label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
+    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
+    FAST: tl.constexpr = STAGE == "fused" and FORM == "split"
+    LISTED: tl.constexpr = FAST and LABELS == "lists" and LEAN and ROWS == 1 and not HAS_WHERE
+    STEP: tl.constexpr = BLOCK if ROWS > 1 or BLOCK < 1024 else 1024
+    SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
+    chunk = program % CHUNKS
+    row = tl.cast(program // CHUNKS, tl.int64) * ROWS
     rows = row + tl.arange(0, ROWS)
     columns = chunk * BLOCK + tl.arange(0, BLOCK)
     in_rows = rows < num_rows
     in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
     if EVEN:
         in_rows, in_tile = tl.full([ROWS], True, tl.int1), tl.full([ROWS, BLOCK], True, tl.int1)
-    shifted: tl.constexpr = FORM == "split" and OFFSET != "zero"
     c = tl.zeros([ROWS], tl.float32) + offset_number
     if OFFSET == "row":
         c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)
     cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1)
-    pos_top, neg_top = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
-    plain = STAGE == "fused" and FORM == "split"
-    if plain:
-        pos, neg, _ = plain_terms(
-            x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, shifted, EVEN, ROWS, BLOCK, "",
-        )  # fmt: skip
-        pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
-        plain = tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0
+    zero = tl.zeros([ROWS], tl.float32)
+    if FAST:
+        if LISTED:
+            terms, pos_sum, neg_sum = listed_terms(
+                x, indices, x_stride, num_labels, row, columns, in_tile, c, cursor, stop, SHIFTED, BLOCK, WIDTH
+            )
+            pos, neg = terms, terms
+        else:
+            pos, neg, _ = plain_terms(
+                x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+                pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,
+                LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, BLOCK, "",
+            )  # fmt: skip
+            pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
+        if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
+            pos_factor, neg_factor = _conclude(
+                zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+                row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            )  # fmt: skip
+            grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
+            _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
+            if LISTED:
+                store_listed(
+                    out_grad, x, indices, x_stride, num_labels, row, columns, c, pos_factor, cursor, stop, SHIFTED, BLOCK
+                )
+        else:
+            pos_top, neg_top, pos_sum, neg_sum = careful_sums(
+                x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+                pos_number, neg_number, smoothing, num_labels, rows, in_rows, chunk * BLOCK, c, cursor, stop,
+                LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, FORM, ROWS, BLOCK, STEP,
+            )  # fmt: skip
+            pos_factor, neg_factor = _conclude(
+                pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+                row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            )  # fmt: skip
+            careful_store(
+                out_grad, x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+                pos_number, neg_number, smoothing, num_labels, rows, in_rows, chunk * BLOCK, c, cursor, stop,
+                pos_top, neg_top, pos_factor, neg_factor,
+                LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, BLOCK, STEP,
+            )  # fmt: skip
     else:
-        pos, neg = tl.zeros([ROWS, BLOCK], tl.float32), tl.zeros([ROWS, BLOCK], tl.float32)
-        pos_sum, neg_sum = pos_top, neg_top
-    if not plain:
         a, b, up, down, _ = tile_exponents(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
             pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, shifted, EVEN, ROWS, BLOCK, "",
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, BLOCK, "",
         )  # fmt: skip
         if STAGE == "gradient":
             pos_top = tl.load(state + rows, mask=in_rows, other=0)
@@ -78,29 +168,60 @@ def row_kernel(
             pos_u, neg_u = side_exponents(a, b, up, down, LEAN)
             pos_top, neg_top = settle(tl.max(pos_u, axis=1), FORM), settle(tl.max(neg_u, axis=1), FORM)
         pos, neg = careful_terms(a, b, up, down, pos_top, neg_top, LEAN)
-        if STAGE != "gradient":
-            pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
-    if STAGE == "sides":
-        publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
-    else:
-        if STAGE == "fused":
-            value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
-            tl.store(out_value + rows, value, mask=in_rows)
-            tl.store(out_slope + rows, slope, mask=in_rows)
-            scale = tl.zeros([ROWS], tl.float32) + scale_number
-            if HAS_SCALE:
-                scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-            pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
-        else:
+        if STAGE == "gradient":
             pos_total = tl.load(state + num_rows + rows, mask=in_rows, other=0)
             neg_total = tl.load(state + 3 * num_rows + rows, mask=in_rows, other=0)
             pos_factor = tl.load(grad_pos + rows, mask=in_rows, other=0) / tl.where(pos_total == 0, 1.0, pos_total)
             neg_factor = tl.load(grad_neg + rows, mask=in_rows, other=0) / tl.where(neg_total == 0, 1.0, neg_total)
-        grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
-        if HAS_WHERE:
-            counts = tl.load(where + rows[:, None] * where_stride + columns[None, :], mask=in_tile, other=0) != 0
-            grad = tl.where(counts, grad, 0.0)
-        tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
+        else:
+            pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
+            if STAGE == "sides":
+                publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
+            else:
+                pos_factor, neg_factor = _conclude(
+                    pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+                    row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+                )  # fmt: skip
+        if STAGE != "sides":
+            grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
+            _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
+
+
+@triton.jit
+def _conclude(
+    pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+    row, rows, in_rows, chunk,
+    HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient."""
+    pos_here, neg_here = pos_top, neg_top
+    if CHUNKS > 1:
+        publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
+        wait_for_row(arrived, row, CHUNKS)
+        pos_top, pos_sum = merge_chunks(partial, row, FORM, CHUNKS, MANY)
+        neg_top, neg_sum = merge_chunks(partial + 2, row, FORM, CHUNKS, MANY)
+    value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
+    mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
+    tl.store(out_value + rows, value, mask=mine)
+    tl.store(out_slope + rows, slope, mask=mine)
+    scale = tl.zeros([ROWS], tl.float32) + scale_number
+    if HAS_SCALE:
+        scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+    pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
+    if CHUNKS > 1:
+        pos_factor *= exp(distance(pos_here, pos_top))
+        neg_factor *= exp(distance(neg_here, neg_top))
+    return pos_factor, neg_factor
+
+
+@triton.jit
+def _store(
+    out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Write the gradient of a tile, 0 where nothing counts."""
+    if HAS_WHERE:
+        grad = tl.where(tile_where(where, where_stride, rows, columns, in_tile, WIDTH), grad, 0.0)
+    tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
 
 
 @triton.jit

@@ -3,6 +3,10 @@
 A tile becomes ``e^{u - m}`` with ``u = -s`` on positives and ``u = s`` on negatives, m the largest of its side or 0. Hard
 labels without weights are LEAN: one exponential an element, its sign says which side it is of. Soft labels and weights
 take two.
+
+Triton gives every tile of a program the widest run of elements a thread that one of them allows. One byte a label or mask
+would make that 16, too many for scores: their lanes would lie apart, and the gradient be reordered on its way out. So
+labels and masks are said to run on for WIDTH elements only, those that 16 bytes of scores hold.
 """
 
 from __future__ import annotations
@@ -39,13 +43,21 @@ def first_listed(offsets, indices, row, rows, in_rows, column, LABELS: tl.conste
 
 
 @triton.jit
+def tile_where(where, where_stride, rows, columns, in_tile, WIDTH: tl.constexpr):
+    """Which entries of the tile count."""
+    place = tl.max_contiguous(where + rows[:, None] * where_stride + columns[None, :], [1, WIDTH])
+    return tl.load(place, mask=in_tile, other=0) != 0
+
+
+@triton.jit
 def tile_labels(
     labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The tile's labels, bool where LEAN and smoothed float32 otherwise, and how far the index lists were read."""
     if LABELS == "dense":
-        t = tl.load(labels + rows[:, None] * label_stride + columns[None, :], mask=in_tile, other=0, eviction_policy=KEEP)
+        place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, WIDTH])
+        t = tl.load(place, mask=in_tile, other=0, eviction_policy=KEEP)
         t = t != 0 if LEAN else t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
     else:
         t = tl.zeros([ROWS, BLOCK], tl.int1) if LEAN else tl.zeros([ROWS, BLOCK], tl.float32) + smoothing / 2
@@ -87,15 +99,16 @@ def tile_exponents(
 
     u is -inf, and weights are 0, where nothing counts.
     """
+    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0, eviction_policy=KEEP).to(tl.float32)
     counts = in_tile
     if HAS_WHERE:
-        counts = tl.load(where + rows[:, None] * where_stride + columns[None, :], mask=in_tile, other=0) != 0
+        counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
         s = tl.where(counts, s, 0.0)
     if SHIFTED:
         s = s - c[:, None]
     t, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                            LABELS, LEAN, ROWS, BLOCK, KEEP)  # fmt: skip
+                            LABELS, LEAN, ROWS, BLOCK, KEEP, WIDTH)  # fmt: skip
     if LEAN:
         a = tl.where(t, -s, s)
         if not EVEN or HAS_WHERE:
@@ -230,13 +243,3 @@ def tile_gradient(pos, neg, pos_factor, neg_factor, LEAN: tl.constexpr):
     else:
         grad = neg * neg_factor[:, None] - pos * pos_factor[:, None]
     return grad
-
-
-@triton.jit
-def publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS: tl.constexpr):
-    """Write the four numbers of a chunk."""
-    place = partial + (rows * CHUNKS + chunk) * 4
-    tl.store(place, pos_top, mask=in_rows)
-    tl.store(place + 1, pos_sum, mask=in_rows)
-    tl.store(place + 2, neg_top, mask=in_rows)
-    tl.store(place + 3, neg_sum, mask=in_rows)

@@ -109,7 +109,7 @@ def two_sided_logsumexp(
         >>> pos, neg
         (tensor([-2.]), tensor([0.7014]))
     """
-    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+    if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
         return logits.two_sided_logsumexp(
             labels,
             where=where,

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice, check_engine, check_logits, check_unit, check_weight, check_where, shape_text
-from manyhot.kernels import span_factorised, span_tiles
-from manyhot.kernels.span_terms import SpanParts, SpanTerms, joined, span_gradient, span_sides, weighed
+from manyhot.kernels import span_ops, span_tiles, triton_span_engine
+from manyhot.kernels.span_engines import choose_spans
+from manyhot.kernels.span_terms import SpanParts, SpanTerms, joined, weighed
 from manyhot.kernels.terms import INF, LogSum, Weight
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.sides import Dim, two_sided_logsumexp
@@ -103,6 +104,15 @@ class SpanScores:
         with torch.no_grad():
             yield from span_tiles.score_tiles(self._parts(), self._terms(None, 0.0))
 
+    def above(self, threshold: Tensor, where: Tensor | None = None) -> Tensor:
+        """Bool ``[B, H, T, T]``, by tiles: the cells that count and score above ``threshold``, broadcastable to ``[B, H]``."""
+        limits = threshold.to(self.device).expand(self.shape[:2])
+        chosen = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
+        for tile in self.tiles():
+            # What does not count is -inf, which is above nothing.
+            chosen[tile.batch, tile.types, tile.rows, tile.columns] = tile.scores > limits[tile.batch, tile.types, None, None]
+        return chosen if where is None else chosen & where
+
     def __mul__(self, factor: float) -> SpanScores:
         """The scores times a number."""
         u, v = (None if part is None else part * factor for part in (self.u, self.v))
@@ -135,7 +145,7 @@ class SpanScores:
             neg_weight: the same for the negative sum.
             smoothing: uniform, ``t (1 - e) + e / 2``, over the cells that count.
             dim: see the class.
-            engine: ``"auto"`` or ``"torch"``.
+            engine: ``"auto"``, ``"torch"`` or ``"triton"`` (CUDA; not for float64).
             validate: look at the values too: every labelled cell must count.
             who: the name that error messages start with.
 
@@ -143,7 +153,7 @@ class SpanScores:
             Two tensors: ``[B, H]``, or what ``dim`` leaves.
         """
         check_unit(who, "smoothing", smoothing)
-        check_engine(who, engine, ("torch",))
+        check_engine(who, engine, ("torch", "triton"))
         axes = _label_axes(who, dim)
         weights = (
             _per_type(who, "pos_weight", pos_weight, self._parts(), validate=validate),
@@ -153,10 +163,16 @@ class SpanScores:
             labels = self._fitted(who, labels, validate=validate)
         if where is not None or self.method == "dense" or axes == {1} or not isinstance(labels, SpanLabels):
             return self._dense_sides(who, labels, where, weights, smoothing, axes, engine, validate)
-        parts, terms = self._parts(), self._terms(labels, smoothing)
-        module = span_tiles if parts.u is None or self.method == "tiles" else span_factorised
+        parts = self._parts()
+        chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
+        if chosen is triton_span_engine:
+            cells = (labels.cells.indices, labels.cells.offsets, labels.values)
+            terms: Any = triton_span_engine.SpanCells(self.lengths, self.triangle, *cells, smoothing)
+        else:
+            terms = self._terms(labels, smoothing)
         others = tuple(sorted(axes - {2, 3}))
-        sides = _SpanSides.apply(module, terms, weights, others, parts.scale, *parts[:4])  # type: ignore[no-untyped-call]
+        settings = (chosen, type(terms), others, parts.scale)
+        sides = _SpanSides.apply(*settings, *parts[:4], *weights, *terms)  # type: ignore[no-untyped-call]
         return sides[0], sides[1]
 
     def _parts(self) -> SpanParts:
@@ -304,23 +320,24 @@ class _SpanSides(torch.autograd.Function):
     """``(pos, neg)`` of each row and type, or of several types or rows together; keeps the parts and the sums."""
 
     @staticmethod
-    def forward(
-        ctx: Any, engine: Any, terms: SpanTerms, weights: Any, others: tuple[int, ...], scale: float, *parts: Any
-    ) -> tuple[Tensor, Tensor]:
-        made = SpanParts(parts[0], parts[1], parts[2], parts[3], scale)
-        with torch.autocast(made.q.device.type, enabled=False):
-            *sides, memory = span_sides(made, terms, engine)
+    def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
+        parts, weights, fields = rest[:4], rest[4:6], rest[6:]
+        *sides, memory = _running(engine).sides(SpanParts(*(*parts, scale)), kind(*fields))
         sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
-        ctx.save_for_backward(*sums[0], *sums[1], *parts, *memory, *weights)
-        ctx.engine, ctx.terms, ctx.others, ctx.scale = engine, terms, others, scale
-        pos, neg = (side.value.squeeze(others) for side in sums)
+        tensors = [field for field in fields if isinstance(field, Tensor)]
+        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+        ctx.save_for_backward(*sums[0], *sums[1], *parts, *weights, *tensors, *memory)
+        ctx.engine, ctx.kind, ctx.others, ctx.scale = engine, kind, others, scale
+        pos, neg = (side.value.squeeze(others) if others else side.value for side in sums)
         return pos, neg
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        parts, memory, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10], saved[10:12]
+        parts, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10]
+        stored = iter(saved[10:])
+        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
         shape = (parts.q.shape[0], parts.num_types)
         sums = [LogSum(shift.expand(shape), rest.expand(shape)) for shift, rest in (saved[:2], saved[2:4])]
         pulls = []
@@ -328,12 +345,17 @@ class _SpanSides(torch.autograd.Function):
             for axis in ctx.others:
                 grad = grad.unsqueeze(axis)
             pulls.append((grad if weight is None else grad * weight).expand(shape))
-        made = span_gradient(parts, ctx.terms, ctx.engine, (sums[0], sums[1]), (pulls[0], pulls[1]), memory)
+        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(stored))
         moved = (
             None if grad is None or part is None or not needed else grad.to(part.dtype)
-            for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[5:], strict=True)
+            for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[4:8], strict=True)
         )
-        return (None, None, None, None, None, *moved)
+        return (None, None, None, None, *moved, None, None, *(None for _ in ctx.constants))
+
+
+def _running(engine: Any) -> Any:
+    """The engine, or in a graph that is being compiled its operators."""
+    return span_ops if engine is triton_span_engine and torch.compiler.is_compiling() else engine
 
 
 def _weighed(side: LogSum, weight: Tensor | None) -> LogSum:

@@ -1,0 +1,46 @@
+"""One row by several programs (CUDA): they publish their sums, wait for each other, and merge them in one order.
+
+Programs take their places by a ticket, so that those a program waits for have always started before it, provided that a
+row has no more programs than the device runs at once; the host sees to that. The result does not depend on who came first.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.kernels.triton_math import distance, exp
+
+
+@triton.jit
+def publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS: tl.constexpr):
+    """Write the four numbers of a chunk."""
+    place = partial + (rows * CHUNKS + chunk) * 4
+    tl.store(place, pos_top, mask=in_rows)
+    tl.store(place + 1, pos_sum, mask=in_rows)
+    tl.store(place + 2, neg_top, mask=in_rows)
+    tl.store(place + 3, neg_sum, mask=in_rows)
+
+
+@triton.jit
+def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr):
+    """A side's largest exponent and sum ``[1]`` from those of a row's chunks, by a tree that is always the same."""
+    chunks = tl.arange(0, MANY)
+    place = partial + (row.to(tl.int64) * CHUNKS + chunks) * 4
+    top = tl.load(place, mask=chunks < CHUNKS, other=0, volatile=True)
+    total = tl.load(place + 1, mask=chunks < CHUNKS, other=0, volatile=True)
+    highest = tl.max(top if FORM == "split" else tl.where(total == 0, -float("inf"), top), axis=0)
+    highest = tl.where(highest == -float("inf"), 0.0, highest)
+    merged = tl.sum(tl.where(total == 0, 0.0, total * exp(distance(top, highest))), axis=0)
+    one = tl.zeros([1], tl.float32)
+    return one + highest, one + merged
+
+
+@triton.jit
+def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
+    """Say that this program has published, and wait until all programs of its row have."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived + row, 1, sem="release", scope="gpu")
+    while tl.atomic_add(arrived + row, 0, sem="acquire", scope="gpu") < CHUNKS:
+        pass
+    tl.debug_barrier()
