@@ -16,6 +16,7 @@ from manyhot.kernels.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.sides import LazyScores, Scores
 from manyhot.scores.linear import CHUNK_ELEMENTS, LinearScores
+from manyhot.scores.spans import SpanScores
 
 INF = float("inf")
 
@@ -105,8 +106,10 @@ def decide(
 ) -> Tensor:
     """Predictions of a rule, as a bool tensor.
 
-    Lazy scores of a linear head are walked over by label chunks: the answer is dense, one byte an entry, the scores never
-    are. Values are not looked at, so nothing waits for the device, except to find the best labels of lazy scores.
+    Lazy scores are walked over, those of a linear head by label chunks, those of a span head by tiles: the answer is dense,
+    one byte an entry, the scores never are. For span scores a rule has thresholds alone, one for all or one per type; which
+    spans may stand together is for ``decode_spans`` to say. Values are not looked at, so nothing waits for the device,
+    except to find the best labels of lazy scores.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
@@ -126,6 +129,8 @@ def decide(
         >>> decide(logits, threshold=torch.tensor([1.0, -2.5])).int().tolist()
         [[1, 0, 0], [1, 1, 0]]
     """
+    if isinstance(logits, SpanScores):
+        return _decide_spans(logits, rule or DecisionRule(), threshold, where)
     case = _case("decide", logits, rule, threshold, where)
     with torch.no_grad():
         chosen = torch.zeros((case.rows, case.labels), dtype=torch.bool, device=case.scores.device)
@@ -178,6 +183,16 @@ def decide_sparse(
     return SparseLabels(columns, offsets, case.labels, validate=False)
 
 
+def _decide_spans(scores: SpanScores, rule: DecisionRule, threshold: Tensor | float | None, where: Tensor | None) -> Tensor:
+    if rule.min_labels or rule.max_labels is not None or rule.top_k is not None:
+        raise ValueError("decide: `rule` must have nothing but thresholds for SpanScores; decode_spans takes the best k spans.")
+    if where is not None:
+        check_where("decide", where, scores.shape)
+    rows = scores.shape[:2]
+    cut = _cut("decide", rule, threshold, rows if threshold is None else torch.Size((*rows, 1)), scores.q)
+    return scores.above(cut.reshape(rows) if cut.shape[0] > 1 else cut, where)
+
+
 class _Case(NamedTuple):
     """A checked call: flat rows, the threshold beside them, and how many labels a row may have."""
 
@@ -202,6 +217,8 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
     rule = rule or DecisionRule()
     if not isinstance(rule, DecisionRule):
         raise TypeError(f"{who}: `rule` must be a DecisionRule or None; got {type(rule).__name__}.")
+    if isinstance(logits, SpanScores):
+        raise TypeError(f"{who}: `logits` must have one label axis; got SpanScores, whose spans decode_spans lists.")
     if not isinstance(logits, (Tensor, LinearScores)) and isinstance(logits, LazyScores):
         logits = logits.dense()
     if not isinstance(logits, LinearScores):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -28,6 +29,11 @@ class Span(NamedTuple):
     end: int
     score: float
 
+    @property
+    def probability(self) -> float:
+        """``sigma(score)``, the link of losses on hard labels."""
+        return _sigmoid(self.score)
+
 
 class CharacterSpan(NamedTuple):
     """A type from character ``start`` to before character ``end``, so that ``text[start:end]`` is the span."""
@@ -36,6 +42,16 @@ class CharacterSpan(NamedTuple):
     start: int
     end: int
     score: float
+
+    @property
+    def probability(self) -> float:
+        """``sigma(score)``, the link of losses on hard labels."""
+        return _sigmoid(self.score)
+
+
+def _sigmoid(score: float) -> float:
+    # Half the hyperbolic tangent's form: no exponential that could overflow.
+    return 0.5 * (1 + math.tanh(0.5 * score))
 
 
 def decode_spans(

@@ -1,0 +1,142 @@
+"""Texts with marked spans: what stands from which character to which."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from manyhot.data.examples import Source
+
+Offsets = list[tuple[int, int]]
+
+
+class TextSpan(NamedTuple):
+    """A type from character ``start`` to before character ``end``: ``text[start:end]`` is the span."""
+
+    type: str
+    start: int
+    end: int
+
+
+class Fragmented(NamedTuple):
+    """A marked span in several pieces, which is no single run of characters: no prediction can find it."""
+
+    type: str
+    pieces: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SpanExamples:
+    """Texts and the spans that are marked in them.
+
+    Args:
+        texts: one string per row.
+        spans: for each row its spans, in reading order, each once.
+        tokens: for each row the characters ``(start, end)`` of its tokens where the file is split into tokens, else None.
+        ids: one string per row, or None.
+        fragmented: for each row the marked spans that are in several pieces; they count as missed in an evaluation.
+        source: the files.
+
+    Example:
+        >>> examples = SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]])
+        >>> examples.type_names, examples.surfaces(0)
+        (('PER',), ['Ada', 'Bob'])
+    """
+
+    texts: list[str]
+    spans: list[list[TextSpan]]
+    tokens: list[Offsets] | None = None
+    ids: list[str] | None = None
+    fragmented: list[list[Fragmented]] = field(default_factory=list)
+    source: tuple[Source, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.fragmented:
+            object.__setattr__(self, "fragmented", [[] for _ in self.texts])
+        for name in ("spans", "tokens", "ids", "fragmented"):
+            part = getattr(self, name)
+            if part is not None and len(part) != len(self.texts):
+                raise ValueError(f"SpanExamples: `{name}` must have one entry per text, {len(self.texts)}; got {len(part)}.")
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """The types that occur, sorted; spans in pieces count too."""
+        marked = {span.type for row in self.spans for span in row}
+        return tuple(sorted(marked | {span.type for row in self.fragmented for span in row}))
+
+    @property
+    def num_spans(self) -> int:
+        """How many spans are marked, those in pieces included."""
+        return sum(map(len, self.spans)) + sum(map(len, self.fragmented))
+
+    def surfaces(self, row: int) -> list[str]:
+        """What the spans of a row say."""
+        return [self.texts[row][span.start : span.end] for span in self.spans[row]]
+
+    def num_nested(self) -> int:
+        """How many spans lie inside another span of their row, or on the same characters as one."""
+        return sum(_inner(row) for row in self.spans)
+
+    def num_crossing(self) -> int:
+        """How many pairs of neighbouring spans overlap without one lying inside the other."""
+        return sum(_crossing(row) for row in self.spans)
+
+    def __getitem__(self, rows: slice | Sequence[int]) -> SpanExamples:
+        """Some rows."""
+        picked = range(len(self))[rows] if isinstance(rows, slice) else rows
+        return SpanExamples(
+            [self.texts[row] for row in picked],
+            [self.spans[row] for row in picked],
+            None if self.tokens is None else [self.tokens[row] for row in picked],
+            None if self.ids is None else [self.ids[row] for row in picked],
+            [self.fragmented[row] for row in picked],
+            self.source,
+        )
+
+    def fingerprint(self) -> str:
+        """A digest of texts, spans and tokens."""
+        digest = hashlib.blake2b(digest_size=16)
+        for row, text in enumerate(self.texts):
+            tokens = None if self.tokens is None else self.tokens[row]
+            digest.update(json.dumps([text, self.spans[row], self.fragmented[row], tokens]).encode() + b"\0")
+        return digest.hexdigest()
+
+
+def concatenate_span_examples(parts: Sequence[SpanExamples]) -> SpanExamples:
+    """Rows of several files as one set. Tokens and ids are kept where every part has them."""
+    if len(parts) == 1:
+        return parts[0]
+    return SpanExamples(
+        [text for part in parts for text in part.texts],
+        [row for part in parts for row in part.spans],
+        [row for part in parts for row in part.tokens or ()] if all(part.tokens is not None for part in parts) else None,
+        [row for part in parts for row in part.ids or ()] if all(part.ids is not None for part in parts) else None,
+        [row for part in parts for row in part.fragmented],
+        tuple(source for part in parts for source in part.source),
+    )
+
+
+def in_reading_order(spans: Sequence[TextSpan]) -> list[TextSpan]:
+    """Each span once, by start, the longer first."""
+    return sorted(set(spans), key=lambda span: (span.start, -span.end, span.type))
+
+
+def _inner(row: Sequence[TextSpan]) -> int:
+    inner, reach = 0, -1
+    for span in in_reading_order(row):
+        inner += span.end <= reach
+        reach = max(reach, span.end)
+    return inner
+
+
+def _crossing(row: Sequence[TextSpan]) -> int:
+    ordered = in_reading_order(row)
+    return sum(
+        any(one.start < other.start < one.end < other.end for one in ordered[:place]) for place, other in enumerate(ordered)
+    )

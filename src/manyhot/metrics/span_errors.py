@@ -1,0 +1,94 @@
+"""What goes wrong with spans: wrong ends, wrong type, missed, or found where there is none.
+
+A true span that is not found is paired with a predicted one that overlaps it and is not right itself: first one with the
+right type or the right ends, then the one that shares most with it. Each goes into one pair. What is left over is missed or
+spurious.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+Key = tuple[Any, int, int]
+Spans = Sequence[Sequence[Any]]
+BOTH = "boundary and type"
+KINDS = ("boundary", "type", BOTH, "missed", "spurious")
+
+
+class SpanError(NamedTuple):
+    """One thing that went wrong: its kind, its row, what was predicted and what was true (None where there is none)."""
+
+    kind: str
+    row: int
+    predicted: Key | None
+    gold: Key | None
+
+
+def find_span_errors(predicted: Iterable[Spans], gold: Iterable[Spans]) -> list[SpanError]:
+    """Every error of a corpus, row by row in reading order.
+
+    Args:
+        predicted: for each row its spans, tuples that begin with (type, start, end), with the end exclusive.
+        gold: the true spans of each row.
+
+    Returns:
+        ``boundary``: the type is right, the ends are not. ``type``: the ends are right, the type is not. ``boundary and type``:
+        they overlap, no more. ``missed`` and ``spurious``: nothing that is not right itself overlaps.
+
+    Example:
+        >>> errors = find_span_errors([[("PER", 0, 3), ("ORG", 8, 12)]], [[("PER", 0, 12), ("LOC", 20, 24)]])
+        >>> [(error.kind, error.predicted, error.gold) for error in errors]
+        [('boundary', ('PER', 0, 3), ('PER', 0, 12)), ('spurious', ('ORG', 8, 12), None), ('missed', None, ('LOC', 20, 24))]
+    """
+    found: list[SpanError] = []
+    for row, (guess, truth) in enumerate(zip(predicted, gold, strict=True)):
+        guesses, truths = ({(span[0], span[1], span[2]) for span in spans} for spans in (guess, truth))
+        found += _of_row(row, guesses - truths, truths - guesses)
+    return found
+
+
+def count_span_errors(errors: Iterable[SpanError]) -> dict[str, int]:
+    """How many errors of each kind, all kinds there.
+
+    Example:
+        >>> count_span_errors([SpanError("missed", 0, None, ("PER", 0, 3))])["missed"]
+        1
+    """
+    counts = Counter(error.kind for error in errors)
+    return {kind: counts[kind] for kind in KINDS}
+
+
+def _of_row(row: int, guesses: set[Key], truths: set[Key]) -> list[SpanError]:
+    pairs = [(guess, truth) for guess in guesses for truth in truths if _shared(guess, truth) > 0]
+    pairs.sort(key=lambda pair: (_kind(*pair) == BOTH, -_overlap(*pair), pair[1][1:], pair[0][1:], str(pair)))
+    errors, free_guesses, free_truths = [], set(guesses), set(truths)
+    for guess, truth in pairs:
+        if guess in free_guesses and truth in free_truths:
+            free_guesses.discard(guess)
+            free_truths.discard(truth)
+            errors.append(SpanError(_kind(guess, truth), row, guess, truth))
+    errors += [SpanError("missed", row, None, truth) for truth in free_truths]
+    errors += [SpanError("spurious", row, guess, None) for guess in free_guesses]
+    return sorted(errors, key=_reading_order)
+
+
+def _shared(one: Key, two: Key) -> int:
+    return min(one[2], two[2]) - max(one[1], two[1])
+
+
+def _overlap(one: Key, two: Key) -> float:
+    """The shared part of both together."""
+    return _shared(one, two) / (max(one[2], two[2]) - min(one[1], two[1]))
+
+
+def _kind(guess: Key, truth: Key) -> str:
+    if guess[1:] == truth[1:]:
+        return "type"
+    return "boundary" if guess[0] == truth[0] else BOTH
+
+
+def _reading_order(error: SpanError) -> tuple[int, int, str]:
+    span = error.gold or error.predicted or ("", 0, 0)
+    return span[1], span[2], str(span[0])
