@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check bench test-gpu
+.PHONY: setup demo test check bench test-gpu test-kills
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,4 +30,8 @@ bench: setup
 
 # On a machine with a CUDA device and the dependencies installed; uses its own Python.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests
+	PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu -n 14 -p no:benchmark tests
+
+# Fifty kills of a training run where make test has five.
+test-kills: setup
+	MANYHOT_KILLS=50 $(BIN)/pytest tests/train/test_kills.py

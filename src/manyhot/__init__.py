@@ -11,6 +11,10 @@ from manyhot.data.opening import fingerprint
 from manyhot.data.openml import fetch_openml_examples
 from manyhot.data.problems import DataError
 from manyhot.data.read import read_examples
+from manyhot.data.span_alignment import align_examples
+from manyhot.data.span_examples import SpanExamples, TextSpan
+from manyhot.data.span_jsonl import write_span_examples
+from manyhot.data.span_read import read_span_examples
 from manyhot.data.write import write_examples
 from manyhot.decide import DecisionRule, decide, decide_sparse
 from manyhot.decode_spans import CharacterSpan, Span, character_spans, decode_spans, merge_windows, token_windows
@@ -46,6 +50,7 @@ from manyhot.losses.sides import LazyScores, two_sided_logsumexp
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
 from manyhot.metrics.at_k import label_propensities
 from manyhot.metrics.names import METRICS, MetricInfo, parse_metric
+from manyhot.metrics.span_errors import count_span_errors, find_span_errors
 from manyhot.metrics.spans import SpanMetrics, span_f1_score
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.spans import SpanScores
@@ -57,15 +62,24 @@ if TYPE_CHECKING:
     from manyhot.metrics.running import Metrics
     from manyhot.train.bundle import TrainedModel, load_model
     from manyhot.train.settings import TrainSettings
+    from manyhot.train.span_bundle import FoundSpan, TrainedSpanModel, load_span_model
+    from manyhot.train.span_loop import score_spans, train_spans
+    from manyhot.train.span_settings import SpanSettings
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "FoundSpan": "manyhot.train.span_bundle",
     "ManyhotClassifier": "manyhot.estimator",
     "Metrics": "manyhot.metrics.running",
+    "SpanSettings": "manyhot.train.span_settings",
     "TrainSettings": "manyhot.train.settings",
     "TrainedModel": "manyhot.train.bundle",
+    "TrainedSpanModel": "manyhot.train.span_bundle",
     "load_model": "manyhot.train.bundle",
+    "load_span_model": "manyhot.train.span_bundle",
+    "score_spans": "manyhot.train.span_loop",
+    "train_spans": "manyhot.train.span_loop",
 }
 
 
@@ -92,6 +106,7 @@ __all__ = [
     "EfficientGlobalPointer",
     "Examples",
     "FocalLoss",
+    "FoundSpan",
     "GlobalPointer",
     "Inspection",
     "LSEPLoss",
@@ -108,21 +123,27 @@ __all__ = [
     "RDropLoss",
     "SoftmaxLoss",
     "Span",
+    "SpanExamples",
     "SpanLabels",
     "SpanMetrics",
     "SpanScores",
+    "SpanSettings",
     "SparseLabels",
     "TLPRLoss",
+    "TextSpan",
     "TopScores",
     "TrainSettings",
     "TrainedModel",
+    "TrainedSpanModel",
     "TunedRule",
     "TwoWayLoss",
     "ZLPRLoss",
+    "align_examples",
     "asymmetric_loss",
     "bce_loss",
     "character_spans",
     "concatenate_examples",
+    "count_span_errors",
     "cutmix",
     "decide",
     "decide_sparse",
@@ -136,6 +157,7 @@ __all__ = [
     "fetch_openml_examples",
     "fill_missing",
     "find_leaks",
+    "find_span_errors",
     "fingerprint",
     "fit_calibration",
     "flip_labels",
@@ -145,6 +167,7 @@ __all__ = [
     "label_names",
     "label_propensities",
     "load_model",
+    "load_span_model",
     "lsep_loss",
     "merge_windows",
     "mix_labels",
@@ -155,7 +178,9 @@ __all__ = [
     "probabilities",
     "rdrop_loss",
     "read_examples",
+    "read_span_examples",
     "rotary",
+    "score_spans",
     "smooth_labels",
     "soft_labels_from",
     "softmax_loss",
@@ -164,9 +189,11 @@ __all__ = [
     "stratified_split",
     "tlpr_loss",
     "token_windows",
+    "train_spans",
     "tune_rule",
     "two_sided_logsumexp",
     "two_way_loss",
     "write_examples",
+    "write_span_examples",
     "zlpr_loss",
 ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_choice, check_dense_labels, check_label_values, check_logits, check_where
+from manyhot._files import write_whole
 from manyhot.kernels.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.sides import LazyScores, Scores
@@ -100,7 +101,7 @@ class Calibration:
 
             parts = {name: getattr(self, name).cpu().contiguous() for name in _part_names(self.kind)}
             content = save(parts, metadata={"format": FORMAT, "kind": self.kind})
-        _write_whole(Path(path), content)
+        write_whole(Path(path), content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -369,16 +370,3 @@ def _suffix(who: str, path: str | os.PathLike[str]) -> str:
     if suffix not in (".json", ".safetensors"):
         raise ValueError(f"{who}: `path` must end in .json or .safetensors; got {str(path)!r}.")
     return suffix
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one, never a part, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -109,19 +109,19 @@ def sum_over(groups: str, chosen: Tensor) -> Tensor:
 
 def global_cut(data: Problem, goal: Objective) -> float:
     """The best cut for all labels."""
-    steps = _steps(data)
+    steps = steps_of(data)
     if len(steps) == 0:
         return _finite(float(data.scores.max()))
-    return _pooled_cut(data, goal, steps) if goal.groups == "all" else _best_on(_curve(data, goal, steps), data)
+    return pooled_cut(data, goal, steps) if goal.groups == "all" else _best_on(curve_of(data, goal, steps), data)
 
 
-def _steps(data: Problem) -> Tensor:
+def steps_of(data: Problem) -> Tensor:
     """The distinct scores of positives, rising."""
     hits = data.hits()
     return hits[hits > -INF].unique()  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _pooled_cut(data: Problem, goal: Objective, steps: Tensor) -> float:
+def pooled_cut(data: Problem, goal: Objective, steps: Tensor) -> float:
     """One group: everything predicted at a cut is known from where the cut falls in all sorted scores."""
     everything = _ascending(data.scores.flatten())
     hits = _ascending(data.hits())
@@ -150,7 +150,7 @@ class _Curve(NamedTuple):
         return torch.cat([self.total.new_zeros(1), self.total])[passed] + self.start
 
 
-def _curve(data: Problem, goal: Objective, steps: Tensor) -> _Curve:
+def curve_of(data: Problem, goal: Objective, steps: Tensor) -> _Curve:
     """Each score that the cut passes changes one group; the changes are summed in the order of the scores."""
     floor, trials = _floor(data, goal, steps)
     found = [((block >= floor).nonzero(), start) for start, block in data.blocks()]
@@ -229,29 +229,29 @@ class Candidates(NamedTuple):
 
 def label_cuts(data: Problem, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
     """The best cut of each label, drawn to what is best for all; see ``tune_rule``."""
-    p, steps, goal = data.per_group("labels"), _steps(data), OBJECTIVES[objective]
+    p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
     if len(steps) == 0:
         return (_finite(float(data.scores.max())),) * len(p)
     limit = (flood * (p + 1)).clamp(max=len(data.scores))
     if objective == "macro-F1":
-        curve = _curve(data, goal, steps)
+        curve = curve_of(data, goal, steps)
         common = _best_on(curve, data)
-        found = _candidates(data, common, torch.minimum(limit, _f1_limit(curve, p, limit, shrink)))
+        found = candidates(data, common, torch.minimum(limit, _f1_limit(curve, p, limit, shrink)))
         own = p[found.label]
         value = own * goal.value(found.tp, found.pp, own)
-        best = _best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
+        best = best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
     else:
-        common = _pooled_cut(data, goal, steps)
-        recall, load = _pooled_rates(data, p.new_tensor([common]))
+        common = pooled_cut(data, goal, steps)
+        recall, load = pooled_rates(data, p.new_tensor([common]))
         price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
         # Past this many predictions a label pays more than all of its positives and pseudo-positives can bring in; the
         # tenth is for a price estimated on a part of the rows.
         bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
-        found = _candidates(data, common, torch.minimum(limit, bound))
-        recall, load = _pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
+        found = candidates(data, common, torch.minimum(limit, bound))
+        recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
         gain, cost = found.tp + shrink * recall, found.pp + shrink * load
         if objective == "hamming-error":
-            best = _best_of_each(found, 2 * gain - cost, len(p))
+            best = best_of_each(found, 2 * gain - cost, len(p))
         else:
             best = _best_ratio(found, gain, cost, price, len(p), float(p.sum()) + shrink * len(p))
     cuts = torch.full_like(p, common)
@@ -277,7 +277,7 @@ def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num
     """Dinkelbach: the cuts that maximise ``2 sum gain / (sum cost + constant)``; each round is a problem a label."""
     best = torch.zeros(0, dtype=torch.int64, device=gain.device)
     for _ in range(100):
-        choice = _best_of_each(found, 2 * gain - ratio * cost, num_labels)
+        choice = best_of_each(found, 2 * gain - ratio * cost, num_labels)
         reached = float(2 * gain[choice].sum() / max(float(cost[choice].sum()) + constant, 1e-300))
         if reached <= ratio and len(best):
             break
@@ -285,7 +285,7 @@ def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num
     return best
 
 
-def _best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
+def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
     """The index of each label's best candidate; of equals that with the highest cut."""
     best = value.new_full((num_labels,), -INF).scatter_reduce_(0, found.label, value, "amax")
     tied = (value == best[found.label]).nonzero().flatten()
@@ -294,7 +294,7 @@ def _best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
     return tied[cut == highest[label]]
 
 
-def _candidates(data: Problem, common: float, limit: Tensor) -> Candidates:
+def candidates(data: Problem, common: float, limit: Tensor) -> Candidates:
     """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together."""
     rows, num_labels = data.scores.shape
     limit = limit.clamp(max=rows).floor().long()
@@ -328,7 +328,7 @@ def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, com
     return [found, Candidates(label, top, zero, zero)]
 
 
-def _pooled_rates(data: Problem, cuts: Tensor) -> tuple[Tensor, Tensor]:
+def pooled_rates(data: Problem, cuts: Tensor) -> tuple[Tensor, Tensor]:
     """``(recall, predictions per positive)`` of all labels together at the cuts.
 
     A prior need not be exact: of very large data every n-th row tells how much is predicted.

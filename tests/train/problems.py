@@ -6,7 +6,6 @@ from scipy import sparse
 
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
-from manyhot.train.loop import train
 from manyhot.train.settings import TrainSettings
 
 WORDS = ("salt", "bread", "water", "knife", "oven", "apple")
@@ -54,10 +53,3 @@ RUNS = {
     "mlp": (feature_examples, TrainSettings(epochs=40, batch_size=16, hidden=16, patience=0, **EVERY_STEP)),
     "linear": (text_examples, TrainSettings(epochs=6, batch_size=8, **EVERY_STEP)),
 }
-
-
-def train_in_folder(kind, run):
-    """One of the runs, from where it was left; in a process of its own, to be killed."""
-    torch.set_num_threads(1)
-    make, settings = RUNS[kind]
-    train(make(), settings, run=run, resume=True)

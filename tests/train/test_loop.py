@@ -132,13 +132,13 @@ def test_progress_and_log_tell_the_same(tmp_path):
     assert [line["kind"] for line in lines] == [event.kind for event in events]
     assert {"start", "epoch", "note", "rule", "end"} == {event.kind for event in events}
     epoch = next(event for event in events if event.kind == "epoch")
-    assert epoch.line().startswith("epoch 1/5  loss ")
+    assert epoch.line().startswith("epoch 1/10  loss ")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "conv"}, "must be linear or bag for texts"),
+        ({"model": "conv"}, "must be linear or bag or encoder for texts"),
         ({"mixup": 0.3}, "`mixup` must be 0 for texts"),
         ({"loss": "dice1", "pos_weight": 3.0}, "`pos_weight` must be left out"),
         ({"device": "cuda:7"}, "no GPU"),

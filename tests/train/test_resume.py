@@ -1,8 +1,6 @@
 """A run that is killed, cut off or out of disk loses nothing: it goes on to the same weights, or says what is wrong."""
 
-import multiprocessing
 import os
-import random
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -10,39 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from manyhot.train.bundle import load_model
+from manyhot._files import StorageError, write_whole
 from manyhot.train.checkpoint import Checkpoints
-from manyhot.train.durable import StorageError, write_whole
 from manyhot.train.loop import train
 from manyhot.train.settings import TrainSettings
-from train.problems import RUNS, same_weights, text_examples, train_in_folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(RUNS))
-def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path):
-    make, settings = RUNS[kind]
-    threads = torch.get_num_threads()
-    unbroken = train(make(), settings, run=tmp_path / "unbroken")
-    draw, kills = random.Random(kind), 0
-    run = tmp_path / "killed"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["manyhot.train.loop"])
-    for _ in range(60):
-        process = context.Process(target=train_in_folder, args=(kind, str(run)))
-        process.start()
-        process.join(draw.uniform(0.1, 0.35) if kills < 8 else None)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            kills += 1
-            continue
-        assert process.exitcode == 0
-        break
-    assert kills >= 5
-    assert process.exitcode == 0
-    assert same_weights(load_model(run), unbroken)
-    assert torch.get_num_threads() == threads
+from train.problems import RUNS, same_weights, text_examples
 
 
 class KilledError(Exception):
@@ -109,7 +79,7 @@ def test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_survives(tmp_path)
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_disk_without_space_is_named():
-    from manyhot.train.durable import append_line
+    from manyhot._files import append_line
 
     with pytest.raises(StorageError, match="the disk is full"):
         append_line(Path("/dev/full"), "x" * 100_000)

@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
-from manyhot.train.words import find_runs, number_characters, number_words, word_lists
+from manyhot.data.examples import Examples
+from manyhot.labels.sparse import SparseLabels
+from manyhot.train.inputs import LONG_TEXT, TextInputs
+from manyhot.train.settings import TrainSettings
+from manyhot.train.words import LARGEST_TABLE, find_runs, number_characters, number_starts, number_words, positions, word_lists
 
 LETTERS = st.text(alphabet="abc ", max_size=12)
 
@@ -51,3 +55,49 @@ def test_the_most_frequent_are_kept_with_their_prefixes():
     runs = find_runs(flat, rows, names, longest=2, min_count=1, most=3)
     assert columns(runs.counts(flat, rows, 4))[-1] == (1, 1, 1, 1)
     assert len(runs) >= 3
+
+
+@given(words=st.lists(st.text(alphabet="ab", max_size=7), max_size=8), known=st.lists(st.text(alphabet="ab", max_size=7)))
+def test_starts_are_the_first_letters_of_words_that_have_so_many(words, known):
+    table, names = number_starts(words)
+    assert [[names[n] if n >= 0 else None for n in row] for row in table.tolist()] == [
+        [word[:letters] if len(word) >= letters else None for letters in (4, 5)] for word in words
+    ]
+    again, _ = number_starts(known, {name: place for place, name in enumerate(names)})
+    assert [[names[n] if n >= 0 else None for n in row] for row in again.tolist()] == [
+        [word[:letters] if word[:letters] in names and len(word) >= letters else None for letters in (4, 5)] for word in known
+    ]
+
+
+@given(keys=st.sets(st.integers(0, 40)), wanted=st.lists(st.integers(-1, 60)), far=st.booleans())
+def test_places_are_found_by_table_and_by_bisection_alike(keys, wanted, far):
+    rising = sorted(keys) + ([2 * LARGEST_TABLE] if far else [])
+    found = positions(np.array(rising, dtype=np.int64), np.array(wanted, dtype=np.int64))
+    assert found.tolist() == [rising.index(each) if each in keys else -1 for each in wanted]
+
+
+def texts(*each):
+    return Examples(SparseLabels.from_lists([[0]] * len(each), num_labels=1), ("a",), texts=list(each))
+
+
+def test_a_form_of_a_word_never_seen_shares_the_start_of_those_seen():
+    inputs, rows = TextInputs.fit(texts("tomato pie", "tomato soup", "plum pie"), TrainSettings())
+    assert rows.shape == (3, inputs.width)
+    new = inputs.rows(["tomatoes"])
+    assert new.nnz == 2
+    assert (new @ rows.T).toarray()[0, 0] > 0
+    whole, _ = TextInputs.fit(texts("tomato pie", "tomato soup", "plum pie"), TrainSettings(word_starts=False))
+    assert whole.rows(["tomatoes"]).nnz == 0
+
+
+def test_training_rows_are_prepared_as_the_same_rows_are_later():
+    examples = texts("tomato pie", "tomato soup, hot", "plum pie", "", "hot plums")
+    inputs, rows = TextInputs.fit(examples, TrainSettings(ngrams=2, char_ngrams=3))
+    again = TextInputs.from_parts(inputs.to_json(), inputs.tensors())
+    for other in (inputs.rows(examples), again.rows(examples)):
+        np.testing.assert_allclose(other.toarray(), rows.toarray(), rtol=1e-6)
+
+
+def test_long_texts_are_read_by_whole_words_alone():
+    long = " ".join(["tomato"] * LONG_TEXT)
+    assert TextInputs.fit(texts(long, long), TrainSettings())[0].width == 1

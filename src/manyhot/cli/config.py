@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from manyhot._checks import nearest
+from manyhot._files import write_whole
 from manyhot.cli.reading import READ_FLAGS
-from manyhot.train.durable import write_whole
 from manyhot.train.settings import TrainSettings
 
 CONFIG = "config.toml"

@@ -111,9 +111,10 @@ def _completer(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _plain_type(hint: Any) -> Any:
-    """The one type of ``T`` and ``T | None``."""
+    """The one type of ``T`` and ``T | None``; text where a word may stand for a number."""
     if isinstance(hint, UnionType):
-        (hint,) = [part for part in get_args(hint) if part is not type(None)]
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        hint = str if str in parts else parts[0]
     if get_origin(hint) is tuple:
         return list[get_args(hint)[0]]  # type: ignore[misc]
     return hint

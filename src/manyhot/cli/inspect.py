@@ -9,6 +9,8 @@ import typer
 
 from manyhot.cli.console import JsonFlag, bar, number, results, show_json, show_pairs, show_table, show_text
 from manyhot.cli.reading import FilesArgument, read_flags, reading_of
+from manyhot.cli.span_inspect import inspect_spans, show_span_inspection
+from manyhot.cli.span_reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.data.examples import Source
 from manyhot.data.inspect import Inspection, inspect_examples
 from manyhot.data.problems import DataError
@@ -20,12 +22,28 @@ TestFlag = Annotated[
 
 
 @read_flags
-def inspect(files: FilesArgument, *, test: TestFlag = None, json: JsonFlag = False, reading: dict[str, Any]) -> None:
+@span_read_flags
+def inspect(
+    files: FilesArgument,
+    *,
+    task: TaskFlag = None,
+    test: TestFlag = None,
+    json: JsonFlag = False,
+    reading: dict[str, Any],
+    span_reading: dict[str, Any],
+) -> None:
     """Show what is understood of files of examples, and what is wrong with them.
 
     Exit code 1 where rows have problems.
     """
     try:
+        if checked_task(task) == "spans":
+            marked = inspect_spans(files, test, span_reading_of(reading, span_reading))
+            show_json(marked.to_json()) if json else show_span_inspection(marked)
+            if marked.num_problems:
+                raise typer.Exit(1)
+            return
+        refuse_span_flags(span_reading)
         found = inspect_examples(files, test=test or None, options=reading_of(reading))
     except DataError as error:
         if json:

@@ -12,11 +12,13 @@ import typer
 import manyhot
 from manyhot._checks import nearest
 from manyhot.cli.catalogs import losses, metrics
+from manyhot.cli.compare import compare
 from manyhot.cli.demo import demo
 from manyhot.cli.evaluate import evaluate
 from manyhot.cli.fetch import data
 from manyhot.cli.inspect import inspect
 from manyhot.cli.predict import predict
+from manyhot.cli.report import report
 from manyhot.cli.show import show
 from manyhot.cli.train import train
 from manyhot.cli.tune import tune
@@ -30,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, inspect, train, evaluate, predict, tune, show, losses, metrics):
+for verb in (demo, inspect, train, evaluate, predict, tune, compare, report, show, losses, metrics):
     app.command()(verb)
 app.add_typer(data, name="data")
 

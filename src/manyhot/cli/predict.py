@@ -15,13 +15,16 @@ import typer
 
 from manyhot._checks import check_choice
 from manyhot.cli.blocks import STDIN, read_blocks
-from manyhot.cli.console import QuietFlag, say
+from manyhot.cli.console import JsonFlag, QuietFlag, say
 from manyhot.cli.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.reading import read_flags, reading_of
+from manyhot.cli.span_predict import predict_spans
+from manyhot.cli.span_reading import refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.data.examples import Examples
 from manyhot.decide import DecisionRule, decide_sparse
 from manyhot.links import probabilities as probabilities_of
 from manyhot.train.bundle import TrainedModel
+from manyhot.train.span_bundle import is_span_bundle
 
 OUTPUTS = ("jsonl", "csv")
 
@@ -35,6 +38,7 @@ OutputFlag = Annotated[
     str, typer.Option("--output-format", help="jsonl or csv.", autocompletion=lambda incomplete: _offered(incomplete))
 ]
 ToFlag = Annotated[Path | None, typer.Option("--to", help="The file to write.", show_default="the standard output")]
+HtmlFlag = Annotated[Path | None, typer.Option("--html", help="A page of the texts with their spans (span models).")]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Prediction:
 
 
 @read_flags
+@span_read_flags
 def predict(
     model: ModelArgument,
     files: PredictFiles = None,
@@ -58,10 +63,24 @@ def predict(
     scores: ScoresFlag = False,
     output_format: OutputFlag = "jsonl",
     to: ToFlag = None,
+    html: HtmlFlag = None,
+    json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
+    span_reading: dict[str, Any],
 ) -> None:
-    """Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on."""
+    """Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on.
+
+    A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page.
+    """
+    if is_span_bundle(model):
+        if top_k is not None or output_format != "jsonl":
+            raise typer.BadParameter("--top-k and --output-format are for models of labels; this is one of spans.")
+        chosen = span_reading_of(reading, span_reading)
+        asked = {"scores": scores, "probabilities": probabilities}
+        predict_spans(model, files, reading=chosen, to=to, html=html, as_json=json, quiet=quiet, **asked)
+        return
+    refuse_span_flags({**span_reading, **({"html": html} if html else {})})
     try:
         check_choice("predict", "output_format", output_format, OUTPUTS)
     except ValueError as error:

@@ -10,7 +10,9 @@ import typer
 from manyhot.cli.config import CONFIG, read_config
 from manyhot.cli.console import JsonFlag, number, show_json, show_pairs, show_text
 from manyhot.cli.models import ModelArgument, bundle_folder, open_model
+from manyhot.cli.span_predict import open_span_model
 from manyhot.cli.tune import rule_in_words
+from manyhot.train.span_bundle import is_span_bundle
 
 SHOWN = 10
 LINKS = {
@@ -24,6 +26,9 @@ AllFlag = Annotated[bool, typer.Option("--all", help="All settings, also those t
 
 def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False) -> None:
     """Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."""
+    if is_span_bundle(model):
+        _show_spans(model, every=every, json=json)
+        return
     trained = open_model(model)
     described = trained.describe()
     config = read_config(model / CONFIG) if (model / CONFIG).is_file() else None
@@ -48,6 +53,22 @@ def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False
         show_pairs(
             "Settings" if every else "Settings that are not the defaults", [(name, _words(v)) for name, v in chosen.items()]
         )
+
+
+def _show_spans(model: Path, *, every: bool, json: bool) -> None:
+    trained = open_span_model(model)
+    described = trained.describe()
+    if json:
+        show_json({"folder": str(bundle_folder(model)), **described})
+        return
+    show_text(str(Path(model)), style="bold")
+    show_pairs("", [(name.replace("_", " "), _words(value)) for name, value in described.items() if name != "settings"])
+    defaults = type(trained.settings)().to_dict()
+    chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
+    if chosen:
+        show_text()
+        title = "Settings" if every else "Settings that are not the defaults"
+        show_pairs(title, [(name, _words(value)) for name, value in chosen.items()])
 
 
 def _words(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts
 from manyhot.calibrate import KINDS
 from manyhot.cli.config import CONFIG, read_config, write_config
 from manyhot.cli.console import JsonFlag, QuietFlag, say, show_json, show_text
@@ -16,12 +17,14 @@ from manyhot.cli.flags import flags_of, with_flags
 from manyhot.cli.models import fitted_to
 from manyhot.cli.progress import Watch
 from manyhot.cli.reading import absolute, read_files, read_flags, reading_of
+from manyhot.cli.report import HTML, TEST_REPORT, report_on, run_reporter
 from manyhot.cli.scores import show_scores
+from manyhot.cli.span_reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
+from manyhot.cli.span_train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
 from manyhot.data.examples import Examples
 from manyhot.data.opening import bare_name
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import METRICS
-from manyhot.train.durable import make_folder
 from manyhot.train.settings import MODELS, PRECISIONS, SCHEDULES, TUNINGS, TrainSettings
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet")
@@ -47,29 +50,48 @@ RunFlag = Annotated[
     Path | None, typer.Option(help="The folder for all that comes out; must not exist yet.", show_default="runs/NAME")
 ]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this run where it was broken off.")]
+ReportFlag = Annotated[bool, typer.Option("--report/--no-report", help="Leave a report, report.html, in the run folder.")]
 ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags go before it.")]
 
 
 @with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
+@with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
 @read_flags
+@span_read_flags
 def train(
     files: TrainFiles = None,
     *,
+    task: TaskFlag = None,
     validation_file: ValidationFlag = None,
     test: TestFlag = None,
     run: RunFlag = None,
     resume: ResumeFlag = None,
     config: ConfigFlag = None,
+    report: ReportFlag = True,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
     settings: dict[str, Any],
+    span_reading: dict[str, Any],
+    span_settings: dict[str, Any],
 ) -> None:
     """Train a model on files of examples; nothing but the file is needed.
 
     The run folder holds the settings, a log, checkpoints and the model.
     """
     given_files = {"train": files, "validation": validation_file, "test": test}
+    if checked_task(task) == "spans" or is_span_config(resume or config):
+        if resume is not None:
+            beside = {**reading, **settings, **span_reading, **span_settings}
+            _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
+            found, folder = read_span_config(_config_of(resume)), resume
+        else:
+            found = span_tables(config, given_files, span_reading_of(reading, span_reading), {**settings, **span_settings})
+            folder = run or _new_folder(found["files"]["train"][0])
+            _check_new(folder)
+        train_on_spans(found, folder, resume=resume is not None, json=json, quiet=quiet)
+        return
+    refuse_span_flags({**span_reading, **span_settings})
     if resume is not None:
         _refuse_beside_resume({**given_files, "run": run, "config": config, **reading, **settings})
         tables = read_config(_config_of(resume))
@@ -82,41 +104,64 @@ def train(
         if not tables["files"].get("train"):
             raise typer.BadParameter("name a file of examples to train on.")
         folder = run or _new_folder(tables["files"]["train"][0])
-    _train(tables, folder, resume=resume is not None, json=json, quiet=quiet)
+    _train(tables, folder, resume=resume is not None, report=report, json=json, quiet=quiet)
 
 
-def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, json: bool, quiet: bool) -> None:
+def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
     # Here, not above: they load slowly, and --help should not wait for them.
+    from manyhot.train.processes import several_processes
+
+    with several_processes() as processes:
+        # Of several processes the first one alone writes and prints.
+        _train_here(tables, folder, resume=resume, report=report, json=json, quiet=quiet, first=processes.first)
+
+
+def _train_here(
+    tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool, first: bool
+) -> None:
     from manyhot.evaluate import evaluate
     from manyhot.train.loop import train as train_model
 
     chosen = settings_from(tables["train"])
-    if not resume:
+    if not resume and first:
         _check_new(folder)
-    files, silent = tables["files"], quiet or json
+    files, silent = tables["files"], quiet or json or not first
     examples = read_files(files["train"], tables["read"])
     held_out = read_files(files["validation"], tables["read"]) if files.get("validation") else None
     if held_out is not None and examples.features is not None and examples.feature_names is None:
         held_out = held_out.with_features(examples.num_features)
     test = read_files(files["test"], tables["read"]) if files.get("test") else None
     say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
-    if not resume:
+    if not resume and first:
         make_folder(folder)
+        remove_drafts(folder)
         resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
         write_config(folder / CONFIG, resolved)
+    reporter = run_reporter(folder, examples, held_out, files) if report else None
     try:
         with Watch(quiet=silent) as watch:
-            model = train_model(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
+            model = train_model(
+                examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch, held_out=reporter
+            )
     except KeyboardInterrupt:
+        if not first:
+            raise typer.Exit(130) from None
         typer.echo(f"manyhot: interrupted. Continue with: manyhot train --resume {folder}", err=True)
         raise typer.Exit(130) from None
+    if not first:
+        return
     scores = None if test is None else evaluate(model, fitted_to(model, test))
+    if report and test is not None:
+        report_on(model, fitted_to(model, test), folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test rows")
+    pages = [str(path) for path in (folder / HTML, folder / TEST_REPORT / HTML) if path.is_file()]
     if json:
-        show_json({"run": str(folder), "model": model.describe(), "test": scores})
+        show_json({"run": str(folder), "model": model.describe(), "test": scores, "reports": pages})
         return
     if scores is not None:
         show_scores(scores, title="On the test examples")
     show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
+    for path in pages:
+        show_text(f"Report: {path}")
 
 
 def settings_from(given: Mapping[str, Any]) -> TrainSettings:
@@ -151,7 +196,8 @@ def _config_of(folder: Path) -> Path:
 
 
 def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    # What a run that was killed in its first moment leaves is a draft: nothing is lost with it.
+    if folder.exists() and (not folder.is_dir() or any(path.suffix != DRAFT_SUFFIX for path in folder.iterdir())):
         raise typer.BadParameter(
             f"--run must be a folder that is not there yet, or empty; {folder} is not."
             f" To continue a run: manyhot train --resume {folder}"

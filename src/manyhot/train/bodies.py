@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from manyhot.train.inputs import Batch
+from manyhot.train.encoder import make_encoder
+from manyhot.train.inputs import Batch, SparseRows
 
 
 class Columns(nn.Module):
@@ -25,6 +26,7 @@ class Columns(nn.Module):
         """``[B, H]``."""
         if isinstance(batch, Tensor):
             return batch @ self.weight + self.bias
+        assert isinstance(batch, SparseRows)
         summed = embedding_bag(
             batch.columns,
             self.weight,
@@ -89,8 +91,10 @@ class ConvBody(nn.Module):
 
 
 def make_body(shape: dict[str, Any]) -> nn.Module:
-    """A body from its description: ``body`` linear, mlp, bag or conv, ``width``, ``num_labels``, ``hidden``, ``dropout``."""
+    """A body from its description: ``body``, a model of the settings, ``width``, ``num_labels``, ``hidden``, ``dropout``."""
     name, width, num_labels = shape["body"], int(shape["width"]), int(shape["num_labels"])
+    if name == "encoder":
+        return make_encoder(shape)
     if name == "linear":
         return LinearBody(width, num_labels, sparse_gradient=bool(shape["sparse"]))
     if name == "conv":

@@ -13,17 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, shape_text
+from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.calibrate import Calibration
 from manyhot.decide import DecisionRule, decide_sparse
 from manyhot.labels.sparse import SparseLabels
 from manyhot.links import LINKS, probabilities
 from manyhot.train.bodies import make_body
 from manyhot.train.checkpoint import pack, unpack
-from manyhot.train.durable import make_folder, remove_drafts, write_json, write_whole
 from manyhot.train.inputs import INPUTS, Inputs, SparseRows, take_rows
 from manyhot.train.settings import TrainSettings
 
 FORMAT = "manyhot-model-1"
+# Large parts of model.json that are files of their own, and the entry they belong to.
+DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
 
 
 class BundleError(ValueError):
@@ -130,7 +132,7 @@ class TrainedModel:
         }
 
     def save(self, folder: str | Path) -> None:
-        """Write the bundle: ``model.json`` and the weights it names.
+        """Write the bundle: ``model.json`` and the files it names.
 
         ``model.json`` is put in place last and in one move, so that the folder holds the old model or the new one.
         """
@@ -142,24 +144,30 @@ class TrainedModel:
         content = pack(tensors, {"format": FORMAT})
         weights = f"weights-{_digest(content)}.safetensors"
         write_whole(folder / weights, content)
-        write_json(
-            folder / "model.json",
-            {
-                "format": FORMAT,
-                "weights": weights,
-                "shape": self.shape,
-                "labels": list(self.label_names),
-                "inputs": self.inputs.to_json(),
-                "link": self.link,
-                "rule": self.rule.to_json(),
-                "calibration": None if self.calibration is None else self.calibration.to_json(),
-                "settings": self.settings.to_dict(),
-                "about": self.about,
-            },
-        )
-        for other in folder.glob("weights-*.safetensors"):
-            if other.name != weights:
-                other.unlink(missing_ok=True)
+        parts = {"shape": dict(self.shape), "inputs": self.inputs.to_json()}
+        documents = {}
+        for name, owner in DOCUMENTS.items():
+            if name in parts[owner]:
+                content = json_bytes(parts[owner].pop(name))
+                documents[name] = f"{name}-{_digest(content)}.json"
+                write_whole(folder / documents[name], content)
+        described = {
+            "format": FORMAT,
+            "weights": weights,
+            "documents": documents,
+            **parts,
+            "labels": list(self.label_names),
+            "link": self.link,
+            "rule": self.rule.to_json(),
+            "calibration": None if self.calibration is None else self.calibration.to_json(),
+            "settings": self.settings.to_dict(),
+            "about": self.about,
+        }
+        write_whole(folder / "model.json", json_bytes(described))
+        for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
+            for other in folder.glob(pattern):
+                if other.name not in (weights, *documents.values()):
+                    other.unlink(missing_ok=True)
 
 
 def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
@@ -199,18 +207,13 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
 
 
 def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
-    names, shape = tuple(data["labels"]), dict(data["shape"])
+    names, parts = tuple(data["labels"]), {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
+    for name, file in dict(data.get("documents", {})).items():
+        parts[DOCUMENTS[name]][name] = _read_document(folder, file)
+    shape, inputs_data = parts["shape"], parts["inputs"]
     tensors = _read_weights(folder, data["weights"])
-    inputs_data = dict(data["inputs"])
     inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
-    with torch.device("meta"):
-        body = make_body(shape)
-    own = _below("body.", tensors)
-    for name, wanted in body.state_dict().items():
-        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
-            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
-            raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
-    body.load_state_dict(own, assign=True)
+    body = _body_with(shape, _below("body.", tensors))
     if shape["num_labels"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
         raise BundleError(f"load_model: `labels` must be {shape['num_labels']} different names; got {len(names)}.")
     if shape["width"] != inputs.width:
@@ -231,6 +234,22 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
         calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
         about=dict(data["about"]),
     )
+
+
+def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
+    """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
+    with torch.device("meta"):
+        body = make_body(shape)
+    for name, wanted in body.state_dict().items():
+        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
+            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
+            raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+    if shape["body"] == "encoder":
+        # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
+        with torch.random.fork_rng(devices=[]):
+            body = make_body(shape)
+    body.load_state_dict(own, assign=True)
+    return body
 
 
 def versions() -> dict[str, str]:
@@ -257,10 +276,23 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _read_weights(folder: Path, name: Any) -> dict[str, Tensor]:
+def _inside(folder: Path, name: Any, what: str) -> Path:
     path = folder / str(name)
     if Path(str(name)).name != name or path.resolve().parent != folder.resolve():
-        raise BundleError(f"load_model: the weights must lie in the model's folder; got {name!r}.")
+        raise BundleError(f"load_model: the {what} must lie in the model's folder; got {name!r}.")
+    return path
+
+
+def _read_document(folder: Path, name: Any) -> Any:
+    path = _inside(folder, name, "documents")
+    content = path.read_bytes() if path.is_file() else b""
+    if not path.stem.endswith(f"-{_digest(content)}"):
+        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
+    return json.loads(content)
+
+
+def _read_weights(folder: Path, name: Any) -> dict[str, Tensor]:
+    path = _inside(folder, name, "weights")
     found = unpack(path)
     if found is None:
         raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")

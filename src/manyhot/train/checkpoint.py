@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from torch import Tensor
 
-from manyhot.train.durable import make_folder, remove_drafts, write_whole
+from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts, write_whole
+from manyhot.train.processes import Processes
 
 Tensors = dict[str, Tensor]
 
@@ -43,10 +45,35 @@ class Checkpoints:
         return None
 
 
+class SharedCheckpoints:
+    """The checkpoints of several processes: the first one saves and reads them, the others are told.
+
+    Args:
+        own: the folder, for the first process; None for the others.
+        processes: which process this is.
+    """
+
+    def __init__(self, own: Checkpoints | None, processes: Processes) -> None:
+        self.own, self.processes = own, processes
+
+    def save(self, name: str, tensors: Tensors, about: dict[str, Any]) -> None:
+        """Save a state, on the first process."""
+        if self.own is not None:
+            self.own.save(name, tensors, about)
+
+    def load(self, name: str) -> tuple[Tensors, dict[str, Any]] | None:
+        """The last whole state under ``name``, the same on all processes."""
+        found = None if self.own is None else self.own.load(name)
+        content = self.processes.from_first(None if found is None else pack(*found))
+        if content is None or found is not None:
+            return found
+        return load_tensors(content), json.loads(_metadata(content)["about"])
+
+
 def write_previous(path: Path) -> None:
     """Keep the file at ``path`` under the name of the previous one too, where the file is whole."""
     previous = path.with_name(f"{path.stem}.previous{path.suffix}")
-    draft = path.with_name(f".{previous.name}.part")
+    draft = path.with_name(f".{previous.name}{DRAFT_SUFFIX}")
     draft.unlink(missing_ok=True)
     draft.hardlink_to(path)
     draft.replace(previous)
@@ -70,6 +97,12 @@ def unpack(path: Path) -> tuple[Tensors, dict[str, Any]] | None:
     if "about" not in about or about.get("checksum") != checksum(tensors):
         return None
     return tensors, dict(json.loads(about["about"]))
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """What ``pack`` put beside the tensors: the file starts with the size of its header and the header."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return dict(header["__metadata__"])
 
 
 def checksum(tensors: Tensors) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.train.checkpoint import Tensors
 from manyhot.train.inputs import Batch, SparseRows, take_rows
 from manyhot.train.objective import Objective
+from manyhot.train.processes import Processes
 from manyhot.train.settings import TrainSettings
 from manyhot.train.steps import AdamSteps, PlainSteps
 
@@ -22,6 +23,7 @@ Array = np.ndarray[Any, Any]
 # For rows of length 1 the curvature of a row's loss along the weights is at most about 1/2; a step of this size for each row
 # is the largest that gains, whatever the number of rows that are stepped for together.
 LINEAR_STEP = 5.0
+USUAL_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,23 @@ class TrainingRows:
             None if self.sample_weight is None else self.sample_weight[index],
         )
 
+    def weighted(self, weights: Tensor) -> TrainingRows:
+        """The same rows, each weighing ``weights [R]`` times as much."""
+        return replace(self, sample_weight=weights if self.sample_weight is None else weights * self.sample_weight)
+
     def where(self) -> Tensor | None:
         """Bool ``[R, L]``, True where a label is known; None when all are."""
         return None if self.unknown is None else ~self.unknown.dense(torch.bool)
 
     def batches(self, size: int, start: int = 0) -> Iterator[tuple[Batch, SparseLabels, Tensor | None, Tensor | None]]:
         """``(inputs, labels, where, sample_weight)`` from batch ``start`` on, in order."""
+        # Cutting tensors costs a tenth of what cutting a scipy matrix does.
+        whole = take_rows(self.inputs, slice(0, len(self))) if hasattr(self.inputs, "indptr") else None
         for first in range(start * size, len(self), size):
             part = slice(first, min(first + size, len(self)))
             unknown = None if self.unknown is None else consecutive(self.unknown, part)
             yield (
-                take_rows(self.inputs, part),
+                whole.consecutive(part) if isinstance(whole, SparseRows) else take_rows(self.inputs, part),
                 consecutive(self.labels, part),
                 None if unknown is None else ~unknown.dense(torch.bool),
                 None if self.sample_weight is None else self.sample_weight[part],
@@ -101,6 +109,8 @@ class Fit:
     ) -> None:
         self.body, self.rows, self.settings, self.salt, self.device, self.linear = body, rows, settings, salt, device, linear
         self.objective = Objective(settings).to(device)
+        self.processes = Processes.current()
+        self.processes.same_start(body)
         self.epochs = settings.epochs or 1
         self.num_batches = math.ceil(len(rows) / settings.batch_size)
         self.state = FitState()
@@ -121,17 +131,20 @@ class Fit:
             self.state.learning_rate = self.range_test()
 
     def epoch_rows(self, epoch: int) -> TrainingRows:
-        """The rows in the order of an epoch, which depends on nothing but the seed and the epoch."""
+        """This process's rows in the order of an epoch, which depends on nothing but the seed and the epoch."""
         draw = np.random.default_rng([self.settings.seed, self.salt, epoch])
-        return self.rows.take(draw.permutation(len(self.rows)))
+        places, weights = self.processes.own_places(len(self.rows), self.settings.batch_size)
+        own = self.rows.take(draw.permutation(len(self.rows))[places])
+        return own if weights is None else own.weighted(weights)
 
     def run_epoch(self, after_step: Callable[[], None]) -> float:
         """The rest of the current epoch; its mean loss."""
         self.body.train()
         self.objective.train()
         size = self.settings.batch_size
-        for batch in self.epoch_rows(self.state.epoch).batches(size, self.state.batch):
-            self.state.loss_sum += self.step(self._schedule(), *batch) * len(batch[1])
+        for batch in self.epoch_rows(self.state.epoch).batches(self.processes.own_size(size), self.state.batch):
+            rows = min(size, len(self.rows) - self.state.batch * size)
+            self.state.loss_sum += self.step(self._schedule(), *batch) * rows
             self.state.batch += 1
             after_step()
         loss = self.state.loss_sum / len(self.rows)
@@ -147,13 +160,16 @@ class Fit:
         where, sample_weight = (None if part is None else part.to(device) for part in (where, sample_weight))
         for parameter in self.steps.parameters:
             parameter.grad = None
+        self.processes.seed_step(self.settings.seed, self.salt, self.state.epoch, self.state.batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = self.objective(self.body, moved, labels.to(device), where, sample_weight)
-        loss.backward()
+        weight = float(len(labels) if sample_weight is None else sample_weight.sum())
+        value = self.processes.backward(loss, weight, self.steps.parameters)
+        self.processes.same_buffers(self.body)
         if self.settings.clip and not self.linear:
             clip_gradients(self.steps.parameters, self.settings.clip)
         self.steps.step(rate)
-        return float(loss.detach())
+        return value
 
     def _schedule(self) -> float:
         done = self.state.epoch * self.num_batches + self.state.batch
@@ -168,13 +184,16 @@ class Fit:
         return peak * (1 - share if self.settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * share)))
 
     def range_test(self, *, steps: int = 80, low: float = 1e-5, high: float = 0.3) -> float:
-        """The learning rate a third of the one at which the loss, averaged over some steps, is lowest while the rate rises."""
+        """The learning rate a third of the one at which the loss, averaged over some steps, is lowest while the rate rises.
+
+        Where the loss does not fall by more than its noise in so few steps, it cannot be told: then it is ``USUAL_RATE``.
+        """
         before, kept = self.to_parts(), self.state
         averages, average, done = [], 0.0, 0
         self.body.train()
         self.objective.train()
         while done < steps:
-            for batch in self.epoch_rows(1_000_000 + done).batches(self.settings.batch_size):
+            for batch in self.epoch_rows(1_000_000 + done).batches(self.processes.own_size(self.settings.batch_size)):
                 rate = low * (high / low) ** (done / (steps - 1))
                 average = 0.9 * average + 0.1 * self.step(rate, *batch)
                 averages.append(average / (1 - 0.9 ** (done + 1)))
@@ -184,7 +203,11 @@ class Fit:
                     break
         self.state = kept
         self.from_parts(*before)
-        best = int(np.nanargmin(averages)) if not all(map(math.isnan, averages)) else 0
+        # The average of fewer steps than it is taken over is the luck of the first batches.
+        settled = np.asarray(averages[10:])
+        if not (settled < 0.97 * averages[min(10, len(averages) - 1)]).any():
+            return USUAL_RATE
+        best = 10 + int(np.nanargmin(settled))
         return float(low * (high / low) ** (best / (steps - 1)) / 3)
 
     def to_parts(self) -> tuple[Tensors, dict[str, Any]]:

@@ -13,9 +13,13 @@ from manyhot.data.examples import Examples
 from manyhot.data.missing import fill_missing
 from manyhot.labels.sparse import SparseLabels
 from manyhot.train.settings import TrainSettings
-from manyhot.train.words import Runs, find_runs, number_characters, number_words, word_lists
+from manyhot.train.tokens import TokenInputs, TokenRows, texts_of
+from manyhot.train.words import STARTS, Runs, find_runs, number_characters, number_starts, number_words, word_lists
 
 Array = np.ndarray[Any, Any]
+# Words a text from which on it says enough by whole words; first letters would only make it longer (a guess, not
+# measured).
+LONG_TEXT = 200
 
 
 class SparseRows(NamedTuple):
@@ -29,8 +33,14 @@ class SparseRows(NamedTuple):
         """The same on ``device``."""
         return SparseRows(*(part.to(device) for part in self))
 
+    def consecutive(self, part: slice) -> SparseRows:
+        """Rows next to each other."""
+        offsets = self.offsets[part.start : part.stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        return SparseRows(self.columns[first:last], offsets - first, self.values[first:last])
 
-Batch = Tensor | SparseRows
+
+Batch = Tensor | SparseRows | TokenRows
 
 
 def take_rows(rows: Any, picked: Array | slice) -> Batch:
@@ -38,6 +48,8 @@ def take_rows(rows: Any, picked: Array | slice) -> Batch:
     if isinstance(rows, Tensor):
         return rows[torch.from_numpy(picked) if isinstance(picked, np.ndarray) else picked]
     part = rows[picked]
+    if isinstance(part, TokenRows):
+        return part
     if isinstance(part, np.ndarray):
         return torch.from_numpy(np.ascontiguousarray(part))
     columns, offsets = torch.from_numpy(part.indices.astype(np.int64)), torch.from_numpy(part.indptr.astype(np.int64))
@@ -45,12 +57,13 @@ def take_rows(rows: Any, picked: Array | slice) -> Batch:
 
 
 class TextInputs:
-    """Texts as weighted n-grams: ``(1 + log count) * idf``, rows of length 1."""
+    """Texts as weighted n-grams and first letters of words: ``(1 + log count) * idf``, rows of length 1."""
 
     kind = "texts"
+    parts = ("words", "starts", "characters")
 
-    def __init__(self, words: Runs, characters: Runs, idf: Array) -> None:
-        self.words, self.characters, self.idf = words, characters, idf
+    def __init__(self, words: Runs, starts: Runs, characters: Runs, idf: Array) -> None:
+        self.words, self.starts, self.characters, self.idf = words, starts, characters, idf
 
     @classmethod
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[TextInputs, Any]:
@@ -60,7 +73,12 @@ class TextInputs:
         flat, rows, names = number_words(word_lists(texts))
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
         counts = [words.counts(flat, rows, len(texts))]
-        characters = Runs([], [np.zeros(0, dtype=np.int64)])
+        starts = characters = Runs([], [np.zeros(0, dtype=np.int64)])
+        if settings.word_starts and len(flat) < LONG_TEXT * len(texts):
+            table, names = number_starts(names)
+            flat, rows = table[flat].ravel(), np.repeat(rows, len(STARTS))
+            starts = find_runs(flat, rows, names, longest=1, **limits)
+            counts.append(starts.counts(flat, rows, len(texts)))
         if settings.char_ngrams:
             flat, rows, names = number_characters(texts)
             characters = find_runs(flat, rows, names, longest=settings.char_ngrams, **limits)
@@ -68,7 +86,7 @@ class TextInputs:
         matrix = _side_by_side(counts)
         rows_with = np.bincount(matrix.indices, minlength=matrix.shape[1])
         idf = (np.log((1 + len(texts)) / (1 + rows_with)) + 1).astype(np.float32)
-        fitted = cls(_used(words), _used(characters), idf)
+        fitted = cls(_used(words), _used(starts), _used(characters), idf)
         return fitted, fitted._weighted(matrix)
 
     @property
@@ -78,10 +96,14 @@ class TextInputs:
 
     def rows(self, inputs: Any) -> Any:
         """CSR ``[N, width]`` of texts or ``Examples``."""
-        texts = inputs.texts if isinstance(inputs, Examples) else inputs
-        if texts is None or isinstance(texts, (str, np.ndarray)) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("TrainedModel: the model reads texts; give Examples with texts or a list of strings.")
-        counts = [self.words.counts(*number_words(word_lists(texts), self.words.number)[:2], len(texts))]
+        texts = texts_of(inputs)
+        # Every different word is looked up once, however often it occurs.
+        flat, rows, names = number_words(word_lists(texts))
+        known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
+        counts = [self.words.counts(known[flat], rows, len(texts))]
+        if len(self.starts):
+            table, _ = number_starts(names, self.starts.number)
+            counts.append(self.starts.counts(table[flat].ravel(), np.repeat(rows, len(STARTS)), len(texts)))
         if len(self.characters):
             counts.append(self.characters.counts(*number_characters(texts, self.characters.number)[:2], len(texts)))
         return self._weighted(_side_by_side(counts))
@@ -96,23 +118,25 @@ class TextInputs:
 
     def to_json(self) -> dict[str, Any]:
         """What is not a tensor."""
-        return {"kind": self.kind, "words": self.words.symbols, "characters": self.characters.symbols}
+        return {"kind": self.kind, **{name: getattr(self, name).symbols for name in self.parts}}
 
     def tensors(self) -> dict[str, Tensor]:
         """What is."""
         found = {"idf": torch.from_numpy(self.idf)}
-        for name, runs in (("words", self.words), ("characters", self.characters)):
-            found |= {f"{name}.{length}": torch.from_numpy(keys) for length, keys in enumerate(runs.keys, start=1)}
+        for name in self.parts:
+            every = enumerate(getattr(self, name).keys, start=1)
+            found |= {f"{name}.{length}": torch.from_numpy(keys) for length, keys in every}
         return found
 
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> TextInputs:
         """From what ``to_json`` and ``tensors`` gave."""
-        runs = {}
-        for name in ("words", "characters"):
+        runs = []
+        for name in cls.parts:
             keys = [tensors[f"{name}.{length}"].numpy() for length in range(1, 1 + sum(k.startswith(name) for k in tensors))]
-            runs[name] = Runs(data[name], keys)
-        return cls(runs["words"], runs["characters"], tensors["idf"].numpy())
+            runs.append(Runs(data[name], keys))
+        words, starts, characters = runs
+        return cls(words, starts, characters, tensors["idf"].numpy())
 
 
 class FeatureInputs:
@@ -221,8 +245,8 @@ class ImageInputs:
         return cls(tensors["means"], tensors["scale"])
 
 
-Inputs = TextInputs | FeatureInputs | ImageInputs
-INPUTS: dict[str, type[Inputs]] = {each.kind: each for each in (TextInputs, FeatureInputs, ImageInputs)}
+Inputs = TextInputs | TokenInputs | FeatureInputs | ImageInputs
+INPUTS: dict[str, type[Inputs]] = {each.kind: each for each in (TextInputs, TokenInputs, FeatureInputs, ImageInputs)}
 
 
 def _side_by_side(counts: Sequence[Any]) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,22 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.losses.catalog import get_loss
 from manyhot.train.bundle import TrainedModel, load_model, versions
 from manyhot.train.choose import body_for, choose_device, num_epochs, resolved
+from manyhot.train.encoder import EPOCHS, LEARNING_RATE, encoder_fingerprint, encoder_shape
 from manyhot.train.fit import TrainingRows
 from manyhot.train.inputs import INPUTS
 from manyhot.train.objective import link_of, loss_settings, natural_rule
 from manyhot.train.phases import Session, fit_crossed, fit_held_out
+from manyhot.train.processes import Processes, ProcessesError
 from manyhot.train.progress import Event, Progress
-from manyhot.train.rule import fit_rule
+from manyhot.train.rule import Tuning, fit_rule
 from manyhot.train.run_folder import RunFolder, fingerprint
 from manyhot.train.settings import TrainSettings
+from manyhot.train.tokens import TokenInputs
+
+HeldOut = Callable[[TrainedModel, Tuning | None], None]
 
 
 def train(
@@ -33,6 +40,7 @@ def train(
     run: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    held_out: HeldOut | None = None,
 ) -> TrainedModel:
     """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
 
@@ -48,6 +56,8 @@ def train(
         run: a folder for settings, log, checkpoints and the model; None keeps everything in memory.
         resume: go on with the run in ``run`` where there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
+        held_out: is called once, after the model is saved, with the model and the scores its rule was tuned on, or None
+            where no rows were held out; of several processes in the first, and not where the run was finished before.
 
     Returns:
         A ``TrainedModel``; with ``run`` it is also saved there, under ``model``.
@@ -64,20 +74,29 @@ def train(
     _check_examples(train_examples, given, sample_weight)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
-    settings = resolved(given, train_examples)
+    processes = Processes.current()
+    settings = resolved(_with_body(given), train_examples)
     loss_settings(settings)
+    _check_processes(settings, processes)
+    if settings.tensorboard and run is None:
+        raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
     folder = None
     if run is not None:
         prints = {"train": fingerprint(train_examples, sample_weight)}
         if validation is not None:
             prints["validation"] = fingerprint(validation)
+        if settings.encoder:
+            prints["encoder"] = encoder_fingerprint(settings.encoder)
+        processes.check_same("data", json.dumps(prints, sort_keys=True))
         folder = RunFolder(Path(run), given, prints, resume=resume)
         if folder.finished:
             return load_model(folder.model)
     with _random_state_kept(settings):
-        model = _train(train_examples, settings, validation, sample_weight, folder, progress)
-    if folder is not None:
+        model, tuning = _train(train_examples, settings, validation, sample_weight, folder, progress)
+    if folder is not None and processes.first:
         model.save(folder.model)
+    if held_out is not None and processes.first:
+        held_out(model, tuning)
     return model
 
 
@@ -88,13 +107,16 @@ def _train(
     sample_weight: Tensor | None,
     folder: RunFolder | None,
     progress: Progress | None,
-) -> TrainedModel:
-    device = choose_device(settings)
-    inputs, prepared = INPUTS[examples.kind].fit(examples, settings)
+) -> tuple[TrainedModel, Tuning | None]:
+    device = Processes.current().device(choose_device(settings))
+    kind = TokenInputs.kind if settings.model == "encoder" and examples.kind == "texts" else examples.kind
+    inputs, prepared = INPUTS[kind].fit(examples, settings)
     rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
     body_name = body_for(settings, examples, inputs)
     shape: dict[str, Any] = {"body": body_name, "width": inputs.width, "num_labels": examples.num_labels}
     shape |= {"hidden": settings.hidden, "dropout": settings.dropout}
+    if isinstance(inputs, TokenInputs):
+        shape |= encoder_shape(settings.encoder, inputs.padding)
     shape["sparse"] = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
     settings = replace(settings, model=body_name, epochs=settings.epochs or num_epochs(body_name, shape["sparse"], len(rows)))
     session = Session(settings, shape, rows, device, folder, progress)
@@ -105,7 +127,13 @@ def _train(
     if validation is not None:
         held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
     crossed = shape["sparse"] and body_name == "linear"
+    if crossed and Processes.current().count > 1:
+        raise ProcessesError(
+            "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
+            " Start it without torchrun, or choose bag or mlp."
+        )
     body, threshold, tuning = fit_crossed(session, held) if crossed else fit_held_out(session, held)
+    body.zero_grad(set_to_none=True)
     cardinality = examples.labels.indices.numel() / max(len(examples), 1)
     natural = natural_rule(settings, threshold, cardinality)
     rule, calibration, found = fit_rule(settings, natural, tuning)
@@ -113,7 +141,7 @@ def _train(
     about = {"rows": len(rows), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
     model = TrainedModel(
         body,
-        shape,
+        {name: value for name, value in shape.items() if name != "pretrained"},
         inputs,
         examples.label_names,
         settings,
@@ -123,7 +151,23 @@ def _train(
         about=about,
     )
     session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
-    return model
+    return model, tuning
+
+
+def _with_body(settings: TrainSettings) -> TrainSettings:
+    """The settings with what follows from the body being an encoder."""
+    if not settings.encoder:
+        return settings
+    rate, epochs = settings.learning_rate or LEARNING_RATE, settings.epochs or EPOCHS
+    return replace(settings, model="encoder", learning_rate=rate, epochs=epochs)
+
+
+def _check_processes(settings: TrainSettings, processes: Processes) -> None:
+    processes.own_size(settings.batch_size)
+    if processes.count > 1 and not get_loss(settings.loss).row_separable:
+        raise ProcessesError(
+            f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
+        )
 
 
 def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: Tensor | None) -> None:

@@ -14,8 +14,9 @@ from manyhot.labels.soften import mixup
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import LossInfo, get_loss
 from manyhot.losses.divergence import rdrop_loss
+from manyhot.train.followed_cut import FollowedCut
 from manyhot.train.inputs import Batch
-from manyhot.train.settings import TrainSettings
+from manyhot.train.settings import AUTO, TrainSettings
 
 
 class Objective(nn.Module):
@@ -25,7 +26,13 @@ class Objective(nn.Module):
         super().__init__()
         self.settings = settings
         self.loss_settings = loss_settings(settings)
-        self.threshold = nn.Parameter(torch.zeros(1)) if settings.learn_threshold else None
+        self.learned = nn.Parameter(torch.zeros(1)) if settings.learn_threshold else None
+        self.cut = FollowedCut() if settings.pos_weight == AUTO else None
+
+    @property
+    def threshold(self) -> Tensor | None:
+        """The score from which on a label is predicted, where it is not zero."""
+        return self.learned if self.cut is None else self.cut.value
 
     def forward(
         self, body: nn.Module, batch: Batch, labels: SparseLabels, where: Tensor | None, sample_weight: Tensor | None
@@ -37,16 +44,24 @@ class Objective(nn.Module):
             batch, targets, _ = mixup(batch, labels.dense(torch.float32), alpha=settings.mixup)
         loss = self._loss()
         logits = body(batch).float()
+        if self.cut is not None and self.training:
+            self._follow(logits, targets, where)
         if settings.rdrop and self.training:
             again = body(batch).float()
             return rdrop_loss(logits, again, targets, alpha=settings.rdrop, loss=loss, where=where, sample_weight=sample_weight)
         value: Tensor = loss(logits, targets, where=where, sample_weight=sample_weight)
         return value
 
+    def _follow(self, logits: Tensor, targets: SparseLabels | Tensor, where: Tensor | None) -> None:
+        assert self.cut is not None
+        dense = targets.dense(torch.float32) if isinstance(targets, SparseLabels) else targets
+        known = None if where is None else where[None, :, None]
+        self.cut.update(logits.detach()[None, :, None], dense[None, :, None], known)
+
     def _loss(self) -> Any:
-        if self.threshold is None:
+        if self.learned is None:
             return partial(get_loss(self.settings.loss), **self.loss_settings)
-        return partial(get_loss("tlpr"), threshold=self.threshold, **self.loss_settings)
+        return partial(get_loss("tlpr"), threshold=self.learned, **self.loss_settings)
 
 
 def loss_settings(settings: TrainSettings) -> dict[str, Any]:
@@ -60,6 +75,8 @@ def loss_settings(settings: TrainSettings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in ("pos_weight", "smoothing"):
         value = getattr(settings, name)
+        if value == AUTO:
+            continue  # a shift of the scores: where decisions are changes, the loss does not
         if value and name not in takes:
             raise ValueError(f"TrainSettings: `{name}` must be left out with the loss {settings.loss!r}, which has none.")
         if value:

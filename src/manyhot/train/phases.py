@@ -14,13 +14,14 @@ from manyhot.train.bodies import make_body, set_prior
 from manyhot.train.choose import log_odds
 from manyhot.train.fit import Fit, TrainingRows
 from manyhot.train.inputs import SparseRows
+from manyhot.train.processes import Processes
 from manyhot.train.progress import Event, Progress
 from manyhot.train.rule import Tuning, best_value, empty_logits
 from manyhot.train.run_folder import RunFolder
 from manyhot.train.settings import TrainSettings
 
 # Multiples of the step that are tried on the first fold of a linear body: noisy labels want a smaller one.
-STEPS = (1.0, 1 / 3, 3.0)
+STEPS = (1.0, 1 / 3)
 
 
 class Session:
@@ -85,6 +86,7 @@ class Session:
         value, going = float("nan"), True
         if held is not None and not fit.linear:
             value = best_value(self.settings, Tuning(logits_of(fit.body, held, self.device), held.labels, held.where()))
+            value = fit.processes.agreed(value)
             going = fit.note_value(value)
         left = (fit.epochs - fit.state.epoch) * took * len(fit.rows) / max(rows, 1)
         last = not going or fit.state.epoch == fit.epochs
@@ -129,7 +131,10 @@ def fit_crossed(session: Session, held: TrainingRows | None) -> tuple[nn.Module,
         for place, fold in enumerate(folds[1:], start=1):
             fit = session.fit(f"fold-{place}", place, _without(rows, fold), linear=True, factor=factor)
             scores[fold] = logits_of(fit.body, rows.take(fold), session.device)
-        tuning = Tuning(scores, rows.labels, rows.where())
+        part = torch.zeros(len(rows), dtype=torch.int64)
+        for place, fold in enumerate(folds):
+            part[torch.from_numpy(fold)] = place
+        tuning = Tuning(scores, rows.labels, rows.where(), torch.arange(len(rows)), part)
     fit = session.fit("final", 900, rows, linear=True, factor=factor)
     session.learning_rate = fit.state.learning_rate
     if held is not None:
@@ -143,8 +148,6 @@ def _first_fold(session: Session, fold: np.ndarray[Any, Any]) -> tuple[float, Te
     rest, own = _without(rows, fold), rows.take(fold)
     tried: list[tuple[float, float, Tensor]] = []
     for factor in STEPS if settings.learning_rate is None else STEPS[:1]:
-        if len(tried) == 2 and tried[1][0] > tried[0][0]:
-            break  # smaller was better, larger will not be
         fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
         scores = logits_of(fit.body, own, session.device)
         tried.append((best_value(settings, Tuning(scores, own.labels, own.where())), factor, scores))
@@ -157,24 +160,29 @@ def fit_held_out(session: Session, held: TrainingRows | None) -> tuple[nn.Module
     """``(body, learned threshold, scores to tune on)`` of a body that stops by rows it was not fitted to."""
     rows, settings = session.rows, session.settings
     share = round(settings.validation * len(rows))
+    apart = None
     if held is None and 0 < share < len(rows):
         kept, apart = stratified_split(rows.labels, test_size=settings.validation, seed=settings.seed)
         held, rows = rows.take(apart.numpy()), rows.take(kept.numpy())
     fit = session.fit("final", 900, rows, linear=False, held=held)
     session.learning_rate = fit.state.learning_rate
-    tuning = None if held is None else Tuning(logits_of(fit.body, held, session.device), held.labels, held.where())
+    tuning = None
+    if held is not None:
+        tuning = Tuning(logits_of(fit.body, held, session.device), held.labels, held.where(), apart)
     return fit.body, fit.objective.threshold, tuning
 
 
 def logits_of(body: nn.Module, rows: TrainingRows, device: torch.device) -> Tensor:
-    """``[R, L]`` on the CPU."""
+    """``[R, L]`` on the CPU; each process scores its part of the rows."""
     body.eval()
-    parts = []
+    processes = Processes.current()
+    own = rows if processes.count == 1 else rows.take(processes.own_part(len(rows)))
+    parts = [torch.zeros(0, rows.labels.num_labels)]
     with torch.inference_mode():
-        for batch, *_ in rows.batches(1024):
+        for batch, *_ in own.batches(1024):
             moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
             parts.append(body(moved).float().cpu())
-    return torch.cat(parts).clone()
+    return processes.gathered(torch.cat(parts).clone(), len(rows))
 
 
 def _without(rows: TrainingRows, fold: np.ndarray[Any, Any]) -> TrainingRows:

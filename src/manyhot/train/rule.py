@@ -12,15 +12,21 @@ from manyhot.calibrate import Calibration, fit_calibration
 from manyhot.decide import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.train.settings import TrainSettings
-from manyhot.tune import tune_rule
+from manyhot.tune import balanced_thresholds, tune_rule
 
 
 class Tuning(NamedTuple):
-    """Scores ``[R, L]`` of rows that the model did not see, with their labels."""
+    """Scores ``[R, L]`` of rows that the model did not see, with their labels.
+
+    ``rows``, where it is given, are the rows of the training examples that they are; otherwise they are the validation rows.
+    ``fold [R]`` tells which of several models scored each row, where not one did.
+    """
 
     logits: Tensor
     labels: SparseLabels
     where: Tensor | None
+    rows: Tensor | None = None
+    fold: Tensor | None = None
 
 
 def fit_rule(
@@ -56,26 +62,20 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
 
 
 def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
-    """Thresholds midway between those best for micro-F1, which frequent labels decide, and for macro-F1, where all count alike.
+    """Thresholds best for micro-F1, which frequent labels decide, and macro-F1, where all count alike, together.
 
-    Cuts for macro-F1 alone predict rare labels so often that micro-F1 falls; midway both are near their best.
+    Cuts for macro-F1 alone predict rare labels so often that micro-F1 falls. One cut for all labels lies midway between the
+    two that are best for one of them.
     """
-    cuts = []
-    for objective in ("micro-F1", "macro-F1"):
-        tuned = tune_rule(
-            tuning.logits,
-            tuning.labels,
-            objective=objective,
-            per_label=settings.per_label,
-            shrink=settings.shrink,
-            where=tuning.where,
-            folds=0,
-        )
-        cut = torch.tensor(tuned.rule.threshold, dtype=torch.float64)
-        cuts.append(cut.expand(tuning.labels.num_labels) if settings.per_label else cut)
-    middle = torch.where(cuts[0].isfinite() & cuts[1].isfinite(), (cuts[0] + cuts[1]) / 2, torch.minimum(*cuts))
-    rule = DecisionRule(threshold=tuple(middle.tolist()) if settings.per_label else float(middle))
-    return rule, "thresholds midway between those best for micro-F1 and for macro-F1 on rows not seen"
+    if settings.per_label:
+        cuts = balanced_thresholds(tuning.logits, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold)
+        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on rows not seen"
+    ends = [
+        tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0).rule.threshold
+        for objective in ("micro-F1", "macro-F1")
+    ]
+    middle = torch.tensor(ends, dtype=torch.float64).mean()
+    return DecisionRule(threshold=float(middle)), "threshold midway between those best for micro-F1 and for macro-F1"
 
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from manyhot._files import append_line, make_folder, write_json
 from manyhot.data.examples import Examples
 from manyhot.train.bundle import versions
-from manyhot.train.checkpoint import Checkpoints
-from manyhot.train.durable import append_line, make_folder, write_json
+from manyhot.train.checkpoint import Checkpoints, SharedCheckpoints
+from manyhot.train.processes import Processes
 from manyhot.train.progress import Event, json_line
 from manyhot.train.settings import TrainSettings
+from manyhot.train.span_settings import SpanSettings
+from manyhot.train.tensorboard import EventFile
 
 
 class RunFolder:
@@ -26,10 +29,27 @@ class RunFolder:
         settings: of this run.
         fingerprints: of its data.
         resume: whether a run that is there is gone on with; without it, it is an error to have one.
+
+    Of several processes the first one alone looks at the folder and writes.
     """
 
-    def __init__(self, path: Path, settings: TrainSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, settings: TrainSettings | SpanSettings, fingerprints: dict[str, str], *, resume: bool
+    ) -> None:
+        self.path, self.processes = path, Processes.current()
+        self.checkpoints: Checkpoints | SharedCheckpoints
+        self._events: EventFile | None = None
+        if self.processes.first:
+            self._open(settings, fingerprints, resume=resume)
+            self.checkpoints = Checkpoints(path / "checkpoints")
+            self._events = EventFile(path / "tensorboard") if settings.tensorboard else None
+        if self.processes.count > 1:
+            own = self.checkpoints if self.processes.first else None
+            self.checkpoints = SharedCheckpoints(own, self.processes)
+        self.finished = bool(self.processes.agreed(float((self.model / "model.json").exists())))
+
+    def _open(self, settings: TrainSettings | SpanSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
+        path = self.path
         make_folder(path)
         described = path / "settings.json"
         if described.exists():
@@ -38,10 +58,9 @@ class RunFolder:
             self._check_same(json.loads(described.read_text(encoding="utf-8")), settings, fingerprints)
         else:
             write_json(described, {"settings": settings.to_dict(), "data": fingerprints, "versions": versions()})
-        self.checkpoints = Checkpoints(path / "checkpoints")
 
-    def _check_same(self, found: dict[str, Any], settings: TrainSettings, fingerprints: dict[str, str]) -> None:
-        before = TrainSettings.from_dict(found["settings"]).to_dict()
+    def _check_same(self, found: dict[str, Any], settings: TrainSettings | SpanSettings, fingerprints: dict[str, str]) -> None:
+        before = type(settings).from_dict(found["settings"]).to_dict()
         changed = [name for name, value in settings.to_dict().items() if before[name] != value]
         if changed:
             name = changed[0]
@@ -57,14 +76,12 @@ class RunFolder:
         """Where the finished model is."""
         return self.path / "model"
 
-    @property
-    def finished(self) -> bool:
-        """Whether there is a finished model."""
-        return (self.model / "model.json").exists()
-
     def log(self, event: Event) -> None:
-        """One more line in ``metrics.jsonl``."""
-        append_line(self.path / "metrics.jsonl", json_line(event))
+        """One more line in ``metrics.jsonl``, and in the event file where one was asked for."""
+        if self.processes.first:
+            append_line(self.path / "metrics.jsonl", json_line(event))
+        if self._events is not None:
+            self._events.add(event)
 
 
 def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:

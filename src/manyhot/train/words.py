@@ -17,6 +17,10 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 WORD = re.compile(r"\w+|[^\w\s]")
+# Forms of a word mostly begin alike; two lengths, since one letter decides between joining too much and too little.
+STARTS = (4, 5)
+# Keys below this are looked up in a table, larger ones by bisection.
+LARGEST_TABLE = 1 << 24
 
 
 class Runs:
@@ -65,6 +69,10 @@ def positions(keys: Array, wanted: Array) -> Array:
     """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere."""
     if not len(keys):
         return np.full(len(wanted), -1, dtype=np.int64)
+    if keys[-1] < LARGEST_TABLE:
+        table = np.full(int(keys[-1]) + 2, -1, dtype=np.int64)
+        table[keys] = np.arange(len(keys))
+        return table[np.minimum(wanted, len(table) - 1)]
     place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
     return np.where(keys[place] == wanted, place, -1)
 
@@ -86,9 +94,10 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
         if length > 1:
             current = joined(current, flat, rows, length, width)
         kept = current >= 0
+        runs, places = (np.arange(width), current[kept]) if length == 1 else np.unique(current[kept], return_inverse=True)
         # One entry a row and run: how many rows, not how many times.
-        pairs = np.unique(current[kept] * num_rows + rows[: len(current)][kept]) if num_rows else current[:0]
-        runs, counts = np.unique(pairs // max(num_rows, 1), return_counts=True)
+        there = count_matrix(rows[: len(current)][kept], places, (num_rows, len(runs)))
+        counts = np.bincount(there.indices, minlength=len(runs))
         often = counts >= min_count
         found.append((runs[often], counts[often]))
         current = positions(runs[often], current)
@@ -127,6 +136,23 @@ def number_words(lists: Sequence[list[str]], number: dict[str, int] | None = Non
         flat = np.fromiter((number.get(word, -1) for word in words), dtype=np.int64, count=total)
         names = []
     return flat, np.repeat(np.arange(len(lists)), lengths), names
+
+
+def number_starts(words: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, list[str]]:
+    """``(numbers [W, 2], starts)`` of the words' first letters, -1 where a word has fewer; without ``number`` all get one.
+
+    Example:
+        >>> number_starts(["tomato", "tomatoes", "pie"])[0].tolist()
+        [[0, 1], [0, 1], [-1, -1]]
+    """
+    known: dict[str, int] = {} if number is None else number
+    table = np.full((len(words), len(STARTS)), -1, dtype=np.int64)
+    for row, word in enumerate(words):
+        for column, letters in enumerate(STARTS):
+            if len(word) >= letters:
+                start = word[:letters]
+                table[row, column] = known.setdefault(start, len(known)) if number is None else known.get(start, -1)
+    return table, list(known) if number is None else []
 
 
 def number_characters(texts: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+DRAFT_SUFFIX = ".part"
+
 
 class StorageError(OSError):
     """A file of a run or a model could not be written; what was there before is untouched."""
@@ -15,7 +17,7 @@ class StorageError(OSError):
 
 def write_whole(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path``: a reader sees the old file or the new one, never a part, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = path.with_name(f".{path.name}.{os.getpid()}{DRAFT_SUFFIX}")
     try:
         with draft.open("wb") as file:
             file.write(content)
@@ -24,14 +26,19 @@ def write_whole(path: Path, content: bytes) -> None:
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise _storage_error(path, error) from error
+        raise storage_error(path, error) from error
     finally:
         _remove_quietly(draft)
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Put ``data`` at ``path`` as JSON, for people to read too."""
-    write_whole(path, (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    """Put ``data`` at ``path`` as JSON."""
+    write_whole(path, json_bytes(data))
+
+
+def json_bytes(data: Any) -> bytes:
+    """JSON for people to read too."""
+    return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def make_folder(path: Path) -> None:
@@ -39,7 +46,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _storage_error(path, error) from error
+        raise storage_error(path, error) from error
 
 
 def append_line(path: Path, line: str) -> None:
@@ -48,7 +55,7 @@ def append_line(path: Path, line: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(line)
     except OSError as error:
-        raise _storage_error(path, error) from error
+        raise storage_error(path, error) from error
 
 
 def sync_folder(path: Path) -> None:
@@ -64,7 +71,7 @@ def sync_folder(path: Path) -> None:
 
 def remove_drafts(folder: Path) -> None:
     """Take away what a killed process left half-written."""
-    for draft in folder.glob(".*.part"):
+    for draft in folder.glob(f".*{DRAFT_SUFFIX}"):
         _remove_quietly(draft)
 
 
@@ -76,9 +83,12 @@ def _remove_quietly(path: Path) -> None:
         return
 
 
-def _storage_error(path: Path, error: OSError) -> StorageError:
-    if error.errno == errno.ENOSPC:
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """What went wrong at ``path``, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         why, remedy = "the disk is full", " Free some space and resume; what was saved before is still there."
+    elif error.errno == errno.EFBIG:
+        why, remedy = "a file may not be so large here", " Raise the limit and resume; what was saved before is still there."
     elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         why, remedy = "writing is not permitted", " Choose another folder."
     else:

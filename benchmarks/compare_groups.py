@@ -1,0 +1,166 @@
+"""All losses on 11 tabular sets with two bodies, 22 groups, and on text sets: ``python -m benchmarks.compare_groups``.
+
+    python -m benchmarks.compare_groups --data FOLDER --out RESULTS            # runs what RESULTS does not have yet
+    python -m benchmarks.compare_groups --out RESULTS --merge A B              # cells of several runs into one folder
+    python -m benchmarks.compare_groups --out RESULTS --page FILE              # the page from the cells alone
+    python -m benchmarks.compare_groups --prepare FOLDER --data SOURCE         # text sets as JSON lines
+
+``--data`` is the folder with one folder for each set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from manyhot._files import write_json
+from manyhot.compare.grid import Progress, run_grid
+from manyhot.compare.methods import parse_methods
+from manyhot.compare.plan import Plan
+from manyhot.compare.records import CELLS, PLAN, merge_cells
+from manyhot.compare.sets import SetFiles, pair_files
+from manyhot.compare.settings import CompareSettings
+
+TABULAR = ("flags", "emotions", "scene", "yeast", "birds", "medical", "enron", "bibtex", "cal500", "corel5k", "delicious")
+RUNS = "runs.jsonl"
+TEXT = ("reuters21578", "cooking_stackexchange", "goemotions")
+METHODS = (
+    "zlpr,bce,focal,dice1,dice2,lsep,asymmetric,two_way,pairwise,powerset,tlpr,zlpr+smoothing,zlpr+mixup,zlpr+rdrop,"
+    "zlpr+smoothing+rdrop,zlpr+pos_weight=3,zlpr+pos_weight=10,zlpr+pos_weight=labels,zlpr+pos_weight=auto"
+)
+
+
+def find_sets(folder: Path, names: list[str]) -> list[SetFiles]:
+    """The files of the sets in their folders, called by the folder."""
+    found = []
+    for name in names:
+        kinds = ("train.jsonl.gz", "test.jsonl.gz") if name in TEXT else ("*.arff.gz",)
+        files = sorted(str(file) for kind in kinds for file in (folder / name).glob(kind))
+        if not files:
+            raise SystemExit(f"there is no data of {name} in {folder / name}")
+        (one,) = pair_files(files, {})
+        found.append(SetFiles(name, one.train, one.test, one.reading))
+    return found
+
+
+def prepare_text(source: Path, into: Path) -> None:
+    """Text sets as JSON lines of text and labels: R90 of Reuters by ModApte, the first 12,404 cooking titles, GoEmotions."""
+    for name, parts in (
+        ("reuters21578", reuters(source / "reuters21578")),
+        ("cooking_stackexchange", cooking(source / "cooking_stackexchange")),
+        ("goemotions", goemotions(source / "goemotions")),
+    ):
+        (into / name).mkdir(parents=True, exist_ok=True)
+        for part, rows in parts.items():
+            with gzip.open(into / name / f"{part}.jsonl.gz", "wt", encoding="utf-8") as file:
+                file.writelines(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows)
+            print(f"{name} {part}: {len(rows)} rows")
+
+
+Rows = list[tuple[str, list[str]]]
+
+
+def reuters(folder: Path) -> dict[str, Rows]:
+    """The 90 topics with a row in both parts, and the rows that have one."""
+    parts: dict[str, Rows] = {"train": [], "test": []}
+    for path in sorted(folder.glob("reut2-*.sgm.gz")):
+        content = gzip.decompress(path.read_bytes()).decode("latin-1")
+        for head, body in re.findall(r"<REUTERS ([^>]*)>(.*?)</REUTERS>", content, re.S):
+            split = re.search(r'LEWISSPLIT="(TRAIN|TEST)"', head)
+            if 'TOPICS="YES"' not in head or split is None:
+                continue
+            topics = re.findall(r"<D>(.*?)</D>", re.search(r"<TOPICS>(.*?)</TOPICS>", body, re.S).group(1))
+            text = re.sub(r"<[^>]+>", " ", re.search(r"<TEXT.*?>(.*)</TEXT>", body, re.S).group(1))
+            parts[split[1].lower()].append((" ".join(text.replace("&lt;", "<").split()), topics))
+    both = set.intersection(*({topic for _, topics in rows for topic in topics} for rows in parts.values()))
+    return {
+        part: [(text, kept) for text, topics in rows if (kept := [t for t in topics if t in both])]
+        for part, rows in parts.items()
+    }
+
+
+def cooking(folder: Path) -> dict[str, Rows]:
+    """The usual split: the first 12,404 titles to train, the last 3,000 to test."""
+    lines = gzip.decompress((folder / "cooking.stackexchange.txt.gz").read_bytes()).decode().splitlines()
+    rows = []
+    for line in lines:
+        words = line.split()
+        labels = [word.removeprefix("__label__") for word in words if word.startswith("__label__")]
+        rows.append((" ".join(word for word in words if not word.startswith("__label__")), labels))
+    return {"train": rows[:12404], "test": rows[-3000:]}
+
+
+def goemotions(folder: Path) -> dict[str, Rows]:
+    """Train and test; the development part is left out, as every seed draws its own validation rows."""
+    names = (folder / "labels.txt").read_text().split()
+    parts = {}
+    for part in ("train", "test"):
+        lines = gzip.decompress((folder / f"{part}.tsv.gz").read_bytes()).decode().split("\n")
+        fields = [line.split("\t") for line in lines if line]
+        parts[part] = [(text, [names[int(number)] for number in numbers.split(",")]) for text, numbers, _ in fields]
+    return parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("MANYHOT_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("comparisons/groups"))
+    parser.add_argument("--sets", default="tabular", help="tabular, text, or names with commas")
+    parser.add_argument("--models", default="linear,mlp")
+    parser.add_argument("--losses", default=METHODS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--minutes", type=float, help="start no job after this")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="CELLS")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--prepare", type=Path)
+    given = parser.parse_args()
+    if given.prepare:
+        prepare_text(Path(given.data), given.prepare)
+        return
+    if given.merge:
+        given.out.mkdir(parents=True, exist_ok=True)
+        print(merge_cells(given.merge, given.out / CELLS), "cells")
+        return
+    if given.page:
+        from benchmarks.compare_page import page
+
+        given.page.write_text(page(given.out))
+        return
+    names = {"tabular": list(TABULAR), "text": list(TEXT)}.get(given.sets) or given.sets.split(",")
+    plan = Plan(
+        tuple(find_sets(Path(given.data), names)),
+        tuple(given.models.split(",")),
+        tuple(parse_methods([given.losses])),
+        given.seeds,
+        CompareSettings(device=given.device),
+    )
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_json(given.out / PLAN, plan.to_dict())
+    started = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        job, error = progress.job, f" FAILED {progress.error}" if progress.error else ""
+        about = f"{job.data}/{job.model}/{job.method.name} {progress.seconds:.1f} s{error}"
+        print(f"{time.monotonic() - started:6.0f} s {progress.done}/{progress.total} {about}", file=sys.stderr, flush=True)
+
+    cells = run_grid(plan, given.out, workers=given.jobs, minutes=given.minutes, watch=watch)
+    failures = sum("error" in cell for cell in cells)
+    took = time.monotonic() - started
+    print(f"{len(cells)} of {plan.num_cells} cells, {failures} failed, {took:.0f} s")
+    about = plan.to_dict()
+    entry = {"seconds": round(took, 1), "cells": len(cells), "hardware": about["hardware"], "versions": about["versions"]}
+    with (given.out / RUNS).open("a") as file:
+        file.write(json.dumps(entry) + "\n")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Many small models trained at once: S seeds, each with T trials that read the same batches.
+
+Axes: S seeds, T trials, B rows of a batch, F features, H hidden units, K outputs. The T trials of a seed share their inputs, so
+their first layers are one product ``[B, F] x [F, T K]``; all else is elementwise or a batched product. No member sees another:
+the loss is a sum over members, and the optimiser has a learning rate for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from manyhot.train.steps import AdamSteps
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a body; ``hidden`` 0 is a linear one."""
+
+    features: int
+    outputs: int
+    hidden: int
+    dropout: float
+
+    @property
+    def parameters(self) -> int:
+        """Numbers one member learns."""
+        if not self.hidden:
+            return (self.features + 1) * self.outputs
+        return (self.features + 1) * self.hidden + (self.hidden + 1) * self.outputs
+
+
+class Ensemble:
+    """The weights of all members: linear ``W [S, F, T, K]``, ``b [S, T, K]``; or a hidden layer before that.
+
+    A head's bias starts at the log odds of its output, as bodies of ``manyhot.train`` do; members of one seed start alike.
+
+    Args:
+        shape: sizes.
+        priors: ``[S, K]``, where each seed's biases start.
+        trials: T.
+        seeds: one number a seed.
+        device: where.
+    """
+
+    def __init__(self, shape: Shape, priors: Tensor, *, trials: int, seeds: Sequence[int], device: torch.device) -> None:
+        self.shape, self.trials = shape, trials
+        size, (features, outputs) = len(seeds), (shape.features, shape.outputs)
+        bias = priors.unsqueeze(1).expand(size, trials, outputs)
+        if shape.hidden:
+            draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+            first = torch.stack([torch.randn(features, shape.hidden, generator=draw) for draw in draws]) * features**-0.5
+            bound = 0.1 * shape.hidden**-0.5
+            head = torch.stack([torch.rand(shape.hidden, outputs, generator=draw) for draw in draws]) * (2 * bound) - bound
+            given = [
+                first.unsqueeze(2).expand(size, features, trials, shape.hidden),
+                torch.zeros(size, trials, shape.hidden),
+                head.unsqueeze(1).expand(size, trials, shape.hidden, outputs),
+                bias,
+            ]
+        else:
+            given = [torch.zeros(size, features, trials, outputs), bias]
+        self.weights = [each.to(device).contiguous().requires_grad_() for each in given]
+        self.trial_axes = (2, 1, 1, 1) if shape.hidden else (2, 1)
+
+    def __call__(self, inputs: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Logits ``[S, B, T, K]`` of ``inputs [S, B, F]``; ``keep`` multiplies the dropped units: ``[S, B, H]``, or ``F``."""
+        return self._forward(self.weights, inputs, keep)
+
+    def _forward(self, weights: Sequence[Tensor], inputs: Tensor, keep: Tensor | None) -> Tensor:
+        if not self.shape.hidden:
+            weight, bias = weights
+            return self._columns(inputs if keep is None else inputs * keep, weight, bias)
+        first, offset, head, bias = weights
+        hidden = self._columns(inputs, first, offset).relu()
+        if keep is not None:
+            hidden = hidden * keep.unsqueeze(2)
+        return torch.einsum("sbth,sthk->sbtk", hidden, head) + bias.unsqueeze(1)
+
+    @staticmethod
+    def _columns(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        seeds, features, trials, out = weight.shape
+        product = torch.bmm(inputs, weight.reshape(seeds, features, trials * out))
+        return product.reshape(seeds, inputs.shape[1], trials, out) + bias.unsqueeze(1)
+
+    def scores_of(self, weights: Sequence[Tensor], inputs: Tensor, seed_place: int) -> Tensor:
+        """``[T, N, K]`` of all trials of one seed, without dropout; ``weights`` may be those of a snapshot."""
+        part = [each[seed_place : seed_place + 1] for each in weights]
+        return self._forward(part, inputs.unsqueeze(0), None)[0].transpose(0, 1).contiguous()
+
+    def one(self, weights: Sequence[Tensor], inputs: Tensor, seed_place: int, trial: int) -> Tensor:
+        """``[N, K]`` of one member."""
+        part = [
+            each[seed_place : seed_place + 1].narrow(axis, trial, 1)
+            for each, axis in zip(weights, self.trial_axes, strict=True)
+        ]
+        return self._forward(part, inputs.unsqueeze(0), None)[0, :, 0]
+
+    def drop_mask(self, rows: int, draws: Sequence[torch.Generator]) -> Tensor:
+        """What dropout multiplies by, ``[S, B, H]`` (``[S, B, F]`` of a linear body), drawn for each seed by itself."""
+        width = self.shape.hidden or self.shape.features
+        kept = 1 - self.shape.dropout
+        device = self.weights[0].device
+        masks = [torch.rand(rows, width, generator=draw, device=device) < kept for draw in draws]
+        return torch.stack(masks).float() / kept
+
+    def spread(self, values: Tensor) -> list[Tensor]:
+        """``values [S, T]`` in the shapes in which they multiply the weights."""
+        return [
+            values.reshape([size if axis in (0, own) else 1 for axis, size in enumerate(weight.shape)])
+            for weight, own in zip(self.weights, self.trial_axes, strict=True)
+        ]
+
+
+class MemberSteps(AdamSteps):
+    """AdamW with a learning rate for each member."""
+
+    def __init__(self, ensemble: Ensemble, extra: Sequence[Tensor], rates: Tensor, *, weight_decay: float) -> None:
+        parameters = [*ensemble.weights, *extra]
+        super().__init__(parameters, weight_decay=weight_decay)
+        device = ensemble.weights[0].device
+        self.rates = [*ensemble.spread(rates.to(device)), *(rates.to(device) for _ in extra)]
+        # Biases and what is learned beside the weights do not decay.
+        self.decays = [True, False] if not ensemble.shape.hidden else [True, False, True, False]
+        self.decays += [False] * len(extra)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One step, at this share of each member's learning rate."""
+        self.count += 1
+        scale = rate / (1 - self.betas[0] ** self.count)
+        root = (1 - self.betas[1] ** self.count) ** 0.5
+        parts = zip(self.parameters, self.rates, self.decays, self.means, self.squares, strict=True)
+        for parameter, own, decays, mean, square in parts:
+            if parameter.grad is None:
+                continue
+            if decays and self.weight_decay:
+                parameter.mul_(1 - own * (rate * self.weight_decay))
+            mean.lerp_(parameter.grad, 1 - self.betas[0])
+            square.mul_(self.betas[1]).addcmul_(parameter.grad, parameter.grad, value=1 - self.betas[1])
+            # The gradient has served: its memory takes the move, so that a step asks for none.
+            move = torch.sqrt(square, out=parameter.grad).div_(root).add_(self.epsilon)
+            parameter.addcmul_(torch.div(mean, move, out=move), own, value=-scale)
+            parameter.grad = None
+
+
+class Snapshot:
+    """The best weights of each member so far, their values ``[S, T]`` and the epochs they are of."""
+
+    def __init__(self, ensemble: Ensemble, extra: Sequence[Tensor], seeds: int) -> None:
+        self.ensemble = ensemble
+        self.weights = [each.detach().clone() for each in ensemble.weights]
+        self.extra = [each.detach().clone() for each in extra]
+        self.values = torch.full((seeds, ensemble.trials), float("-inf"), dtype=torch.float64)
+        self.epochs = torch.zeros(seeds, ensemble.trials, dtype=torch.int64)
+
+    @torch.no_grad()
+    def update(self, extra: Sequence[Tensor], values: Tensor, epoch: int, running: Tensor) -> Tensor:
+        """Keep the members ``[S, T]`` that are ``running`` and better than before; says which."""
+        better = (values > self.values) & running
+        if bool(better.any()):
+            self.values = torch.where(better, values, self.values)
+            self.epochs[better] = epoch
+            here = better.to(self.weights[0].device)
+            now = [*self.ensemble.weights, *extra]
+            kept = [*self.weights, *self.extra]
+            for old, new, mask in zip(kept, now, [*self.ensemble.spread(here), *(here for _ in extra)], strict=True):
+                old.copy_(torch.where(mask, new, old))
+        return better

@@ -1,0 +1,194 @@
+"""Rows of the table: a loss with its options, how it decides by itself, and the trials it is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyhot._checks import check_at_least, nearest
+from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
+
+POWERSET = "powerset"
+AUTO, LABELS = "auto", "labels"
+OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
+# Where an option or a loss has a knob of its own, two values share the trials that other methods spend on learning rates.
+KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
+    "focal": ("gamma", (2.0, 1.0)),
+    "asymmetric": ("gamma_neg", (4.0, 2.0)),
+    "two_way": ("pos_temperature", (4.0, 1.0)),
+    "smoothing": ("smoothing", (0.1, 0.02)),
+    "rdrop": ("rdrop", (0.5, 2.0)),
+}
+MIXUP_ALPHA = 0.4
+FAMILIES = {
+    "zlpr": "zlpr",
+    "bce": "binary relevance",
+    "focal": "binary relevance",
+    "asymmetric": "binary relevance",
+    "pairwise": "label ranking",
+    "lsep": "label ranking",
+    "two_way": "label ranking",
+    "dice1": "overlap",
+    "dice2": "overlap",
+    POWERSET: "label powerset",
+}
+TITLES = {"zlpr": "ZLPR", "bce": "BCE", "dice1": "dice 1", "dice2": "dice 2", "lsep": "LSEP", "two_way": "two-way"}
+TITLES |= {POWERSET: "label powerset"}
+WEIGHTS = {AUTO: "automatic weight", LABELS: "positives x number of labels"}
+DEFAULT_LOSSES = ("zlpr", "bce", "focal", "asymmetric", "dice1", "dice2", "lsep", "pairwise", "two_way", POWERSET)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss and its options, written ``zlpr+smoothing=0.1+rdrop``. Made by ``parse_method``.
+
+    Args:
+        name: as it was written.
+        loss: a loss of the catalog, or ``"powerset"``.
+        options: values by option; None is tuned, where the option has a knob.
+
+    Example:
+        >>> parse_method("zlpr+pos_weight=10").title
+        'ZLPR, positives x 10'
+    """
+
+    name: str
+    loss: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        """The strategy it belongs to."""
+        return FAMILIES[self.loss]
+
+    @property
+    def title(self) -> str:
+        """How tables call it."""
+        words = [TITLES.get(self.loss, self.loss)]
+        for option, value in self.options.items():
+            if option == "pos_weight":
+                words.append(WEIGHTS.get(value) or f"positives x {value:g}")
+            elif option == "threshold":
+                words.append("learned threshold")
+            elif option == "min_labels":
+                words.append(f"at least {value}")
+            else:
+                label = {"rdrop": "R-Drop"}.get(option, option)
+                words.append(label if value is None else f"{label} {value:g}")
+        return ", ".join(words)
+
+    @property
+    def info(self) -> LossInfo | None:
+        """The catalog's entry; None for label powerset."""
+        return None if self.loss == POWERSET else get_loss(self.loss)
+
+    @property
+    def link(self) -> str | None:
+        """Which link turns its scores into probabilities, after the labels it trains on."""
+        if self.info is None:
+            return "hard"
+        return self.info.soft_link if {"smoothing", "mixup"} & set(self.options) else self.info.link
+
+    def trials(self, count: int, rates: tuple[float, float]) -> list[dict[str, float]]:
+        """``count`` settings to try: learning rates spread evenly, on a log scale, by two values of each knob.
+
+        Trials of one value of the knobs stand together.
+        """
+        knobs = [KNOBS[self.loss]] if self.loss in KNOBS else []
+        knobs += [KNOBS[option] for option, value in self.options.items() if value is None and option in KNOBS]
+        settings: list[dict[str, float]] = [{}]
+        for name, values in knobs:
+            if len(settings) * 2 <= count:
+                settings = [{**one, name: value} for value in values for one in settings]
+            else:
+                settings = [{**one, name: values[0]} for one in settings]
+        sizes = [count // len(settings) + (place < count % len(settings)) for place in range(len(settings))]
+        return [
+            {"learning_rate": rate, **one}
+            for size, one in zip(sizes, settings, strict=True)
+            for rate in spread_evenly(*rates, size)
+        ]
+
+
+def spread_evenly(low: float, high: float, count: int) -> list[float]:
+    """The middles of ``count`` equal parts of a log scale, with three digits.
+
+    Example:
+        >>> spread_evenly(0.001, 0.1, 2)
+        [0.00316, 0.0316]
+    """
+    return [float(f"{low * (high / low) ** ((place + 0.5) / count):.3g}") for place in range(count)]
+
+
+def parse_method(text: str) -> Method:
+    """Read a row's name: a loss, and options after ``+``.
+
+    Options: ``smoothing``, ``mixup``, ``rdrop`` (each with ``=value`` or tuned), ``threshold`` (learned; also written
+    ``tlpr``), ``pos_weight=`` a number, ``labels`` (as many as there are, 100 at most) or ``auto`` (see ``FollowedCut``),
+    ``min_labels`` (natural decisions give every row its best label at least; or ``=value`` of them).
+
+    Example:
+        >>> parse_method("zlpr+smoothing").trials(4, (0.01, 0.1))[0]
+        {'learning_rate': 0.0178, 'smoothing': 0.1}
+        >>> parse_method("zlp")
+        Traceback (most recent call last):
+            ...
+        ValueError: compare: unknown loss 'zlp'. Did you mean 'zlpr'?
+    """
+    base, *parts = text.strip().split("+")
+    if base == "tlpr":
+        base, parts = "zlpr", ["threshold", *parts]
+    known = (*FAMILIES, "tlpr")
+    if base not in known:
+        if base in LOSSES:
+            raise ValueError(f"compare: the loss {base!r} is for one label a row; compare takes {', '.join(known)}.")
+        hint = nearest(base, known) or f" There are {', '.join(known)}."
+        raise ValueError(f"compare: unknown loss {base!r}.{hint}")
+    options: dict[str, Any] = {}
+    for part in parts:
+        option, _, value = part.partition("=")
+        if option not in OPTIONS:
+            raise ValueError(f"compare: unknown option {option!r} of {text!r}.{nearest(option, OPTIONS)}")
+        options[option] = _option_value(text, base, option, value)
+    return Method(text.strip(), base, options)
+
+
+def parse_methods(texts: Sequence[str]) -> list[Method]:
+    """Several, given one by one or with commas between them; each name once."""
+    names = [name for text in texts for name in text.split(",") if name.strip()]
+    return [parse_method(name) for name in dict.fromkeys(name.strip() for name in names)]
+
+
+def _option_value(text: str, loss: str, option: str, value: str) -> Any:
+    takes = inspect.signature(get_loss(loss).function).parameters if loss in LOSSES else {}
+    decides = loss in LOSSES and get_loss(loss).decision == "zero"
+    fits = {
+        "threshold": loss == "zlpr",
+        "min_labels": decides,
+        "mixup": loss != POWERSET,
+        "rdrop": loss in LOSSES and loss != "two_way",
+    }
+    if not fits.get(option, option in takes) or (loss == "lsep" and option != "mixup"):
+        raise ValueError(f"compare: {text!r}: the loss {loss!r} does not go with {option!r}.")
+    if option == "threshold":
+        return True
+    if option == "min_labels":
+        if not (value or "1").isdigit() or int(value or "1") < 1:
+            raise ValueError(f"compare: {text!r}: min_labels must be a whole number >= 1; got {value!r}.")
+        return int(value or "1")
+    if option == "pos_weight" and value in WEIGHTS:
+        if loss != "zlpr":
+            raise ValueError(f"compare: {text!r}: the weight {value!r} goes with zlpr.")
+        return value
+    if not value:
+        if option == "pos_weight":
+            raise ValueError(f"compare: {text!r} must give a weight, as in {loss}+pos_weight=10.")
+        return MIXUP_ALPHA if option == "mixup" else None
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"compare: {text!r}: {option} must be a number; got {value!r}.") from None
+    check_at_least("compare", option, number, 0, strict=True)
+    return number

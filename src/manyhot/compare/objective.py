@@ -1,0 +1,122 @@
+"""What the members of an ensemble minimise: a loss of the catalog, called once for all members that share its knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.compare.methods import AUTO, LABELS, POWERSET, Method
+from manyhot.losses.catalog import get_loss
+from manyhot.losses.divergence import rdrop_loss
+from manyhot.losses.ranking import two_way_loss
+from manyhot.losses.zlpr import tlpr_loss
+from manyhot.train.choose import MOST_WEIGHT
+from manyhot.train.followed_cut import FollowedCut
+
+Loss = Callable[..., Tensor]
+MOST_PAIRS = 1000
+
+
+class MemberLoss:
+    """The loss of a batch, summed over members, each the mean over its rows.
+
+    Args:
+        method: loss and options.
+        trials: settings of each trial; those with equal knobs stand together.
+        seeds: how many.
+        num_labels: L.
+        device: where.
+    """
+
+    def __init__(
+        self, method: Method, trials: Sequence[dict[str, float]], *, seeds: int, num_labels: int, device: torch.device
+    ) -> None:
+        self.method = method
+        self.parts: list[tuple[slice, dict[str, float]]] = []
+        start = 0
+        for knobs, same in groupby(trials, key=lambda trial: {k: v for k, v in trial.items() if k != "learning_rate"}):
+            stop = start + len(list(same))
+            self.parts.append((slice(start, stop), {**knobs}))
+            start = stop
+        self.num_labels = num_labels
+        learns = bool(method.options.get("threshold"))
+        self.threshold = torch.zeros(seeds, len(trials), device=device, requires_grad=True) if learns else None
+        self.cut = FollowedCut(seeds, len(trials)).to(device) if method.options.get("pos_weight") == AUTO else None
+
+    @property
+    def learned(self) -> list[Tensor]:
+        """What is learned beside the weights, ``[S, T]`` each."""
+        return [] if self.threshold is None else [self.threshold]
+
+    @property
+    def boundary(self) -> Tensor | None:
+        """``[S, T]``: the score from which on a label is predicted, where it is not zero."""
+        return self.threshold if self.cut is None else self.cut.value
+
+    def __call__(self, logits: Tensor, labels: Tensor, again: Tensor | None, draws: Sequence[torch.Generator]) -> Tensor:
+        """``logits [S, B, T, K]``, ``labels [S, B, L]`` (class numbers ``[S, B]`` for label powerset); ``again``: R-Drop."""
+        rows = logits.shape[1]
+        if self.method.loss == POWERSET:
+            # cross_entropy wants the classes on the second axis.
+            target = labels.unsqueeze(2).expand(logits.shape[:3])
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 2), target.flatten(), reduction="sum") / rows
+        if self.cut is not None:
+            self.cut.update(logits.detach(), labels.unsqueeze(2))
+        total = logits.new_zeros(())
+        for place, knobs in self.parts:
+            part = logits[:, :, place]
+            wide = labels.unsqueeze(2).expand(part.shape)
+            settings = {**{k: v for k, v in self.method.options.items() if k == "smoothing" and v is not None}, **knobs}
+            alpha = settings.pop("rdrop", self.method.options.get("rdrop"))
+            loss = self._loss(place, settings, draws)
+            if again is None:
+                total = total + loss(part, wide)
+            else:
+                total = total + rdrop_loss(part, again[:, :, place], wide, alpha=float(alpha or 0), loss=loss, reduction="sum")
+        return total / rows
+
+    def _loss(self, place: slice, settings: dict[str, float], draws: Sequence[torch.Generator]) -> Loss:
+        """``(logits [S, B, t, L], labels) -> sum over rows and members``."""
+        name, weight = self.method.loss, self.method.options.get("pos_weight")
+        given: dict[str, Any] = {**settings}
+        if weight not in (None, AUTO):
+            given["pos_weight"] = float(min(self.num_labels, MOST_WEIGHT)) if weight == LABELS else weight
+        if self.threshold is not None:
+            return partial(_with_threshold, threshold=self.threshold[:, place], **given)
+        if name == "two_way":
+            return partial(_two_way, **given)
+        if name == "lsep":
+            # With so few labels no row has more pairs than may be drawn: all are used, and nothing is drawn.
+            all_pairs = self.num_labels**2 // 4 <= MOST_PAIRS
+            return partial(_lsep, draws=None if all_pairs else draws, **given)
+        if name in ("bce", "focal", "asymmetric"):
+            given["label_reduction"] = "sum"
+        return partial(get_loss(name), **{"reduction": "sum", **given})
+
+
+def _with_threshold(logits: Tensor, labels: Tensor, *, threshold: Tensor, **settings: Any) -> Tensor:
+    rows = threshold.unsqueeze(1).expand(logits.shape[:3])
+    return tlpr_loss(logits, labels, rows, **{"reduction": "sum", **settings})
+
+
+def _two_way(logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+    """Both ways for each member by itself: means over the rows, and the labels, that have a positive; times the rows."""
+    total = logits.new_zeros(())
+    for x, t in ((logits.transpose(1, 2), labels.transpose(1, 2)), (logits.permute(0, 2, 3, 1), labels.permute(0, 2, 3, 1))):
+        values = two_way_loss(x, t, batch_weight=0, reduction="none", **settings)
+        counts = (t > 0).any(dim=-1).sum(dim=-1).clamp(min=1)
+        total = total + (values.sum(dim=-1) / counts).sum()
+    return total * logits.shape[1]
+
+
+def _lsep(logits: Tensor, labels: Tensor, *, draws: Sequence[torch.Generator] | None, **settings: Any) -> Tensor:
+    lsep = get_loss("lsep")
+    if draws is None:
+        return lsep(logits, labels, max_pairs=None, reduction="sum", **settings)
+    parts = zip(logits, labels, draws, strict=True)
+    return torch.stack([lsep(x, t, generator=draw, reduction="sum", **settings) for x, t, draw in parts]).sum()

@@ -1,0 +1,110 @@
+"""What a comparison is made of: data sets, bodies, methods and seeds, and which cells are still missing."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from manyhot._checks import check_choice
+from manyhot.compare.cell import Job
+from manyhot.compare.methods import Method, parse_method
+from manyhot.compare.records import Record, cell_key
+from manyhot.compare.sets import SetFiles
+from manyhot.compare.settings import COMPARED_MODELS, CompareSettings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells: every set with every body, method and seed.
+
+    Args:
+        sets: where the data is.
+        models: ``linear``, ``mlp``.
+        methods: rows of the table.
+        seeds: how many; they are numbered from 0.
+        settings: the budget.
+        created: when the plan was made.
+    """
+
+    sets: tuple[SetFiles, ...]
+    models: tuple[str, ...]
+    methods: tuple[Method, ...]
+    seeds: int
+    settings: CompareSettings = field(default_factory=CompareSettings)
+    created: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.models:
+            check_choice("compare", "models", name, COMPARED_MODELS)
+        if not self.sets or not self.models or not self.methods or self.seeds < 1:
+            raise ValueError("compare: there must be at least one data set, model, loss and seed.")
+
+    @property
+    def num_cells(self) -> int:
+        """How many there are."""
+        return len(self.sets) * len(self.models) * len(self.methods) * self.seeds
+
+    def missing(self, cells: Iterable[Record]) -> list[Job]:
+        """Jobs for the cells that are not there; a cell that failed is missing."""
+        done = {cell["key"] for cell in cells if "error" not in cell}
+        jobs = []
+        for files in self.sets:
+            for model in self.models:
+                for method in self.methods:
+                    left = [s for s in range(self.seeds) if cell_key(files.name, model, method.name, s) not in done]
+                    if left:
+                        jobs.append(Job(files.name, model, method, tuple(left)))
+        return jobs
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is saved, with what it was made by."""
+        return {
+            "version": 1,
+            "created": self.created or datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "data": {each.name: {"files": [Path(f).name for f in (*each.train, *each.test)]} for each in self.sets},
+            "models": list(self.models),
+            "methods": [method.name for method in self.methods],
+            "seeds": self.seeds,
+            "settings": self.settings.to_dict(),
+            "versions": _versions(),
+            "hardware": hardware(),
+            "cells": self.num_cells,
+            "sources": [asdict(each) for each in self.sets],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+        """From what ``to_dict`` gave."""
+        sets = [
+            SetFiles(each["name"], tuple(each["train"]), tuple(each["test"]), dict(each["reading"])) for each in data["sources"]
+        ]
+        return cls(
+            tuple(sets),
+            tuple(data["models"]),
+            tuple(parse_method(name) for name in data["methods"]),
+            int(data["seeds"]),
+            CompareSettings.from_dict(data["settings"]),
+            str(data["created"]),
+        )
+
+
+def _versions() -> dict[str, str]:
+    import manyhot
+
+    return {"manyhot": manyhot.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def hardware() -> str:
+    """The machine in words."""
+    import os
+
+    cores = f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} CPU cores"
+    if not torch.cuda.is_available():
+        return cores
+    return f"{cores}, {torch.cuda.get_device_name(0)}"

@@ -1,0 +1,77 @@
+"""Finished cells on disk: one JSON line each, added whole and flushed to the disk, so that a killed grid loses none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from manyhot._files import StorageError, write_whole
+
+CELLS = "cells.jsonl"
+PLAN = "plan.json"
+STATISTICS = "statistics.json"
+TABLE = "table.md"
+
+Record = dict[str, Any]
+
+
+def cell_key(data: str, model: str, method: str, seed: int) -> str:
+    """What tells cells apart."""
+    return f"{data}/{model}/{method}/{seed}"
+
+
+def read_cells(path: Path) -> list[Record]:
+    """The cells of a file, the last of each key; a last line that a kill cut off is left out.
+
+    A line that is broken anywhere else is an error that names it.
+    """
+    if not path.exists():
+        return []
+    found: dict[str, Record] = {}
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line)
+            found[record["key"]] = record
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"compare: {path} line {number} is no finished cell. Take that line out and run again.") from None
+    return list(found.values())
+
+
+def heal(path: Path) -> None:
+    """Cut off a line that was not written to its end."""
+    if path.exists():
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            write_whole(path, content[: content.rfind(b"\n") + 1])
+
+
+def add_cells(path: Path, records: Iterable[Record]) -> None:
+    """Add finished cells: one write, then down to the disk."""
+    lines = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    try:
+        with path.open("ab") as file:
+            file.write(lines.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(error.errno or 0, f"{str(path)!r} could not be written: {error.strerror}.") from error
+
+
+def merge_cells(paths: Sequence[Path], into: Path) -> int:
+    """Put the cells of several files (or folders with a ``cells.jsonl``) into one; says how many there are."""
+    merged: dict[str, Record] = {}
+    for path in paths:
+        file = path / CELLS if path.is_dir() else path
+        if not file.exists():
+            raise ValueError(f"compare: there is no {file} to merge.")
+        for record in read_cells(file):
+            old = merged.get(record["key"])
+            if old is None or "error" in old or "error" not in record:
+                merged[record["key"]] = record
+    lines = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in merged.values())
+    write_whole(into, lines.encode())
+    return len(merged)

@@ -1,0 +1,182 @@
+"""A data set as the grid reads it: one dense table of inputs, one of labels, and each seed's rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.compare.settings import CompareSettings
+from manyhot.data.examples import Examples, concatenate_examples
+from manyhot.data.opening import bare_name
+from manyhot.data.read import read_examples
+from manyhot.labels.describe import describe_labels
+from manyhot.labels.sparse import SparseLabels
+from manyhot.labels.split import stratified_split
+from manyhot.train.inputs import INPUTS
+from manyhot.train.settings import TrainSettings
+
+# float32 entries of a dense table: 16 GiB.
+LARGEST_TABLE = 1 << 32
+TRAIN = re.compile(r"(?i)(?<![a-z])train(?:ing)?(?![a-z])")
+
+
+@dataclass(frozen=True)
+class SetFiles:
+    """Where a data set is.
+
+    Args:
+        name: how tables call it.
+        train: its files, read as one set.
+        test: the test files; none: a part of the rows is drawn for each seed.
+        reading: arguments of ``read_examples``.
+    """
+
+    name: str
+    train: tuple[str, ...]
+    test: tuple[str, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SeedRows(NamedTuple):
+    """Row numbers of one seed."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedSet:
+    """Inputs ``[1 or S, N, F]`` (fitted anew for each seed where its test rows are drawn), labels ``[N, L]`` 0 or 1."""
+
+    name: str
+    inputs: Tensor
+    labels: Tensor
+    rows: tuple[SeedRows, ...]
+
+    def inputs_of(self, seed_place: int) -> Tensor:
+        """``[N, F]`` of the seed at this place."""
+        return self.inputs[seed_place if len(self.inputs) > 1 else 0]
+
+    def facts(self, seed_place: int) -> dict[str, float]:
+        """What tables and statistics say of the data, from the training and validation rows."""
+        train, validation, test = self.rows[seed_place]
+        found = describe_labels(self.labels[torch.cat([train, validation])], top_pairs=0)
+        return {
+            "num_train": len(train),
+            "num_validation": len(validation),
+            "num_test": len(test),
+            "num_features": self.inputs.shape[-1],
+            "num_labels": found.labels,
+            "cardinality": found.cardinality,
+            "density": found.density,
+            "imbalance": found.mean_imbalance,
+            "label_sets": found.distinct_sets,
+        }
+
+
+def pair_files(files: Sequence[str], reading: Mapping[str, Any]) -> list[SetFiles]:
+    """Files to data sets: two whose names differ in ``train`` and ``test`` alone are one set, every other is one by itself.
+
+    Example:
+        >>> [(each.name, each.test) for each in pair_files(["a-train.arff", "a-test.arff", "b.csv"], {})]
+        [('a', ('a-test.arff',)), ('b', ())]
+    """
+    given = list(dict.fromkeys(files))
+    found, used = [], set()
+    for file in given:
+        path = Path(file)
+        partners = {str(path.with_name(TRAIN.sub(word, path.name))) for word in ("test", "Test", "TEST")}
+        partner = next((other for other in given if other != file and str(Path(other)) in partners), None)
+        if TRAIN.search(path.name) and partner is not None:
+            found.append(SetFiles(_set_name(file), (file,), (partner,), dict(reading)))
+            used |= {file, partner}
+    sets = found + [SetFiles(_set_name(file), (file,), (), dict(reading)) for file in given if file not in used]
+    sets.sort(key=lambda each: given.index(each.train[0]))
+    names = [each.name for each in sets]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"compare: two data sets would be called {sorted(twice)[0]!r}. Rename a file.")
+    return sets
+
+
+def _set_name(file: str) -> str:
+    stem = Path(bare_name(file)).stem
+    short = re.sub(r"[-_. ]{2,}", "-", TRAIN.sub("", stem)).strip("-_. ")
+    return re.sub(r"[/\s]+", "-", short or Path(file).resolve().parent.name or stem)
+
+
+class SetShape(NamedTuple):
+    """How large a set is, known from its files before anything is prepared."""
+
+    rows: int
+    features: int
+    labels: int
+    label_sets: int
+
+
+def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
+    """The shape of a set's training rows; of texts with as many features as there may be."""
+    examples = _read(files.train, files.reading)
+    found = describe_labels(examples.labels, top_pairs=0)
+    share = (1 - settings.validation) * (1 if files.test else 1 - settings.test_size)
+    return SetShape(
+        round(share * len(examples)), examples.num_features or settings.max_features, found.labels, found.distinct_sets
+    )
+
+
+def load_set(files: SetFiles, seeds: Sequence[int], settings: CompareSettings) -> ComparedSet:
+    """Read a set and split it for each seed; errors name the set."""
+    train = _read(files.train, files.reading)
+    if not files.test:
+        rows = [_drawn_rows(train.labels, seed, settings) for seed in seeds]
+        tables = [_prepared(train, torch.cat([each.train, each.validation]), settings) for each in rows]
+        return ComparedSet(files.name, torch.stack(tables), train.labels.dense(torch.float32), tuple(rows))
+    test = _read(files.test, files.reading).with_labels(train.label_names)
+    if test.features is not None and train.feature_names is None:
+        test = test.with_features(train.num_features)
+    both = concatenate_examples([train, test])
+    place = torch.arange(len(both))
+    first, last = place[: len(train)], place[len(train) :]
+    rows = []
+    for seed in seeds:
+        kept, held = stratified_split(train.labels, test_size=settings.validation, seed=seed)
+        rows.append(SeedRows(kept, held, last))
+    inputs = _prepared(both, first, settings)
+    return ComparedSet(files.name, inputs.unsqueeze(0), both.labels.dense(torch.float32), tuple(rows))
+
+
+def _read(files: Sequence[str], reading: Mapping[str, Any]) -> Examples:
+    examples = read_examples(files[0] if len(files) == 1 else list(files), **reading)
+    if examples.unknown is not None and len(examples.unknown.indices):
+        raise ValueError(f"compare: {files[0]}: some labels are unknown; compare needs all of them known.")
+    if examples.images is not None:
+        raise ValueError(f"compare: {files[0]}: compare reads features and texts, no images.")
+    return examples
+
+
+def _drawn_rows(labels: SparseLabels, seed: int, settings: CompareSettings) -> SeedRows:
+    rest, test = stratified_split(labels, test_size=settings.test_size, seed=seed)
+    kept, held = stratified_split(labels[rest], test_size=settings.validation, seed=seed)
+    return SeedRows(rest[kept], rest[held], test)
+
+
+def _prepared(examples: Examples, fitted_on: Tensor, settings: CompareSettings) -> Tensor:
+    """All rows as one table, means and scales (or words) taken from the rows ``fitted_on``."""
+    prepare = TrainSettings(max_features=settings.max_features)
+    inputs, _ = INPUTS[examples.kind].fit(examples[fitted_on], prepare)
+    if len(examples) * inputs.width > LARGEST_TABLE:
+        raise ValueError(
+            f"compare: {len(examples):,} rows of {inputs.width:,} features are too many for a table in memory."
+            " Lower --max-features, or take a part of the rows."
+        )
+    table: Any = inputs.rows(examples)
+    dense = table if isinstance(table, np.ndarray) else table.toarray()
+    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))

@@ -1,0 +1,67 @@
+"""The settings of a comparison: one budget for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from manyhot._checks import check_at_least, check_choice, check_unit, nearest
+
+DEVICES = ("auto", "cpu", "cuda")
+COMPARED_MODELS = ("linear", "mlp")
+WHOLE = (("trials", 1), ("epochs", 1), ("steps", 1), ("patience", 1), ("hidden", 1), ("max_features", 1), ("batch_size", 0))
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """What every method of a comparison gets.
+
+    Example:
+        >>> CompareSettings.from_dict({"trials": 4}).trials
+        4
+    """
+
+    trials: int = _setting(6, "settings tried per method and seed: learning rates, and two values of a loss's own knob")
+    epochs: int = _setting(100, "passes over the data at most")
+    steps: int = _setting(1500, "optimiser steps at most, for larger data; no fewer than 8 epochs")
+    patience: int = _setting(10, "epochs without a better validation value before a trial stops")
+    batch_size: int = _setting(0, "rows of a step; 0 is a sixteenth of the rows, from 16 to 128")
+    validation: float = _setting(0.2, "share of the training rows to stop, choose and tune on")
+    test_size: float = _setting(0.3, "share of the rows to test on, where a set is one file; another part for each seed")
+    weight_decay: float = _setting(0.01, "decoupled weight decay")
+    warmup: float = _setting(0.05, "share of the steps in which the learning rate rises; then it falls to zero")
+    hidden: int = _setting(128, "width of the hidden layer (mlp)")
+    dropout: float = _setting(0.3, "share of hidden units dropped (mlp); R-Drop on linear drops inputs")
+    max_features: int = _setting(20_000, "words kept at most, the most frequent ones (text)")
+    device: str = _setting("auto", "auto (a GPU, where there is one, for the larger sets), cpu or cuda")
+
+    def __post_init__(self) -> None:
+        who = "CompareSettings"
+        check_choice(who, "device", self.device, DEVICES)
+        for name in ("validation", "test_size", "dropout", "warmup"):
+            check_unit(who, name, getattr(self, name), open_end=True)
+        for name, least in WHOLE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
+        check_at_least(who, "weight_decay", self.weight_decay, 0)
+        for name in ("validation", "test_size"):
+            check_at_least(who, name, getattr(self, name), 0, strict=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CompareSettings:
+        """From some or all settings."""
+        names = tuple(each.name for each in fields(cls))
+        for name in data:
+            if name not in names:
+                raise ValueError(f"CompareSettings: unknown setting {name!r}.{nearest(str(name), names)}")
+        return cls(**data)

@@ -1,0 +1,96 @@
+"""The table of a comparison as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manyhot.compare.statistics import PAPER_METRICS, RULES
+
+Statistics = Mapping[str, Any]
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers.
+
+    Example:
+        >>> print(markdown_table(["a", "b"], [["x", "1"]]))
+        | a | b |
+        |---|---:|
+        | x | 1 |
+    """
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def rank_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
+    """Average rank of each method by metric, the best in bold; a dash where a group lacks the method."""
+    tests = {metric: statistics["tests"][rule][metric] for metric in metrics}
+    lowest = {metric: min(test["average_ranks"].values(), default=0) if test else 0 for metric, test in tests.items()}
+    rows = []
+    for method in statistics["methods"]:
+        row = [statistics["titles"][method]]
+        for metric in metrics:
+            rank = (tests[metric] or {"average_ranks": {}})["average_ranks"].get(method)
+            text = "-" if rank is None else f"{rank:.2f}"
+            row.append(f"**{text}**" if rank is not None and rank <= lowest[metric] + 1e-9 else text)
+        rows.append(row)
+    return rows
+
+
+def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
+    """``mean +- deviation`` in percent of each method in a group; bold where seeds do not show it worse than the best."""
+    rows = []
+    for method in statistics["methods"]:
+        row = [statistics["titles"][method]]
+        for metric in metrics:
+            cell = statistics["values"][rule][metric].get(group, {}).get(method)
+            test = statistics["tests"][rule][metric]
+            text = "-" if cell is None else f"{100 * cell['mean']:.1f} ± {100 * cell['std']:.1f}"
+            best = test is not None and method in test["significant_best"].get(group, [])
+            row.append(f"**{text}**" if best and cell is not None else text)
+        rows.append(row)
+    return rows
+
+
+def comparison_text(statistics: Statistics) -> str:
+    """The whole comparison for people: ranks over all groups where there are several, then every group."""
+    parts = ["# Comparison of losses", ""]
+    groups = statistics["groups"]
+    metrics = list(PAPER_METRICS)
+    parts += [
+        f"{len(groups)} groups (data set x model), {len(statistics['methods'])} methods, {len(statistics['seeds'])} seeds."
+        " Natural: the decision that comes with the loss. Tuned: one cut for each metric, tuned on validation rows.",
+        "",
+    ]
+    for rule in RULES:
+        if len(groups) > 1:
+            parts += [f"## Average ranks, {rule} rule", "", markdown_table(["", *metrics], rank_rows(statistics, rule)), ""]
+            parts += [*(f"- {line}" for line in test_lines(statistics, rule)), ""]
+    for group in groups:
+        for rule in RULES:
+            rows = value_rows(statistics, rule, group)
+            parts += [f"## {group}, {rule} rule", "", markdown_table(["percent", *metrics], rows), ""]
+    parts.append("Bold in a group: not shown to be worse than the best by the seeds (Welch's test, Holm's correction, 0.05).")
+    return "\n".join(parts) + "\n"
+
+
+def test_lines(statistics: Statistics, rule: str) -> list[str]:
+    """One sentence a metric: Friedman's test, the critical difference, and what the reference's lead or lag is worth."""
+    lines = []
+    title = statistics["titles"].get(statistics["reference"], statistics["reference"])
+    for metric in PAPER_METRICS:
+        test = statistics["tests"][rule][metric]
+        if test is None or test["friedman"] is None:
+            continue
+        ahead: list[str] = []
+        behind: list[str] = []
+        for other, found in test["wilcoxon"].items():
+            if found["p_holm"] < 0.05:
+                (ahead if found["median_difference"] > 0 else behind).append(statistics["titles"][other])
+        lines.append(
+            f"{metric}: Friedman p = {test['friedman']['iman_davenport_p']:.2g}, critical difference"
+            f" {test['nemenyi']['critical_difference']:.2f}; {title} ahead of {', '.join(ahead) or 'none'},"
+            f" behind {', '.join(behind) or 'none'} (Wilcoxon, Holm)."
+        )
+    return lines

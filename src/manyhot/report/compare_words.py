@@ -1,0 +1,55 @@
+"""What a comparison's report says in words, the same on the page and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RULES = {"natural": "the loss's own decision", "tuned": "threshold tuned on validation rows"}
+
+
+def lead_words(report: Mapping[str, Any]) -> str:
+    """A comparison in a sentence."""
+    found = report["statistics"]
+    seeds = len(found["seeds"])
+    each = f"{seeds} seed{'s' if seeds != 1 else ''} each"
+    return f"{len(found['methods'])} methods on {len(found['groups'])} groups (data set and body), {each}."
+
+
+def note_words(report: Mapping[str, Any]) -> str:
+    """How far the figures can be trusted."""
+    found = report["statistics"]
+    text = (
+        "All methods share the splits, the bodies and the budget; settings were tuned on validation rows, figures are from"
+        " test rows."
+    )
+    if len(found["seeds"]) < 3:
+        text += " With fewer than three seeds hardly a difference within a group can be significant."
+    if report["failed"]:
+        text += f" {len(report['failed']):,} cells could not be run; they are listed at the end."
+    return text
+
+
+def cell_class(method: str, best: Sequence[str]) -> str:
+    """Bold for the one best method of a group; where several are not told apart from the best, none is, and all are tied."""
+    if method not in best:
+        return ""
+    return "best" if len(best) == 1 else "tied"
+
+
+def mean_cost(costs: Mapping[str, Any], method: str, key: str) -> float | None:
+    """The mean over groups, None where it was not measured."""
+    known = [group[method][key] for group in costs.values() if group.get(method, {}).get(key) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def fact_words(facts: Mapping[str, Any]) -> str:
+    """The facts of a data set that matter, in short."""
+    names = (("num_train", "training rows"), ("num_labels", "labels"), ("cardinality", "a row"), ("imbalance", "imbalance"))
+    parts = []
+    for name, words in names:
+        value = facts.get(name)
+        if value is not None:
+            number = f"{value:,.0f}" if float(value).is_integer() else f"{value:.2f}"
+            parts.append(f"imbalance {number}" if name == "imbalance" else f"{number} {words}")
+    return ", ".join(parts)

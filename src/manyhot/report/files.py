@@ -1,0 +1,99 @@
+"""The files of a report: what it is made from as JSON, and the page and the Markdown made from that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from manyhot._files import make_folder, write_whole
+from manyhot.compare.records import CELLS, PLAN, STATISTICS, read_cells
+from manyhot.report.compare_markdown import compare_markdown
+from manyhot.report.compare_page import compare_page
+from manyhot.report.measure import FORMAT
+from manyhot.report.run_markdown import run_markdown
+from manyhot.report.run_page import run_page
+
+JSON, HTML, MARKDOWN = "report.json", "report.html", "report.md"
+MAKERS = {"run": (run_page, run_markdown), "comparison": (compare_page, compare_markdown)}
+
+PLANNED = ("created", "data", "models", "methods", "seeds", "settings", "versions", "hardware", "cells")
+
+
+class ReportError(ValueError):
+    """A folder does not hold what a report can be made from."""
+
+
+def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | None = None) -> Path:
+    """Write ``report.json``, ``report.html`` and ``report.md``, each whole or not at all.
+
+    Args:
+        report: what ``measure_run``, ``read_comparison`` or ``read_report`` gave.
+        folder: where; it is made where it is not there.
+        title: of the page; the folder's name where None.
+
+    Returns:
+        The path of the page.
+    """
+    folder = Path(folder)
+    make_folder(folder)
+    named = title or f"Report: {folder.absolute().name}"
+    to_page, to_markdown = MAKERS[report["kind"]]
+    contents = {
+        JSON: json.dumps(report, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n",
+        HTML: to_page(report, title=named),
+        MARKDOWN: to_markdown(report, title=named),
+    }
+    for name, content in contents.items():
+        write_whole(folder / name, content.encode())
+    return folder / HTML
+
+
+def read_report(folder: str | Path) -> dict[str, Any]:
+    """What a report is made from: the results of a comparison, or those saved with a run.
+
+    Args:
+        folder: of a run, of a comparison, or of a report.
+
+    Raises:
+        ReportError: where there are no results, or not of this format.
+    """
+    folder = Path(folder)
+    if (folder / STATISTICS).is_file() or (folder / CELLS).is_file():
+        return read_comparison(folder)
+    if not (folder / JSON).is_file():
+        raise ReportError(
+            f"report: {str(folder)!r} holds no results to make a report from. Make some with: manyhot evaluate RUN FILE"
+            " --report FOLDER"
+        )
+    found = _read_object(folder / JSON)
+    if found.get("format") != FORMAT or found.get("kind") not in MAKERS:
+        raise ReportError(f"report: {str(folder / JSON)!r} must have the format {FORMAT!r}; got {found.get('format')!r}.")
+    return found
+
+
+def read_comparison(folder: Path) -> dict[str, Any]:
+    """A comparison's plan, its statistics, worked out anew where the cells are there, and the cells that failed."""
+    cells = read_cells(folder / CELLS)
+    plan, statistics = (_read_object(folder / name) if (folder / name).is_file() else {} for name in (PLAN, STATISTICS))
+    if cells:
+        # Here, not above: the tests load scipy.
+        from manyhot.compare.statistics import summarise
+
+        order = statistics.get("methods") or [name for name in plan.get("methods", ()) if isinstance(name, str)]
+        statistics = summarise(cells, reference=statistics.get("reference", "zlpr"), order=order)
+    # Not the folders the files lay in: a report is passed on.
+    plan = {name: plan[name] for name in PLANNED if name in plan}
+    failed = [{"key": cell["key"], "error": str(cell["error"])} for cell in cells if "error" in cell]
+    return {"format": FORMAT, "kind": "comparison", "plan": plan, "statistics": statistics, "failed": failed}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ReportError(f"report: {str(path)!r} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise ReportError(f"report: {str(path)!r} must hold an object; got {type(found).__name__}.")
+    return found

@@ -1,0 +1,76 @@
+"""What a run's report says in words, the same on the page and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ORIGINS = {
+    "test": "Measured on {rows} test rows{files}, which nothing was fitted or tuned to.",
+    "validation": (
+        "Measured on the {rows} validation rows{files}. Training was stopped and the decision rule tuned by them, so what"
+        " depends on thresholds is a little better here than on new rows."
+    ),
+    "held out": (
+        "Measured on {rows} rows held out from training{files}. Training was stopped and the decision rule tuned by them, so"
+        " what depends on thresholds is a little better here than on new rows."
+    ),
+    "cross-fitted": (
+        "Measured on all {rows} training rows{files}, each scored by a fit that did not see it; the model itself is fitted to"
+        " all of them. The decision rule was tuned on these scores, so what depends on thresholds is a little better here"
+        " than on new rows."
+    ),
+}
+NOTHING, MINUS = "\u2013", "\u2212"
+LINKS = {"hard": "sigmoid of the score", "soft": "sigmoid of twice the score", "softmax": "softmax"}
+FOR_NEW_ROWS = " For rows that nothing saw: manyhot evaluate RUN TEST_FILE --report FOLDER."
+
+
+def rows_words(rows: Mapping[str, Any]) -> str:
+    """Which rows the figures are from, and how far they can be trusted."""
+    files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
+    text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files)
+    if rows["drawn_from"]:
+        text += f" The rows are a random part of {rows['drawn_from']:,}: more scores than a report looks at."
+    if rows["unknown"]:
+        text += f" {rows['unknown']:,} entries whose label is not known are left out."
+    return text + ("" if rows["what"] == "test" else FOR_NEW_ROWS)
+
+
+def lead_words(report: Mapping[str, Any]) -> str:
+    """A model in a sentence."""
+    model = report["model"]
+    return (
+        f"{model['labels']:,} labels, {model['body']} body on {model['inputs']}, loss {model['loss']},"
+        f" fitted to {model['rows']:,} rows."
+    )
+
+
+def rule_words(model: Mapping[str, Any]) -> str:
+    """The decision rule as a sentence."""
+    rule = model["rule"]
+    if rule["top_k"] is not None:
+        return f"the {rule['top_k']} best labels of each row"
+    own = model["thresholds"]
+    if own is None:
+        return "a threshold that is not finite: all labels or none"
+    text = "score above a threshold per label" if isinstance(own, str) else f"score above {own:.4g}"
+    if rule["min_labels"]:
+        text += f"; at least {rule['min_labels']} a row"
+    return text + (f"; at most {rule['max_labels']} a row" if rule["max_labels"] is not None else "")
+
+
+def value_words(value: float | None, digits: int) -> str:
+    """A number, or a dash where there is none."""
+    return NOTHING if value is None else f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def setting_words(value: Any) -> str:
+    """A setting's value."""
+    if value is None:
+        return "chosen by the data"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) or NOTHING

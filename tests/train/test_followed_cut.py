@@ -1,0 +1,90 @@
+"""The threshold that follows training."""
+
+import math
+
+import pytest
+import torch
+
+from manyhot.losses.zlpr import zlpr_loss
+from manyhot.train.followed_cut import FollowedCut
+from manyhot.train.loop import train
+from manyhot.train.settings import TrainSettings
+from train.problems import feature_examples, text_examples
+
+
+def test_the_cut_comes_to_lie_at_half_the_f1_of_calibrated_scores():
+    draw = torch.Generator().manual_seed(0)
+    cut = FollowedCut()
+    scores = torch.randn(4000, 10, generator=draw) * 1.5 - 1.5
+    labels = (torch.rand(4000, 10, generator=draw) < scores.sigmoid()).float()
+    for _ in range(600):
+        rows = torch.randperm(4000, generator=draw)[:200]
+        cut.update(scores[rows][None, :, None], labels[rows][None, :, None])
+    found = float(cut.value)
+    grid = torch.linspace(-3, 2, 501)
+    f1 = torch.stack([2 * (labels * (scores > c)).sum() / ((scores > c).sum() + labels.sum()) for c in grid])
+    best = f1.max()
+    assert 2 * (labels * (scores > found)).sum() / ((scores > found).sum() + labels.sum()) > best - 0.005
+    assert torch.sigmoid(torch.tensor(found)) == pytest.approx(float(best) / 2, abs=0.04)
+
+
+def test_weights_w_and_one_over_w_are_a_shift_of_the_scores():
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 9, generator=draw, dtype=torch.float64)
+    labels = torch.rand(6, 9, generator=draw) < 0.3
+    shifted = zlpr_loss(logits - 1.3, labels, reduction="none")
+    weighted = zlpr_loss(logits, labels, pos_weight=math.exp(1.3), neg_weight=math.exp(-1.3), reduction="none")
+    torch.testing.assert_close(weighted, shifted)
+
+
+def test_each_model_has_its_own_cut():
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(2, 50, 3, 4, generator=draw)
+    labels = (torch.rand(2, 50, 1, 4, generator=draw) < 0.3).float()
+    cuts = FollowedCut(2, 3)
+    for _ in range(20):
+        cuts.update(logits, labels)
+    alone = FollowedCut()
+    for _ in range(20):
+        alone.update(logits[1:, :, 2:], labels[1:])
+    torch.testing.assert_close(cuts.value[1:, 2:], alone.value)
+
+
+def test_what_is_unknown_does_not_move_the_cut():
+    draw = torch.Generator().manual_seed(2)
+    logits, where = torch.randn(1, 30, 1, 5, generator=draw), torch.rand(1, 30, 1, 5, generator=draw) < 0.6
+    labels = (torch.rand(1, 30, 1, 5, generator=draw) < 0.4).float()
+    cuts = [FollowedCut(), FollowedCut()]
+    for cut, filler in zip(cuts, (0.0, 1.0), strict=True):
+        cut.update(logits, torch.where(where, labels, filler), where)
+    torch.testing.assert_close(cuts[0].value, cuts[1].value)
+
+
+@pytest.mark.parametrize("make", [feature_examples, text_examples])
+def test_training_with_the_automatic_weight_gives_a_rule_and_leaves_the_scores_alone(make):
+    plain = {"epochs": 5, "tune": "none", "threads": 1, "model": "auto", "hidden": 8, "patience": 0}
+    examples = make()
+    auto = train(examples, TrainSettings(pos_weight="auto", **plain))
+    zero = train(examples, TrainSettings(pos_weight=1.0, **plain))
+    assert auto.rule.threshold != 0
+    assert zero.rule.threshold == 0
+    torch.testing.assert_close(auto.logits(examples), zero.logits(examples))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"pos_weight": "automatic"}, "must be a number > 0 or 'auto'"),
+        ({"pos_weight": "auto", "loss": "bce"}, "must go with the loss zlpr"),
+        ({"pos_weight": "auto", "learn_threshold": True}, "no learned threshold"),
+        ({"pos_weight": 0.0}, "> 0"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        TrainSettings(**settings)
+
+
+def test_a_weight_may_be_written_as_text():
+    assert TrainSettings.from_dict({"pos_weight": "2.5"}).pos_weight == 2.5
+    assert TrainSettings.from_dict({"pos_weight": "auto"}).pos_weight == "auto"
