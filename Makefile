@@ -16,7 +16,7 @@ demo: setup
 	$(BIN)/manyhot demo
 
 test: setup
-	$(BIN)/pytest -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not gpu" -n 2
 
 check: setup
 	$(BIN)/ruff check .

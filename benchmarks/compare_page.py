@@ -60,7 +60,7 @@ def header(folder: Path, plan: dict[str, Any], cells: Cells, whole: Statistics, 
     methods = {group: {c["method"] for c in cells if group_of(c) == group} for group in wanted}
     seeds = {group: len({c["seed"] for c in cells if group_of(c) == group}) for group in wanted}
     missing = sorted(group for group in wanted if not methods[group] >= set(PAPER))
-    partly = sorted(group for group in wanted if group not in missing and len(methods[group]) < len(plan["methods"]))
+    partly = sorted(group for group in wanted if group not in missing and not methods[group] >= set(plan["methods"]))
     fewer = sorted(f"{group} ({count})" for group, count in seeds.items() if 0 < count < plan["seeds"])
     on_gpu = sorted({group_of(cell) for cell in cells if cell["cost"]["device"] == "cuda"})
     return [
