@@ -69,7 +69,7 @@ def header(folder: Path, plan: dict[str, Any], cells: Cells, whole: Statistics, 
         f"- Date: {plan['created'][:10]}",
         "- Command: `python -m benchmarks.compare_groups --data FOLDER --out RESULTS`, then `--page FILE`",
         "- Time: " + "; ".join(f"{seconds / 60:.0f} minutes on {where}" for where, seconds in times.items()),
-        f"- Cells: {len(cells)} of {plan['cells']}; {plan['seeds']} seeds"
+        f"- Cells: {sum(c['method'] in plan['methods'] for c in cells)} of {plan['cells']}; {plan['seeds']} seeds"
         + (f", fewer in {', '.join(fewer)}" if fewer else ""),
         f"- Groups run on the GPU: {', '.join(on_gpu) or 'none'}",
         f"- Groups without all six losses of the paper, left out: {', '.join(missing) or 'none'}"

@@ -35,8 +35,8 @@ def zlpr_loss(
         logits: ``[..., L]``, or lazy scores.
         labels: ``[..., L]`` in [0, 1] of any number type, or ``SparseLabels``.
         where: bool, broadcastable to ``logits``; False leaves an entry out, with gradient 0 whatever its score.
-        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum. One weight w for all is a shift of the
-            decision by log w in favour of predicting a label.
+        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum. One weight w for all, with ``neg_weight``
+            1 / w, is a shift of the decision by log w in favour of predicting a label.
         neg_weight: the same for the negative sum.
         sample_weight: one value per row; the mean is ``sum w loss / sum w``.
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
