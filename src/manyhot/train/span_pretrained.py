@@ -99,8 +99,8 @@ def open_pretrained(name: str) -> tuple[SubwordInputs, dict[str, Any], dict[str,
     """``(inputs, shape, weights, longest window)`` of an encoder by its name or folder."""
     models = _transformers()
     try:
-        tokenizer = models.AutoTokenizer.from_pretrained(name, use_fast=True)
-        model = models.AutoModel.from_pretrained(name)
+        tokenizer = models.AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        model = models.AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
     except (OSError, ValueError) as error:
         said = str(error).splitlines()[0]
         raise ValueError(f"train: `pretrained` must name an encoder with a fast tokenizer; {name!r} is none: {said}") from error
