@@ -172,8 +172,9 @@ def page(cells: list[dict[str, Any]], options: argparse.Namespace) -> str:
         f"- Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
         f"- LibMultiLabel's options: `{PEER_OPTIONS}`; peers read words by scikit-learn's tf-idf (sublinear, min_df 2)",
         "",
-        "All systems see the same training rows and are measured by the same code on the same test rows; no setting was chosen"
-        " on test rows. Macro-F1 is over all labels, absent ones count 0. Seconds are from texts in memory to a finished model,"
+        "All systems see the same training rows and are measured by the same code on the same test rows. Defaults were chosen"
+        " on training rows, with earlier test figures of some sets known. A system that is not listed was not run. Macro-F1 is"
+        " over all labels, absent ones count 0. Seconds are from texts in memory to a finished model,"
         " with tf-idf, all cross-fitting and tuning; CPU seconds beside them, since other work may have shared the machine:"
         " the load is the mean number of running processes in the minute before the cell. Peak memory is of the whole process,"
         " with the interpreter, its libraries and the data. The tree's probabilities are cut at 0.5, other peers' scores at 0.",
