@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import sys
 import time
@@ -21,11 +22,12 @@ from pathlib import Path
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from manyhot import SparseLabels, zlpr_loss
+from manyhot import SparseLabels, prediction_divergence, rdrop_loss, zlpr_loss
 
 SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
 SHAPES += [(128, 1048576)]
 TINY = [(256, 80), (65536, 20), (65536, 128)]
+PAIRS = [(65536, 128), (16384, 4096), (4096, 32768)]
 TYPES = (torch.bfloat16, torch.float32)
 POSITIVES = 5
 
@@ -85,7 +87,7 @@ def contenders(logits, labels, compiled):
 
 def compile_others():
     torch._dynamo.config.recompile_limit = 64
-    return [torch.compile(binary_cross_entropy_with_logits, dynamic=False), torch.compile(recipe, dynamic=False)]
+    return [torch.compile(call, dynamic=False) for call in (binary_cross_entropy_with_logits, recipe, rdrop_recipe)]
 
 
 def measure(rows, num_labels, dtype, bandwidth, compiled):
@@ -158,17 +160,61 @@ def tiny_rows(compiled):
         yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (*device, *host))]
 
 
+def rdrop_by_parts(a, b, labels):
+    return (zlpr_loss(a, labels) + zlpr_loss(b, labels)) / 2 + prediction_divergence(a, b, engine="torch")
+
+
+def rdrop_recipe(a, b, labels):
+    apart = ((torch.sigmoid(a) - torch.sigmoid(b)) * (a - b)).sum(-1).mean()
+    return (recipe(a, labels) + recipe(b, labels)) / 2 + apart
+
+
+def pair_calls(pair, labels, compiled):
+    """R-Drop of two passes: in one read of each, by parts, and the public formula, eager and compiled."""
+    floats = labels.to(pair[0].dtype)
+    calls = [(rdrop_loss, labels), (rdrop_by_parts, labels), (rdrop_recipe, floats), (compiled[2], floats)]
+    return [functools.partial(both_gradients, call, pair, given) for call, given in calls]
+
+
+def both_gradients(call, pair, labels, **settings):
+    return torch.autograd.grad(call(*pair, labels, **settings), pair)
+
+
+def pair_error(pair, labels, engine, rows=64):
+    """As ``error``, of both gradients."""
+    exact = tuple(x[:rows].detach().double().requires_grad_() for x in pair)
+    wanted = both_gradients(rdrop_loss, exact, labels[:rows], reduction="sum", engine="torch")
+    grads = both_gradients(rdrop_loss, pair, labels, reduction="sum", engine=engine)
+    apart = [(grad[:rows].double() - right).abs().max() / right.abs().max() for grad, right in zip(grads, wanted, strict=True)]
+    return max(apart).item()
+
+
+def pair_cells(rows, num_labels, dtype, bandwidth, compiled):
+    """A row of the table of R-Drop."""
+    a, labels = problem(rows, num_labels, dtype)
+    pair = a, (a.detach() + torch.randn_like(a)).requires_grad_()
+    name = [f"{rows:,} x {num_labels:,}", str(dtype)[6:]]
+    ours, plain = (pair_error(pair, labels, engine) for engine in ("auto", "torch"))
+    if ours > max(3 * plain, 1e-5):
+        return [*name, f"error {ours:.1e} against {plain:.1e}: not timed"]
+    floor = rows * num_labels * (4 * a.element_size() + 1) / bandwidth * 1e3
+    first, *others = [graph_milliseconds(call) for call in pair_calls(pair, labels, compiled)]
+    times = [f"{first:.3f} ({first / floor:.2f})", *(f"{other:.3f} ({other / first:.1f}x)" for other in others)]
+    return [*name, *times, f"{ours:.0e} / {plain:.0e}"]
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
 
 
-def page(found, tiny, bandwidth):
+def page(found, tiny, pairs, bandwidth):
     import triton
 
     head = ["rows x labels", "type", "ours, uint8", "ours, index lists", "ours, soft"]
     head += ["BCE eager", "recipe eager", "BCE compiled", "recipe compiled", "peak / logits", "error ours / plain"]
     small = ["rows x labels", "ours, device us", "BCE eager, device us", "one multiplication", "ours, host us", "BCE, host us"]
+    two = ["rows x labels", "type", "one read", "by parts", "public formula eager", "compiled", "error ours / plain"]
     return f"""# The loss on {torch.cuda.get_device_name()}
 
 {datetime.date.today()}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s.
@@ -185,6 +231,12 @@ Short rows in bfloat16, microseconds: the device by itself, and what the host ta
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for.
 
 {table(small, tiny)}
+
+R-Drop of two passes, uint8 labels, forward and backward in milliseconds on the device: in brackets the multiple of the byte
+floor (read both passes and the labels, write both gradients) or of our time. "By parts" is our loss of either pass and the
+divergence in plain torch; the public formula is the recipe of either pass and the same divergence.
+
+{table(two, pairs)}
 """
 
 
@@ -199,24 +251,28 @@ def main():
         first, step = settings.warm
         for rows, num_labels, dtype in cases[first::step]:
             logits, labels = problem(rows, num_labels, dtype)
-            for call in contenders(logits, labels, compiled).values():
+            calls = list(contenders(logits, labels, compiled).values())
+            if (rows, num_labels) in PAIRS:
+                calls += pair_calls((logits, logits.detach().clone().requires_grad_()), labels, compiled)
+            for call in calls:
                 call()
             torch.cuda.synchronize()
-            del logits, labels
+            del logits, labels, calls
             torch.cuda.empty_cache()
         return
     bandwidth, found = copy_bandwidth(), []
     tiny = list(tiny_rows(compiled))
+    pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
     for case in cases:
         found.append(measure(*case, bandwidth, compiled))
         print(cells(found[-1]), file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
         if settings.output:
-            settings.output.write_text(page(found, tiny, bandwidth))
+            settings.output.write_text(page(found, tiny, pairs, bandwidth))
             about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
             settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
     if not settings.output:
-        print(page(found, tiny, bandwidth))
+        print(page(found, tiny, pairs, bandwidth))
 
 
 if __name__ == "__main__":

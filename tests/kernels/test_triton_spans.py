@@ -205,6 +205,37 @@ def test_scores_far_from_zero_keep_their_shares(form):
     assert grad[..., 0].sum().item() == pytest.approx(2, abs=1e-4)
 
 
+@on_device
+@pytest.mark.parametrize(("threshold", "smoothing", "values"), [(0.0, 0.0, None), (-1.5, 0.1, SOFT)])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("form", [TYPED, SHARED])
+def test_a_loss_in_one_go_is_that_of_its_sides(form, reduction, threshold, smoothing, values):
+    labels = SpanLabels.from_lists(LISTS, num_types=3, lengths=LENGTHS, values=values).to(DEVICE)
+    parts = make_parts(form)
+    scores = SpanScores(*parts, lengths=LENGTHS, scale=0.4)
+    kwargs = {"smoothing": smoothing, "reduction": reduction, "engine": "triton"}
+    loss = scores.side_loss("zlpr_loss", "split", labels, threshold, **kwargs)
+    pos, neg = two_sided_logsumexp(scores, labels, smoothing=smoothing, engine="triton")
+    values = torch.nn.functional.softplus(pos + threshold) + torch.nn.functional.softplus(neg - threshold)
+    wanted = getattr(values, reduction)()
+    torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
+    want = torch.autograd.grad(wanted * 3, parts)
+    # Twice, for what is remembered must outlive a backward pass whose graph is kept.
+    for _ in range(2):
+        got = torch.autograd.grad(loss * 3, parts, retain_graph=True)
+        for own, other in zip(got, want, strict=True):
+            torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
+
+
+@on_device
+def test_small_losses_keep_their_digits():
+    q = torch.tensor([[[[9.0], [9.0]]]], device=DEVICE)
+    labels = SpanLabels.from_lists([[]], num_types=1, num_tokens=2).to(DEVICE)
+    scores = SpanScores(q, -q, scale=0.25)
+    loss = scores.side_loss("zlpr_loss", "split", labels, 0.0, engine="triton")
+    assert loss.item() == pytest.approx(math.log1p(3 * math.exp(-20.25)), rel=1e-5)
+
+
 @gpu
 @pytest.mark.parametrize("form", [TYPED, SHARED])
 @pytest.mark.parametrize("dim", [-1, (-3, -2, -1), (0, 2, 3), (0, 1, 2, 3)])

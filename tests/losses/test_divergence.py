@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from manyhot import RDropLoss, bce_loss, prediction_divergence, rdrop_loss, soft_labels_from, zlpr_loss
+from manyhot import RDropLoss, SparseLabels, bce_loss, lsep_loss, prediction_divergence, rdrop_loss, soft_labels_from, zlpr_loss
 
 every_kind = pytest.mark.parametrize("kind", ["sigmoid", "sigmoid2", "excess"])
 
@@ -100,6 +100,115 @@ def test_rdrop_takes_any_loss_with_its_settings():
     loss = functools.partial(bce_loss, label_reduction="sum")
     expected = (loss(a, labels) + loss(b, labels)) / 2 + prediction_divergence(a, b)
     torch.testing.assert_close(rdrop_loss(a, b, labels, alpha=1.0, loss=loss), expected)
+
+
+def gradients(value, inputs):
+    found = torch.autograd.grad(value, inputs, retain_graph=True)
+    return [value.detach().cpu().double(), *(grad.cpu().double() for grad in found)]
+
+
+every_link = pytest.mark.parametrize("kind", ["sigmoid", "sigmoid2"])
+
+
+@every_link
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_engines_agree_with_the_parts_in_float64(place, kind, reduction, dtype):
+    if place.engine == "triton" and place.device == "cpu" and dtype != torch.float32:
+        pytest.skip("the interpreter has float32 alone")
+    labels = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) < 0.4
+    where = torch.rand(4, 6, generator=torch.Generator().manual_seed(3)) < 0.7
+    weight = torch.tensor([0.5, 0.0, 2.0, 1.0])
+    softer = functools.partial(zlpr_loss, pos_weight=2.0, smoothing=0.1)
+    settings = [{}, {"where": where}, {"sample_weight": weight}, {"loss": softer}, {"labels": SparseLabels.from_dense(labels)}]
+    a, b = (x.to(dtype) for x in pair())
+    for setting in settings:
+        how = {"labels": labels, "alpha": 1.5, "kind": kind, "reduction": reduction, **setting}
+        here = {name: place.put(value) if hasattr(value, "to") else value for name, value in how.items()}
+        x, y = (place.put(each).requires_grad_() for each in (a, b))
+        got = gradients(rdrop_loss(x, y, engine=place.engine, **here), (x, y))
+        exact = [each.double().requires_grad_() for each in (a, b)]
+        wanted = gradients(rdrop_loss(*exact, engine="torch", **how), exact)
+        slack = 1e-5 if dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(got, wanted, rtol=slack, atol=slack * 0.1)
+
+
+@every_link
+def test_the_divergence_of_excluded_and_large_scores_by_every_engine(place, kind):
+    where = torch.rand(4, 6, generator=torch.Generator().manual_seed(1)) < 0.5
+    where[2] = False
+    strange = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e4, -1e4, 0.0]).expand(4, 6)
+    a, b = (torch.where(where, x.float(), strange) for x in pair())
+    a = torch.where(where & (a > 3), 1e4, a)
+    x, y = (place.put(each).requires_grad_() for each in (a, b))
+    value = prediction_divergence(x, y, kind=kind, where=place.put(where), engine=place.engine)
+    wanted = prediction_divergence(a.double(), b.double(), kind=kind, where=where)
+    torch.testing.assert_close(value.detach().cpu().double(), wanted, rtol=1e-5, atol=1e-6)
+    for grad in torch.autograd.grad(value, (x, y)):
+        assert grad.isfinite().all()
+        assert (grad.cpu()[~where] == 0).all()
+
+
+def test_infinite_scores_give_what_the_plain_form_gives(place):
+    a = place.put(torch.tensor([[torch.inf, 1.0], [-torch.inf, -torch.inf], [2.0, 1.0]])).requires_grad_()
+    b = place.put(torch.tensor([[1.0, 1.0], [-torch.inf, 0.0], [1.0, 1.0]])).requires_grad_()
+    labels = place.put(torch.tensor([[1, 0], [0, 0], [0, 1]]))
+    weight = place.put(torch.tensor([1.0, 0.0, 0.0]))
+    for each in (weight, 1 - weight, weight.flip(0)):
+        got = rdrop_loss(a, b, labels, sample_weight=each, engine=place.engine)
+        wanted = rdrop_loss(a, b, labels, sample_weight=each, engine="torch")
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+def test_two_predictions_can_be_differentiated_twice_and_again(place):
+    a, b = (place.put(x[:2, :3].float()).requires_grad_() for x in pair())
+    labels = place.put(torch.tensor([[1, 0, 0], [0, 1, 1]]))
+    value = rdrop_loss(a, b, labels, engine=place.engine)
+    once = torch.autograd.grad(value, (a, b), retain_graph=True)
+    again = torch.autograd.grad(2 * value, (a, b), retain_graph=True)
+    torch.testing.assert_close(again, tuple(2 * grad for grad in once))
+    (by_b,) = torch.autograd.grad(value, b, create_graph=True)
+    (second,) = torch.autograd.grad(by_b.square().sum(), a)
+    x, y = (each.detach().double().requires_grad_() for each in (a, b))
+    (by_y,) = torch.autograd.grad(rdrop_loss(x, y, labels, engine="torch"), y, create_graph=True)
+    (wanted,) = torch.autograd.grad(by_y.square().sum(), x)
+    torch.testing.assert_close(second.double(), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0,), (5,), (2, 3, 5)])
+def test_pairs_of_any_shape(place, shape):
+    a, b = (place.put(torch.ones(shape) * value).requires_grad_() for value in (1.0, -2.0))
+    labels = place.put(torch.ones(shape, dtype=torch.bool))
+    for value in (rdrop_loss(a, b, labels, engine=place.engine), prediction_divergence(a, b, engine=place.engine)):
+        by_a, by_b = torch.autograd.grad(value, (a, b))
+        assert by_a.shape == by_b.shape == shape
+        assert by_a.isfinite().all()
+    exact = [x.detach().cpu().double() for x in (a, b)]
+    wanted = rdrop_loss(*exact, labels.cpu(), engine="torch")
+    torch.testing.assert_close(rdrop_loss(a, b, labels, engine=place.engine).detach().cpu().double(), wanted)
+
+
+def test_rows_that_do_not_lie_side_by_side(place):
+    a, b = (place.put(torch.cat([x, x], 1).float()[:, ::2]).requires_grad_() for x in pair())
+    labels = place.put(torch.rand(6, 4, generator=torch.Generator().manual_seed(4)) < 0.4).T
+    got = torch.autograd.grad(rdrop_loss(a, b, labels, engine=place.engine), (a, b))
+    wanted = torch.autograd.grad(rdrop_loss(a, b, labels.contiguous(), engine="torch"), (a, b))
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_an_engine_is_given_on_to_a_loss_that_takes_one():
+    a, b = pair()
+    with pytest.raises(ValueError, match="rdrop_loss: `engine` must be one of"):
+        rdrop_loss(a, b, torch.zeros(4, 6), engine="tritn")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'engine'"):
+        rdrop_loss(a, b, torch.zeros(4, 6), engine="torch", loss=lsep_loss)
+
+
+def test_near_certain_predictions_keep_their_digits(place):
+    a, b = (place.put(torch.tensor([value, -value], requires_grad=True)) for value in (12.0, 12.5))
+    exact = [x.detach().double().requires_grad_() for x in (a, b)]
+    got = gradients(prediction_divergence(a, b, engine=place.engine), (a, b))
+    torch.testing.assert_close(got, gradients(prediction_divergence(*exact), exact), rtol=1e-5, atol=0)
 
 
 def test_bad_arguments_are_named():

@@ -252,7 +252,7 @@ def test_two_processes_agree_with_one(tmp_path, request):
         )
         for rank in range(2)
     ]
-    outputs = [worker.communicate(timeout=120) for worker in workers]
+    outputs = [worker.communicate(timeout=300) for worker in workers]
     for worker, (_, errors) in zip(workers, outputs, strict=True):
         assert worker.returncode == 0, errors
     first, second = (json.loads(out.splitlines()[-1]) for out, _ in outputs)

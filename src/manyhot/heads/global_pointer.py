@@ -53,9 +53,8 @@ class GlobalPointer(nn.Module):
         """Lazy scores ``[B, H, T, T]`` of ``hidden [B, T, D]``; ``lengths [B]`` says how many tokens are real, None all."""
         _check_hidden("GlobalPointer", hidden, self.hidden_size)
         projected = self.project(hidden).unflatten(-1, (2, self.num_types, self.head_size))
-        q, k = projected.permute(2, 0, 3, 1, 4).unbind()
-        if self.rotary:
-            q, k = rotary(q), rotary(k)
+        both = projected.permute(2, 0, 3, 1, 4)
+        q, k = (rotary(both) if self.rotary else both).unbind()
         return SpanScores(q, k, lengths=lengths, triangle=self.triangle, scale=self.head_size**-0.5)
 
     def extra_repr(self) -> str:
@@ -109,9 +108,8 @@ class EfficientGlobalPointer(nn.Module):
         projected = self.project(hidden)
         ends = self.type_ends(hidden if self.form == "hidden" else projected)
         u, v = ends.unflatten(-1, (2, self.num_types)).permute(2, 0, 3, 1).unbind()
-        q, k = projected.unflatten(-1, (2, self.head_size)).movedim(2, 0).unbind()
-        if self.rotary:
-            q, k = rotary(q), rotary(k)
+        both = projected.unflatten(-1, (2, self.head_size)).movedim(2, 0)
+        q, k = (rotary(both) if self.rotary else both).unbind()
         return SpanScores(q, k, u, v, lengths=lengths, triangle=self.triangle, scale=self.head_size**-0.5)
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms
 
 
 class Engine(Protocol):
-    """What an engine gives beside the plain form; modules keep it."""
+    """What an engine gives beside the plain form; modules keep it. One that can take two predictions at once has ``rdrop``."""
 
     def available(self) -> tuple[bool, str]:
         """Whether it is there, and why not."""
@@ -73,7 +73,7 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) ->
     """The engine for scores ``x [R, L]``; None is the plain form.
 
     ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form under ``torch.func``
-    transforms, for types the fast ones do not have, and for nothing at all.
+    transforms, for what they left behind, for types the fast ones do not have, and for nothing at all.
     """
     if engine == "torch":
         return None
@@ -85,10 +85,21 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) ->
                 f"{who}: engine {engine!r} cannot serve {x.dtype} logits on {x.device.type} with these labels."
                 " Use engine='auto'."
             )
-    if x.numel() == 0 or torch._C._are_functorch_transforms_active():
+    if x.numel() == 0 or torch._C._are_functorch_transforms_active() or _is_left_behind(x, terms):
         return None
     name = ("triton" if x.is_cuda else "native") if engine == "auto" else engine
     return _MODULES[name] if _is_there(name) and _MODULES[name].supports(x, terms) else None
+
+
+def _is_left_behind(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
+    """Whether a tensor came out of a ``torch.func`` transform that is over: it has no memory that an engine could read."""
+    if torch.compiler.is_compiling():
+        return False
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    for part in (x, *terms):  # noqa: SIM110 - any() over a generator takes twice as long, and this is done for every call.
+        if isinstance(part, Tensor) and is_wrapped(part):
+            return True
+    return False
 
 
 def _is_there(name: str) -> bool:

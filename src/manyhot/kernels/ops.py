@@ -34,6 +34,10 @@ _LIBRARY.define(
     "labelwise(Tensor x, str kind, float gamma_pos, float gamma_neg, float margin, Tensor? row_scale, float scale_number,"
     f" {_TERMS}) -> (Tensor, Tensor)"
 )
+_LIBRARY.define(
+    f"rdrop(Tensor a, Tensor b, float alpha, float link, Tensor? row_scale, float scale_number, {_TERMS})"
+    " -> (Tensor, Tensor, Tensor)"
+)
 
 
 def pack(terms: DenseTerms | SparseTerms) -> Packed:
@@ -96,6 +100,22 @@ def labelwise(
     return out
 
 
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``engine.rdrop`` as an operator; neither labels nor index lists are no terms."""
+    packed = pack(terms) if terms is not None else (None, None, None, None, where, None, None, 1.0, 1.0, 0.0)
+    out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.rdrop(a, b, float(alpha), float(link), *_split(row_scale), *packed)
+    return out
+
+
 def _split(value: Tensor | float) -> tuple[Tensor | None, float]:
     return (value, 0.0) if isinstance(value, Tensor) else (None, float(value))
 
@@ -123,8 +143,18 @@ def _register(engine: Any, key: str) -> None:
         out: Packed = engine.labelwise(x, unpack(tuple(terms)), kind, row_scale=scale, **powers)
         return out
 
+    def run_rdrop(
+        a: Tensor, b: Tensor, alpha: float, link: float, row_scale: Tensor | None, number: float, *rest: Any
+    ) -> Packed:
+        terms = None if rest[0] is None and rest[1] is None else unpack(rest)
+        scale = number if row_scale is None else row_scale
+        out: Packed = engine.rdrop(a, b, terms, rest[4] if terms is None else None, alpha=alpha, link=link, row_scale=scale)
+        return out
+
     for name, run in (("sides", run_sides), ("gradient", run_gradient), ("fused", run_fused), ("labelwise", run_labelwise)):
         _LIBRARY.impl(name, run, key)
+    if hasattr(engine, "rdrop"):
+        _LIBRARY.impl("rdrop", run_rdrop, key)
 
 
 _register(native, "CPU")
@@ -143,3 +173,4 @@ torch.library.register_fake("manyhot::sides", lambda x, *_: tuple(_rows(x) for _
 torch.library.register_fake("manyhot::gradient", lambda x, *_: _like(x), lib=_LIBRARY)
 torch.library.register_fake("manyhot::fused", lambda x, *_: (_rows(x), _like(x), _rows(x)), lib=_LIBRARY)
 torch.library.register_fake("manyhot::labelwise", lambda x, *_: (_rows(x), _like(x)), lib=_LIBRARY)
+torch.library.register_fake("manyhot::rdrop", lambda a, b, *_: (_rows(a), _like(a), _like(b)), lib=_LIBRARY)

@@ -40,8 +40,8 @@ def gradient(
 
 
 def _run_sides(*arguments: Any) -> list[Tensor]:
-    pos, neg, memory = triton_span_engine.sides(SpanParts(*arguments[:5]), SpanCells(*arguments[5:]))
-    # An operator's results may not lie in each other's memory.
+    pos, neg, memory = triton_span_engine.sides(SpanParts(*arguments[:5]), SpanCells(*arguments[5:]), clear=True)
+    # An operator's results may not lie in each other's memory, and are the same when it is called again.
     return [part.clone() for part in (*pos, *neg)] + list(memory)
 
 
@@ -54,9 +54,9 @@ def _run_gradient(*arguments: Any) -> list[Tensor]:
 
 def _fake_sides(*arguments: Any) -> list[Tensor]:
     parts, cells = SpanParts(*arguments[:5]), SpanCells(*arguments[5:])
-    shapes = triton_span_engine.memory_shapes(parts, cells)
+    sizes = zip(triton_span_engine.memory_sizes(parts, cells), (torch.int32, torch.float32), strict=True)
     sums = [parts.q.new_empty((parts.q.shape[0], parts.num_types), dtype=torch.float32) for _ in range(4)]
-    return sums + [parts.q.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
+    return sums + [parts.q.new_empty(size, dtype=dtype) for size, dtype in sizes]
 
 
 def _fake_gradient(*arguments: Any) -> list[Tensor]:

@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
-import os
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms, Weight
+from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
+from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
+from manyhot.kernels.triton_launch import interpreted, launcher
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
-INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
+PAIR = 4096
 BLOCK = 4096
-# Memory on chip in the interpreter, and what a program needs beside its rows.
-MEMORY, RESERVED = 1 << 18, 1 << 13
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
 SMALL = 1 << 20
-
-
-def interpreted() -> bool:
-    """Whether Triton runs its kernels in Python, on the CPU."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 @functools.cache
@@ -46,13 +39,15 @@ def available() -> tuple[bool, str]:
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     """Whether this engine can serve scores ``x`` with ``terms``."""
-    parts = (x, *(field for field in terms if isinstance(field, Tensor)))
-    place = "cpu" if interpreted() else "cuda"
-    return x.dtype in SCORES and all(part.device.type == place for part in parts)
+    if x.dtype not in SCORES or x.is_cuda == interpreted():
+        return False
+    place = x.device.type
+    return all(field.device.type == place for field in terms if isinstance(field, Tensor))
 
 
 class Plan(NamedTuple):
-    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program."""
+    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program, and how
+    many registers a thread may use where the assembler would take too many."""
 
     kernel: str
     rows: int
@@ -60,19 +55,13 @@ class Plan(NamedTuple):
     chunks: int
     segment: int
     warps: int
-
-
-class Device(NamedTuple):
-    """What a plan must know of the device: how many programs run at once at least, and bytes of memory on chip for one."""
-
-    programs: int = SEGMENTS
-    memory: int = 0
+    registers: int | None = None
 
 
 @functools.cache
-def _device(index: int) -> Device:
-    found = torch.cuda.get_device_properties(index)
-    return Device(found.multi_processor_count, getattr(found, "shared_memory_per_block_optin", 0))
+def _multiprocessors(index: int) -> int:
+    count: int = torch.cuda.get_device_properties(index).multi_processor_count
+    return count
 
 
 def plan(
@@ -81,18 +70,22 @@ def plan(
     *,
     lean: bool,
     stage: str,
-    item_bytes: int = 0,
     score_bytes: int = 4,
     lists: bool = False,
-    device: Device | None = None,
+    packed: str | None = None,
+    together: int | None = None,
 ) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: whole rows that
-    are read ahead while the chip can hold three of them, chunks that wait for each other, or segments that are read twice.
+    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: chunks that wait
+    for each other, or segments that are read twice. Rows that can be read as words are planned by themselves; ``packed``
+    says of which kind their labels are.
 
-    Which of the last two is faster was measured: half types spend their time on arithmetic, and chunks that wait do less of it
-    at once. ``item_bytes`` is what one label takes to read, ``score_bytes`` its score alone. ``device`` None is the
-    interpreter, where no program can wait for another.
+    Which of chunks and segments is faster was measured: half types spend their time on arithmetic, and chunks that wait do
+    less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
+    wait for another.
     """
+    found = _packed_plan(num_rows, num_labels, score_bytes, packed, together) if packed else None
+    if found is not None:
+        return found
     block = max(16, 1 << max(num_labels - 1, 0).bit_length())
     fast = lean and stage == "fused"
     if block <= CHUNK:
@@ -103,21 +96,65 @@ def plan(
         return Plan("rows", 1, CHUNK, chunks, CHUNK, 16)
     if fast and lists and block <= 2 * CHUNK:
         return Plan("rows", 1, block, 1, block, max(1, block // 2048))
-    memory = MEMORY if device is None else device.memory - RESERVED
-    if fast and block <= 4 * CHUNK and 4 * num_labels > 3 * block and num_labels % 16 == 0 and 2 * block * item_bytes <= memory:
-        return Plan("stream", 1, block, 1, block, 16)
     pieces = -(-num_labels // BLOCK)
-    if fast and not lists and score_bytes == 4 and device is not None and pieces <= min(SEGMENTS, device.programs):
+    if fast and not lists and score_bytes == 4 and together is not None and pieces <= min(SEGMENTS, together):
         return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
-    most = SEGMENTS if device is None else min(SEGMENTS, device.programs)
+    most = SEGMENTS if together is None else min(SEGMENTS, together)
     segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
     return Plan("segments", 1, BLOCK if lean else BLOCK // 2, -(-num_labels // segment), segment, 8)
 
 
+def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
+    """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
+
+    Of short rows every program has several, but one index list only.
+    """
+    block = max(16, 1 << (num_labels - 1).bit_length())
+    if block <= 256:
+        rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
+        return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
+    few = together is not None and num_rows < together
+    if block <= 8192:
+        return Plan("packed", 1, block, 1, block, max(1, block // 1024))
+    if score_bytes == 2 and block == 16384 and not few:
+        return Plan("packed", 1, block, 1, block, 16, 64) if kind == "soft" else Plan("packed", 1, block, 1, block, 8)
+    if block == (32768 if score_bytes == 2 else 16384) and kind != "lists" and not few:
+        return Plan("packed", 1, block, 1, block, block // 1024)
+    chunk, registers = (8192, None if kind == "soft" else 96) if score_bytes == 2 else (4096, None)
+    pieces = -(-num_labels // chunk)
+    if together is None or pieces > min(SEGMENTS, together):
+        return None
+    return Plan("packed", 1, chunk, pieces, chunk, 4, registers)
+
+
+def _cut(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
+    """The plan for a device, and how many programs carry it out."""
+    together = _multiprocessors(device.index) if device.type == "cuda" else None
+    cut = plan(num_rows, num_labels, together=together, **about)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def _cut_pair(device: torch.device, num_rows: int, num_labels: int, *, lean: bool, **_: Any) -> tuple[Plan, int]:
+    """The same for two predictions at once: whole rows to ``PAIR`` labels, chunks beyond.
+
+    A thread has 8 labels of either prediction, half as many as for one. Of whole rows two programs should fit on a
+    multiprocessor, so that one reads while the other computes; that is worth a few registers that are kept in memory.
+    """
+    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
+    if block <= PAIR:
+        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
+        warps = max(1, rows * block // 256)
+        cut = Plan("rows", rows, block, 1, block, warps, 64 if lean and warps == 16 else None)
+    else:
+        chunk = max(PAIR // 2, min(2 * PAIR, block // 256))
+        cut = Plan("rows", 1, chunk, blocks(num_labels, chunk), chunk, min(16, max(1, chunk // 256)))
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
 def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
     """``terms.sides(x)``: ``(pos, neg)``, float32 ``[R]``."""
-    call = _Call(x, terms, "sides")
-    partial = x.new_empty((x.shape[0], call.plan.chunks, 4), dtype=torch.float32)
+    call = Call(x, terms, "sides", _cut)
+    partial = x.new_empty((x.shape[0], call.layout.plan.chunks, 4), dtype=torch.float32)
     call.launch("none", partial=partial)
     return _merge(partial[..., 0], partial[..., 1]), _merge(partial[..., 2], partial[..., 3])
 
@@ -141,14 +178,14 @@ def gradient(
     x: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
 ) -> Tensor:
     """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``."""
-    call = _Call(x, terms, "gradient")
+    call = Call(x, terms, "gradient", _cut)
     parts = []
     for side in (pos, neg):
         infinite = side.rest == INF
         parts += [torch.where(infinite, INF, side.shift), torch.where(infinite, 1.0, side.rest.exp())]
-    grad = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    pulls = {"grad_pos": grad_pos.contiguous(), "grad_neg": grad_neg.contiguous()}
-    call.launch("none", out_grad=grad, state=torch.stack(parts), **pulls)
+    grad = new_grad(x)
+    pulls = grad_pos.contiguous(), grad_neg.contiguous()
+    call.launch("none", grad_pos=pulls[0], grad_neg=pulls[1], out_grad=grad, state=torch.stack(parts))
     return grad
 
 
@@ -160,16 +197,24 @@ def fused(
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
-    call = _Call(x, terms, "fused")
-    num_rows = x.shape[0]
-    values = torch.empty(num_rows, dtype=torch.float32, device=x.device)
-    slope = torch.empty_like(values)
-    grad = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    outputs: dict[str, Any] = {"out_value": values, "out_slope": slope, "out_grad": grad}
-    if call.plan.chunks > 1:
-        outputs["partial"] = torch.empty((num_rows, call.plan.chunks, 4), dtype=torch.float32, device=x.device)
-        outputs["arrived"] = torch.zeros(num_rows + 1, dtype=torch.int32, device=x.device)
-    call.launch(form, offset=offset, row_scale=row_scale, **outputs)
+    wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
+    call = Call(x, terms, "fused", _cut, wordwise)
+    num_rows, chunks = x.shape[0], call.layout.plan.chunks
+    values, slope, grad = new_rows(x), new_rows(x), new_grad(x)
+    partial = arrived = None
+    if chunks > 1:
+        partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
+        arrived = x.new_zeros(num_rows + 1, dtype=torch.int32)
+    call.launch(
+        form,
+        offset=offset,
+        row_scale=row_scale,
+        out_value=values,
+        out_slope=slope,
+        out_grad=grad,
+        partial=partial,
+        arrived=arrived,
+    )
     return values, grad, slope
 
 
@@ -189,135 +234,71 @@ def labelwise(
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """``(values, grad)`` in one pass; see ``manyhot.kernels.native.labelwise``."""
-    from manyhot.kernels.triton_labelwise import labelwise_kernel
+    call = Call(x, terms, "labelwise", _cut)
+    layout = call.layout
+    chunks = layout.plan.chunks
+    values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
+    grad = new_grad(x)
+    scales, scale_number = per_row(row_scale)
+    numbers = (scale_number, *call.numbers, float(gamma_pos), float(gamma_neg), float(margin))
 
-    call = _Call(x, terms, "labelwise")
-    values = torch.empty((x.shape[0], call.plan.chunks), dtype=torch.float32, device=x.device)
-    grad = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    scale, has_scale = _per_row(row_scale)
-    pointers = (*call.inputs, x if scale is None else scale, values, grad)
-    numbers = (row_scale if scale is None else 1.0, *call.numbers, gamma_pos, gamma_neg, margin)
-    constants = ("bce" if kind == "bce" else "focal", margin > 0, call.labels, call.has_where, *call.kinds, has_scale)
-    cut = (call.plan.chunks, call.plan.rows, call.plan.block)
-    _launch(labelwise_kernel, call.programs, (*pointers, *call.sizes, *numbers), (*constants, *cut), call.plan.warps)
-    return values.squeeze(1) if values.shape[1] == 1 else values.sum(dim=1), grad
+    def kernel() -> Kernel:
+        from manyhot.kernels.triton_labelwise import labelwise_kernel
+
+        constants = ("bce" if kind == "bce" else "focal", margin > 0, *layout.kinds, scales is not None)
+        return labelwise_kernel, (*constants, chunks, layout.plan.rows, layout.plan.block)
+
+    call.start((kind, margin > 0, type_of(scales)), kernel, (scales, values, grad), numbers)
+    return values if chunks == 1 else values.sum(dim=1), grad
+
+
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+
+    With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
+    link (a_i - b_i)``. Without ``terms`` the losses are left out, and ``where`` says which entries count; otherwise the
+    terms do.
+
+    Returns:
+        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled; ``row_scale d values / d a`` and ``/ d b`` in their type.
+    """
+    from manyhot.kernels.triton_rdrop import rdrop_kernel
+
+    call = Call(a, DenseTerms(a, where) if terms is None else terms, "rdrop", _cut_pair)
+    b, layout, losses = as_matrix(b, a), call.layout, terms is not None
+    chunks = layout.plan.chunks
+    halves = losses and chunks > 1
+    values = new_rows(a) if losses or chunks == 1 else a.new_empty((a.shape[0], chunks), dtype=torch.float32)
+    partial = a.new_empty((9, a.shape[0], chunks), dtype=torch.float32) if halves else None
+    grads = new_grad(a), new_grad(a)
+    scales, scale_number = per_row(row_scale)
+    numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
+    labels, *kinds = layout.kinds
+    for stage in ("sums", "gradient") if halves else ("fused",):
+        constants = (losses, labels, layout.lean, *kinds, scales is not None, stage, layout.even)
+        cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.rows, layout.plan.block)
+        rows = (b, scales, partial, values, *grads)
+        key = (losses, stage, type_of(scales), b.stride(0))
+        call.start(key, lambda: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
+    return values if values.ndim == 1 else values.sum(dim=1), *grads
 
 
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:
     """``grad *= factor`` in place, for a factor on the device that is nearly always 1."""
+    size = grad.numel()
+    if size <= SMALL:
+        return grad.mul_(factor)
     from manyhot.kernels.triton_rows import scale_kernel
 
-    if grad.numel() <= SMALL:
-        return grad.mul_(factor)
-    _launch(scale_kernel, min(_blocks(grad.numel(), 4096), 1024), (grad, factor, grad.numel()), (4096,), 4)
+    start = launcher(scale_kernel, (4096,), 4, (grad.dtype, factor.dtype, grad.device), (size,))
+    start(min(blocks(size, 4096), 1024), grad, (factor,), (size,))
     return grad
-
-
-_COMPILED: dict[tuple[Any, ...], Any] = {}
-
-
-def _launch(kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
-    """Run a kernel. What it was compiled to is kept by what Triton specialises on, which is cheaper to ask than Triton."""
-    if not programs:
-        return
-    if interpreted():
-        kernel[(programs,)](*arguments, *constants)
-        return
-    key = (kernel, constants, warps, arguments[0].device, *map(_kind, arguments))
-    compiled = _COMPILED.get(key)
-    if compiled is None:
-        # Threads of a large program may use all registers there are; left alone, the assembler keeps some back and spills.
-        most = {} if warps < 16 else {"maxnreg": min(255, 65536 // (32 * warps))}
-        _COMPILED[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps, **most)
-    else:
-        compiled[(programs, 1, 1)](*arguments, *constants)
-
-
-def _kind(value: Any) -> Any:
-    """What Triton looks at in an argument: type and alignment of a tensor, size and divisibility of an integer."""
-    if isinstance(value, Tensor):
-        return value.dtype, value.data_ptr() % 16
-    return (value == 1, value % 16 == 0, value.bit_length() > 31) if isinstance(value, int) else None
-
-
-def _blocks(size: int, block: int) -> int:
-    return -(-size // block)
-
-
-def _per_row(value: Tensor | float) -> tuple[Tensor | None, bool]:
-    return (value.contiguous(), True) if isinstance(value, Tensor) else (None, False)
-
-
-class _Call:
-    """Scores and terms as the kernels take them."""
-
-    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str) -> None:
-        self.x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
-        self.stage = stage
-        num_rows, num_labels = x.shape
-        plain = terms.pos_weight is None and terms.neg_weight is None and terms.smoothing == 0
-        if isinstance(terms, SparseTerms):
-            hard, labels = terms.values is None, None
-            lists: tuple[Tensor | None, ...] = (terms.offsets, terms.indices, terms.values)
-            self.labels = "lists" if hard else "soft lists"
-        else:
-            hard, labels = terms.labels.dtype in INTEGERS, self._matrix(terms.labels)
-            lists, self.labels = (None, None, None), "dense"
-        self.lean = stage != "labelwise" and plain and hard
-        self.has_where = terms.where is not None
-        where = None if terms.where is None else self._matrix(terms.where)
-        item_bytes = sum(matrix.element_size() for matrix in (self.x, labels, where) if matrix is not None)
-        device = _device(x.device.index) if x.is_cuda else None
-        self.plan = plan(
-            num_rows,
-            num_labels,
-            lean=self.lean,
-            stage=stage,
-            item_bytes=item_bytes,
-            score_bytes=x.element_size(),
-            lists=self.labels != "dense",
-            device=device,
-        )
-        self.programs = _blocks(num_rows, self.plan.rows) * self.plan.chunks
-        if self.plan.kernel == "stream" and device is not None:
-            self.programs = min(self.programs, device.programs)
-        self.even = num_rows % self.plan.rows == 0 and num_labels % self.plan.segment == 0
-        (pos, pos_number, pos_kind), (neg, neg_number, neg_kind) = map(self._weight, (terms.pos_weight, terms.neg_weight))
-        pointers = (self.x, labels, *lists, where, pos, neg)
-        self.inputs = tuple(self.x if pointer is None else pointer for pointer in pointers)
-        strides = (self.x.stride(0), *(0 if matrix is None else matrix.stride(0) for matrix in (labels, where)))
-        self.unit = math.gcd(16, num_labels, *strides)
-        self.sizes = (num_rows, num_labels, *strides)
-        self.numbers = (pos_number, neg_number, float(terms.smoothing))
-        self.kinds = (pos_kind, neg_kind)
-
-    def _matrix(self, matrix: Tensor) -> Tensor:
-        matrix = matrix if matrix.shape == self.x.shape else matrix.reshape(self.x.shape)
-        matrix = matrix if matrix.stride(-1) == 1 or matrix.shape[-1] <= 1 else matrix.contiguous()
-        return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
-
-    def _weight(self, weight: Weight) -> tuple[Tensor | None, float, str]:
-        if isinstance(weight, Tensor):
-            return weight.reshape(-1).expand(self.x.shape[1]).contiguous(), 1.0, "label"
-        return None, 1.0 if weight is None else float(weight), "number"
-
-    def launch(self, form: str, *, offset: Tensor | float = 0.0, row_scale: Tensor | float = 1.0, **tensors: Tensor) -> None:
-        """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read."""
-        from manyhot.kernels.triton_rows import row_kernel, stream_kernel
-        from manyhot.kernels.triton_segments import segment_kernel
-
-        offsets, has_offset = _per_row(offset)
-        scales, has_scale = _per_row(row_scale)
-        given = {"offset": offsets, "row_scale": scales, **tensors}
-        pointers = [self.x if given.get(name) is None else given[name] for name in _POINTERS]
-        kernel = {"rows": row_kernel, "stream": stream_kernel, "segments": segment_kernel}[self.plan.kernel]
-        numbers = (0.0 if has_offset else offset, 1.0 if has_scale else row_scale, *self.numbers)
-        moved = "row" if has_offset else ("zero" if offset == 0 else "number")
-        kinds = (self.labels, self.lean, self.has_where, *self.kinds, moved, has_scale, form, self.stage, self.even)
-        cut = self.plan
-        sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, self.unit)
-        arguments = (*self.inputs, *pointers, *self.sizes, *numbers)
-        _launch(kernel, self.programs, arguments, (*kinds, *sizes), cut.warps)
-
-
-_POINTERS = ["offset", "row_scale", "grad_pos", "grad_neg", "out_value", "out_slope", "out_grad", "state", "partial", "arrived"]

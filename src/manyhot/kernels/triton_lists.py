@@ -14,6 +14,8 @@ from manyhot.kernels.triton_math import exp
 
 # Listed labels taken at once, all of their loads under way together; rows with more go round again.
 AT_ONCE = tl.constexpr(8)
+# So many of a list are looked at together when the part for some labels is sought.
+NEAR = tl.constexpr(64)
 
 
 @triton.jit
@@ -27,18 +29,40 @@ def listed_terms(
         s = s - c[:, None]
     terms = exp(s)
     sums = tl.sum(tl.reshape(terms, [BLOCK // GROUP, GROUP]), axis=1)
-    first = tl.min(columns)
-    pos, neg, sums = _take(x + row * x_stride, indices, num_labels, first, c, cursor, cursor, stop, sums, SHIFTED, BLOCK, GROUP)
-    if cursor + AT_ONCE < stop:
-        start = cursor + AT_ONCE
-        while start < stop:
-            more, other, sums = _take(
-                x + row * x_stride, indices, num_labels, first, c, cursor, start, stop, sums, SHIFTED, BLOCK, GROUP
-            )
-            pos += more
-            neg += other
-            start += AT_ONCE
-    return terms, pos, neg + tl.sum(sums, axis=0)
+    pos, neg = listed_sums(
+        x + row * x_stride, indices, num_labels, tl.min(columns), c, cursor, stop, sums, SHIFTED, BLOCK, GROUP
+    )
+    return terms, pos, neg
+
+
+@triton.jit
+def find_listed(indices, start, stop, begin, end):
+    """Which part of a row's list, from ``start`` to ``stop``, is of the labels from ``begin`` to ``end``."""
+    low, high = start, stop
+    while low + NEAR < high:
+        middle = (low + high) // 2
+        before = tl.load(indices + middle) < begin
+        low = tl.where(before, middle + 1, low)
+        high = tl.where(before, high, middle)
+    entries = low + tl.arange(0, NEAR)
+    place = tl.load(indices + entries, mask=entries < stop, other=end)
+    here = low + tl.sum((place < begin).to(tl.int32), axis=0)
+    after = low + tl.sum((place < end).to(tl.int32), axis=0)
+    return here, tl.where(after == low + NEAR, stop, after)
+
+
+@triton.jit
+def listed_sums(
+    x, indices, num_labels, first, c, cursor, stop, sums, SHIFTED: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr
+):  # fmt: skip
+    """The sums of both sides ``[1]`` from those of groups in which every label counts as a negative."""
+    pos, neg, start = tl.zeros([1], tl.float32), tl.zeros([1], tl.float32), cursor
+    while start < stop:
+        more, other, sums = _take(x, indices, num_labels, first, c, cursor, start, stop, sums, SHIFTED, BLOCK, GROUP)
+        pos += more
+        neg += other
+        start += AT_ONCE
+    return pos, neg + tl.sum(sums, axis=0)
 
 
 @triton.jit
@@ -62,21 +86,23 @@ def _take(
         listed = tl.load(indices + entries + step, mask=entries + step < stop, other=-1)
         around = tl.where(beside == listed[:, None], 0.0, around)
     groups = first // GROUP + tl.arange(0, BLOCK // GROUP)
+    hit = tl.full([BLOCK // GROUP], False, tl.int1)
     for step in tl.static_range(AT_ONCE):
         listed = tl.load(indices + start + step, mask=start + step < stop, other=-1)
-        sums = tl.where(groups == tl.where(listed < 0, -1, listed // GROUP), 0.0, sums)
+        hit = hit | (groups == tl.where(listed < 0, -1, listed // GROUP).to(tl.int32))
+    sums = tl.where(hit, 0.0, sums)
     one = tl.zeros([1], tl.float32)
     return one + tl.sum(exp(-own), axis=0), one + tl.sum(tl.sum(around, axis=1), axis=0), sums
 
 
 @triton.jit
 def store_listed(
-    out_grad, x, indices, x_stride, num_labels, row, columns, c, factor, cursor, stop,
+    out_grad, x, indices, x_stride, num_labels, row, first, c, factor, cursor, stop,
     SHIFTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of the listed labels over that of negatives, after all threads have written theirs."""
     tl.debug_barrier()
-    after = tl.min(columns) + BLOCK
+    after = first + BLOCK
     start = cursor
     while start < stop:
         entries = start + tl.arange(0, AT_ONCE)

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from manyhot.kernels.triton_math import distance, exp
+from manyhot.kernels.triton_tiles import finish
 
 
 @triton.jit
@@ -44,3 +45,30 @@ def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
     while tl.atomic_add(arrived + row, 0, sem="acquire", scope="gpu") < CHUNKS:
         pass
     tl.debug_barrier()
+
+
+@triton.jit
+def conclude(
+    pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+    row, rows, in_rows, chunk,
+    HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient."""
+    pos_here, neg_here = pos_top, neg_top
+    if CHUNKS > 1:
+        publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
+        wait_for_row(arrived, row, CHUNKS)
+        pos_top, pos_sum = merge_chunks(partial, row, FORM, CHUNKS, MANY)
+        neg_top, neg_sum = merge_chunks(partial + 2, row, FORM, CHUNKS, MANY)
+    value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
+    mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
+    tl.store(out_value + rows, value, mask=mine)
+    tl.store(out_slope + rows, slope, mask=mine)
+    scale = tl.zeros([ROWS], tl.float32) + scale_number
+    if HAS_SCALE:
+        scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+    pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
+    if CHUNKS > 1:
+        pos_factor *= exp(distance(pos_here, pos_top))
+        neg_factor *= exp(distance(neg_here, neg_top))
+    return pos_factor, neg_factor

@@ -3,8 +3,7 @@
 The exponentials that made the sums are also the gradient, so they stay in registers and nothing is read twice. The split
 form sums plain exponentials, with m = 0; only where a sum comes near the end of the range is everything read again, the
 careful way. (Its zero class makes what underflows irrelevant.) Short rows go several to a program; of a
-long one every program keeps a chunk, and the chunks are merged before the gradient is written. In between, programs that
-stay and go from row to row have the next row on its way while they work on one.
+long one every program keeps a chunk, and the chunks are merged before the gradient is written.
 
 The stages "sides" and "gradient" are the two halves for everybody else.
 """
@@ -15,14 +14,12 @@ import triton
 import triton.language as tl
 
 from manyhot.kernels.triton_lists import listed_terms, store_listed
-from manyhot.kernels.triton_math import distance, exp
-from manyhot.kernels.triton_merge import merge_chunks, publish, wait_for_row
+from manyhot.kernels.triton_merge import conclude, publish
 from manyhot.kernels.triton_scans import careful_store, careful_sums
 from manyhot.kernels.triton_tiles import (
     SAFE,
     add_pairs,
     careful_terms,
-    finish,
     first_listed,
     plain_terms,
     settle,
@@ -49,51 +46,6 @@ def row_kernel(
     program = tl.program_id(0)
     if STAGE == "fused" and CHUNKS > 1:
         program = tl.atomic_add(arrived + num_rows, 1, sem="relaxed")
-    _tile(
-        program,
-        x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-        out_value, out_slope, out_grad, state, partial, arrived,
-        num_rows, num_labels, x_stride, label_stride, where_stride,
-        offset_number, scale_number, pos_number, neg_number, smoothing,
-        LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, HAS_SCALE, FORM, STAGE, EVEN, CHUNKS, MANY, ROWS, BLOCK, UNIT,
-    )  # fmt: skip
-
-
-@triton.jit
-def stream_kernel(
-    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-    out_value, out_slope, out_grad, state, partial, arrived,
-    num_rows, num_labels, x_stride, label_stride, where_stride,
-    offset_number, scale_number, pos_number, neg_number, smoothing,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
-    CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
-):  # fmt: skip
-    """One row after the other, fused, by programs that stay; the next two rows are being read meanwhile."""
-    for program in tl.range(tl.program_id(0), num_rows, tl.num_programs(0), num_stages=3):
-        _tile(
-            program,
-            x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-            out_value, out_slope, out_grad, state, partial, arrived,
-            num_rows, num_labels, x_stride, label_stride, where_stride,
-            offset_number, scale_number, pos_number, neg_number, smoothing,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, HAS_SCALE, FORM, STAGE, EVEN, CHUNKS, MANY, ROWS, BLOCK, UNIT,
-        )  # fmt: skip
-
-
-@triton.jit
-def _tile(
-    program,
-    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-    out_value, out_slope, out_grad, state, partial, arrived,
-    num_rows, num_labels, x_stride, label_stride, where_stride,
-    offset_number, scale_number, pos_number, neg_number, smoothing,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
-    CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
-):  # fmt: skip
     # Sizes as multiples of UNIT, which they are: how many elements can be read at once hangs on what Triton can prove.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
@@ -129,7 +81,7 @@ def _tile(
             )  # fmt: skip
             pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
         if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
-            pos_factor, neg_factor = _conclude(
+            pos_factor, neg_factor = conclude(
                 zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
                 row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
             )  # fmt: skip
@@ -137,7 +89,7 @@ def _tile(
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
             if LISTED:
                 store_listed(
-                    out_grad, x, indices, x_stride, num_labels, row, columns, c, pos_factor, cursor, stop, SHIFTED, BLOCK
+                    out_grad, x, indices, x_stride, num_labels, row, chunk * BLOCK, c, pos_factor, cursor, stop, SHIFTED, BLOCK
                 )
         else:
             pos_top, neg_top, pos_sum, neg_sum = careful_sums(
@@ -145,12 +97,13 @@ def _tile(
                 pos_number, neg_number, smoothing, num_labels, rows, in_rows, chunk * BLOCK, c, cursor, stop,
                 LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, FORM, ROWS, BLOCK, STEP,
             )  # fmt: skip
-            pos_factor, neg_factor = _conclude(
+            pos_factor, neg_factor = conclude(
                 pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
                 row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
             )  # fmt: skip
             careful_store(
-                out_grad, x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+                out_grad, num_labels,
+                x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
                 pos_number, neg_number, smoothing, num_labels, rows, in_rows, chunk * BLOCK, c, cursor, stop,
                 pos_top, neg_top, pos_factor, neg_factor,
                 LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, BLOCK, STEP,
@@ -178,40 +131,13 @@ def _tile(
             if STAGE == "sides":
                 publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
             else:
-                pos_factor, neg_factor = _conclude(
+                pos_factor, neg_factor = conclude(
                     pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
                     row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
                 )  # fmt: skip
         if STAGE != "sides":
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
-
-
-@triton.jit
-def _conclude(
-    pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-    row, rows, in_rows, chunk,
-    HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient."""
-    pos_here, neg_here = pos_top, neg_top
-    if CHUNKS > 1:
-        publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
-        wait_for_row(arrived, row, CHUNKS)
-        pos_top, pos_sum = merge_chunks(partial, row, FORM, CHUNKS, MANY)
-        neg_top, neg_sum = merge_chunks(partial + 2, row, FORM, CHUNKS, MANY)
-    value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
-    mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
-    tl.store(out_value + rows, value, mask=mine)
-    tl.store(out_slope + rows, slope, mask=mine)
-    scale = tl.zeros([ROWS], tl.float32) + scale_number
-    if HAS_SCALE:
-        scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-    pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
-    if CHUNKS > 1:
-        pos_factor *= exp(distance(pos_here, pos_top))
-        neg_factor *= exp(distance(neg_here, neg_top))
-    return pos_factor, neg_factor
 
 
 @triton.jit

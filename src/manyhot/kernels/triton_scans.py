@@ -28,7 +28,7 @@ def careful_sums(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """The largest exponent of either side and the sums in its units, each ``[ROWS]``."""
+    """The largest exponent of either side and the sums in its units, each ``[ROWS]``, of SPAN labels before ``num_labels``."""
     pos_lanes = tl.full([ROWS, STEP], -float("inf"), tl.float32)
     neg_lanes = pos_lanes
     at = cursor
@@ -63,7 +63,7 @@ def careful_sums(
 
 @triton.jit
 def careful_store(
-    out_grad, x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+    out_grad, grad_stride, x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
     pos_number, neg_number, smoothing, num_labels, rows, in_rows, first, c, cursor, stop,
     pos_top, neg_top, pos_factor, neg_factor,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
@@ -84,5 +84,5 @@ def careful_store(
         if HAS_WHERE:
             width: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
             grad = tl.where(tile_where(where, where_stride, rows, columns, in_tile, width), grad, 0.0)
-        target = out_grad + rows[:, None] * num_labels + columns[None, :]
+        target = out_grad + rows[:, None] * grad_stride + columns[None, :]
         tl.store(target, grad.to(out_grad.dtype.element_ty), mask=in_tile)

@@ -112,7 +112,8 @@ def segment_kernel(
             tl.store(target, grad.to(out_grad.dtype.element_ty), mask=in_tile, eviction_policy="evict_first")
     else:
         careful_store(
-            out_grad, x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+            out_grad, num_labels,
+            x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
             pos_number, neg_number, smoothing, num_labels, rows, in_rows, first, c, listed, stop,
             pos_here, neg_here, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,

@@ -3,34 +3,39 @@
 Parts are float32, bfloat16 or float16 on a CUDA device (or, with TRITON_INTERPRET=1 set before the first import, float32 on
 the CPU). Nothing waits for the device, no ``[B, H, T, T]`` or ``[B, T, T]`` tensor is made, and every output has one writer.
 Float32 products are taken in three tf32 products each, which keeps float32's digits.
+
+What follows from the layout of a call is worked out once and kept (``_Plan``): the host's work is longer than the device's
+for all but the largest grids, so a call only asks for memory and starts its kernels.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyhot.kernels import triton_engine
+from manyhot.kernels import triton_engine, triton_launch
 from manyhot.kernels.span_terms import SpanParts
 from manyhot.kernels.terms import LogSum
+from manyhot.kernels.triton_launch import Launcher, Numbers
 
 HEAD_SIZES = 128
 ENTRIES = 64
 # Tokens held and tokens a step, by kernel: half types, float32.
 TYPED_SUMS = ((128, 64), (64, 64))
 TYPED_PULLS = ((128, 64), (64, 32))
-# Tiles of 64 with 8 warps gave wrong gradients and read out of bounds on an H200 (Triton 3.6), for a reason not found.
+# Tiles of 64 with 8 warps gave wrong gradients and read out of bounds on an H200 (Triton 3.6). In the interpreter they are
+# exact; compiled they go through Hopper's asynchronous products, those of 32 through the ordinary ones.
 SHARED = 32
 SHARED_WARPS = 4
 TYPES = 64
 # A first token's factorised total is in doubt below this many times the most that its cells can have lost.
 DOUBT = 1 / torch.finfo(torch.float32).eps
+# Sections of memory start at multiples of 16 bytes, which kernels are compiled for.
+ALIGNED = 4
 
 Memory = tuple[Tensor, ...]
-Shapes = list[tuple[tuple[int, ...], torch.dtype]]
 
 
 class SpanCells(NamedTuple):
@@ -52,7 +57,7 @@ def available() -> tuple[bool, str]:
 
 def supports(parts: SpanParts, *others: Tensor) -> bool:
     """Whether this engine can serve these parts, with labels and lengths beside them."""
-    place = "cpu" if triton_engine.interpreted() else "cuda"
+    place = "cpu" if triton_launch.interpreted() else "cuda"
     tensors = [part for part in parts[:4] if part is not None]
     return (
         all(part.dtype in triton_engine.SCORES and part.numel() > 0 for part in tensors)
@@ -62,219 +67,320 @@ def supports(parts: SpanParts, *others: Tensor) -> bool:
     )
 
 
-def sides(parts: SpanParts, cells: SpanCells) -> tuple[LogSum, LogSum, Memory]:
-    """``(pos, neg)``, float32 ``[B, H]``, and what backward should remember."""
-    call = _Call(parts, cells)
-    memory = tuple(call.fresh(shape, dtype) for shape, dtype in call.memory_shapes())
-    unpacked, scores, starts, *kept = memory
-    call.unpack_lists(unpacked, scores, starts)
-    rounds = 2 if cells.smoothing else 1
-    tops, sums = kept[-2:] if kept else call.fresh((2, rounds, call.problems, call.num_blocks)).unbind()
-    for place in range(rounds):
-        call.place, sign = place, -1.0 if place else 1.0
-        if parts.u is None:
-            call.typed_sums(unpacked, starts, tops[place], sums[place], sign)
-        else:
-            call.shared_sums(unpacked, starts, tuple(part[place] for part in kept), sign)
-    out = call.fresh((4, *call.shape))
-    call.merge(tops, sums, unpacked, scores, starts, out)
+def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
+    """``(pos, neg)``, float32 ``[B, H]``, and what backward should remember; ``clear`` makes it 0 where nobody looks."""
+    plan, parts = _planned(parts, cells)
+    out = torch.empty((4, *plan.shape), dtype=torch.float32, device=parts.q.device)
+    memory, _ = plan.fill(parts, cells, out, clear=clear)
     pos_shift, pos_rest, neg_shift, neg_rest = out.unbind()
     return LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest), memory
 
 
-def memory_shapes(parts: SpanParts, cells: SpanCells) -> Shapes:
-    """Of what ``sides`` keeps for ``gradient``."""
-    return _Call(parts, cells).memory_shapes()
+def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -> tuple[Tensor, Memory]:
+    """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what
+    ``loss_gradient`` should remember."""
+    plan, parts = _planned(parts, cells)
+    state = torch.empty((8, plan.problems), dtype=torch.float32, device=parts.q.device)
+    share = 1.0 if reduction == "sum" else 1.0 / plan.problems
+    _, kept = plan.fill(parts, cells, state, threshold, share)
+    return state[7].sum(), (state, *kept)
+
+
+def memory_sizes(parts: SpanParts, cells: SpanCells) -> tuple[int, int]:
+    """How many int32 and float32 ``sides`` keeps for ``gradient``."""
+    return _Plan(parts, cells).memory_sizes(cells.indices.shape[0])
 
 
 def gradient(
     parts: SpanParts, cells: SpanCells, sums: tuple[LogSum, LogSum], grads: tuple[Tensor, Tensor], memory: Memory
 ) -> SpanParts:
     """Gradients of the parts, in their types, given the sums ``[B, H]`` that cells are shares of and their gradients."""
-    call = _Call(parts, cells)
-    state = torch.stack([*sums[0], *sums[1], *grads])
-    outs = empty_gradients(call.parts, cells)
-    for place in range(2 if cells.smoothing else 1):
-        call.place = place
-        if parts.u is None:
-            call.typed_pulls(outs, state, memory, place)
-        else:
-            call.shared_pulls(outs, state, memory, place)
-    return outs
+    plan, parts = _planned(parts, cells)
+    state = torch.stack([*sums[0], *sums[1], *grads, torch.ones_like(grads[0])])
+    return plan.pulls(parts, cells, state, plan.cut(memory, cells))
+
+
+def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
+    """Gradients of the parts, in their types, given that of the loss."""
+    plan, parts = _planned(parts, cells)
+    state, *kept = memory
+    state[6, :1].copy_(grad)
+    return plan.pulls(parts, cells, state, _Kept(*kept))
 
 
 def empty_gradients(parts: SpanParts, cells: SpanCells) -> SpanParts:
     """Gradients to be filled; both sides are added up in float32."""
     kind = torch.float32 if cells.smoothing else None
-    q, k = (torch.empty_like(part, dtype=kind) for part in parts[:2])
-    u, v = (None if part is None else torch.empty_like(part, dtype=kind) for part in parts[2:4])
-    return SpanParts(q, k, u, v, parts.scale)
+    q, k, u, v = (None if part is None else torch.empty_like(part, dtype=kind) for part in parts[:4])
+    return SpanParts(q, k, u, v, parts.scale)  # type: ignore[arg-type]
 
 
-_COMPILED: dict[tuple[Any, ...], Any] = {}
+_PLANS: dict[tuple[Any, ...], _Plan] = {}
+MOST_PLANS = 4096
 
 
-class _Call:
-    """Parts and cells as the kernels take them."""
+def _planned(parts: SpanParts, cells: SpanCells) -> tuple[_Plan, SpanParts]:
+    """The plan for parts and cells of this layout, and the parts as kernels take them."""
+    q, k, u, v, scale = parts
+    if q.dtype != k.dtype or q.stride(-1) != 1 or k.stride(-1) != 1:
+        kind = torch.promote_types(q.dtype, k.dtype)
+        q, k = _rows(q.to(kind)), _rows(k.to(kind))
+        parts = SpanParts(q, k, u, v, scale)
+    key: tuple[Any, ...] = (q.get_device(), q.dtype, q.shape, q.stride(), k.stride(), scale)
+    key += (cells.triangle, cells.smoothing, None if cells.values is None else cells.values.dtype)
+    if u is not None and v is not None:
+        key += (u.dtype, u.shape[1], u.stride(), v.dtype, v.stride())
+    plan = _PLANS.get(key)
+    if plan is None:
+        if len(_PLANS) >= MOST_PLANS:
+            _PLANS.clear()
+        plan = _PLANS[key] = _Plan(parts, cells)
+    return plan, parts
+
+
+class _Kept(NamedTuple):
+    """Memory, cut. For one or both signs, side by side: where blocks of listed cells start, which types are in doubt, the lists
+    unpacked, their scores, maxima, lifts, and tops and totals of the sums."""
+
+    starts: Tensor
+    flags: Tensor
+    unpacked: Tensor
+    scores: Tensor
+    peaks: Tensor
+    lifts: Tensor
+    tops: Tensor
+    sums: Tensor
+
+
+class _Plan:
+    """Sizes, strides, constants and launchers for calls of one layout, whatever their lists."""
 
     def __init__(self, parts: SpanParts, cells: SpanCells) -> None:
-        kind = torch.promote_types(parts.q.dtype, parts.k.dtype)
-        q, k = (_rows(part.to(kind)) for part in (parts.q, parts.k))
-        self.parts = SpanParts(q, k, parts.u, parts.v, parts.scale)
-        self.cells = cells
+        kind = parts.q.dtype
+        self.shared, self.triangle, self.soft = parts.u is not None, cells.triangle, cells.values is not None
         self.tokens, self.types, self.head = parts.num_tokens, parts.num_types, parts.q.shape[-1]
-        self.shape = (q.shape[0], self.types)
-        self.problems = q.shape[0] * self.types
-        self.listed = cells.indices.shape[0]
+        self.rows = parts.q.shape[0]
+        self.shape = (self.rows, self.types)
+        self.problems = self.rows * self.types
         self.half = kind != torch.float32
         self.width = max(16, _power(self.head))
-        self.precision = "tf32x3"
-        self.slope = {torch.float32: "tf32x3", torch.bfloat16: "bf16", torch.float16: "tf32"}[kind]
-        if parts.u is None:
-            self.held, self.step = self._cut(TYPED_SUMS)
-            self.type_width, self.type_blocks = 1, 1
-        else:
+        self.precision, self.slope = "tf32x3", {torch.bfloat16: "bf16", torch.float16: "tf32"}.get(kind, "tf32x3")
+        self.scale, self.smoothing = parts.scale, float(cells.smoothing)
+        self.rounds = 2 if self.smoothing else 1
+        if self.shared:
             self.held = self.step = SHARED
             self.type_width = min(TYPES, max(16, _power(self.types)))
-            self.type_blocks = -(-self.types // self.type_width)
             self.slope = "tf32" if self.half else "tf32x3"
-        self.place = 0
+        else:
+            self.held, self.step = self._cut(TYPED_SUMS)
+            self.type_width = 1
+        self.type_blocks = -(-self.types // self.type_width) if self.shared else 1
         self.num_blocks = -(-self.tokens // self.held)
-        self.list_blocks = self.num_blocks if parts.u is None else 1
+        self.list_blocks = 1 if self.shared else self.num_blocks
+        self.strides, self.by_type = _strides(parts), _strides_by_type(parts)
+        self.out_strides: Numbers | None = None
+        self.launchers: dict[tuple[Any, ...], Launcher] = {}
 
     def _cut(self, blocks: tuple[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
         """Tokens held and tokens a step; few choices, for each is compiled."""
         held, step = blocks[0 if self.half and self.width <= 64 else 1]
         return max(step, held // 2) if self.tokens <= held // 2 else held, step
 
-    def memory_shapes(self) -> Shapes:
-        """The lists unpacked, their scores and starts; and for the shared form, each for one or both signs, maxima, lifts,
-        flags, bases and totals."""
-        ints, floats = torch.int32, torch.float32
-        lists: Shapes = [((3, self.listed), ints), ((self.listed,), floats), ((self.problems * self.list_blocks + 1,), ints)]
-        if self.parts.u is None:
-            return lists
-        rounds, blocks = 2 if self.cells.smoothing else 1, self.shape[0] * self.num_blocks
-        totals = ((rounds, self.problems, self.tokens), floats)
-        peaks, lifts = (rounds, self.shape[0], self.tokens), (rounds, blocks, self.types)
-        return [*lists, (peaks, floats), (lifts, floats), (lifts, ints), totals, totals]
+    def sections(self, listed: int) -> tuple[list[int], list[int]]:
+        """The sizes of the parts of ``_Kept``: three of int32, five of float32."""
+        blocks = self.rounds * self.rows * self.num_blocks
+        starts = self.problems * self.list_blocks + 1
+        if not self.shared:
+            return [starts, 0, 3 * listed], [listed, 0, 0, *[blocks * self.types] * 2]
+        totals = self.rounds * self.problems * self.tokens
+        peaks, lifts = self.rounds * self.rows * self.tokens, blocks * self.types
+        return [starts, lifts, 3 * listed], [listed, peaks, lifts, totals, totals]
 
-    @functools.cached_property
-    def _key(self) -> tuple[Any, ...]:
-        """All that Triton specialises on follows from this. The number of listed cells it does not."""
-        parts = [part for part in self.parts[:4] if part is not None]
-        lists = [self.cells.lengths, self.cells.indices, self.cells.offsets, self.values]
-        layouts = [(part.shape, part.stride()) for part in parts]
-        kinds = [(tensor.dtype, tensor.data_ptr() % 16) for tensor in (*parts, *lists)]
-        return parts[0].device, self.cells.smoothing > 0, *layouts, *kinds
+    def memory_sizes(self, listed: int) -> tuple[int, int]:
+        """How many int32 and float32 the sections take."""
+        ints, floats = self.sections(listed)
+        return sum(map(_aligned, ints)), sum(map(_aligned, floats))
 
-    def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
-        """Run a kernel. What it was compiled to is kept by the layout of the call, which is cheaper to ask than Triton."""
-        if triton_engine.interpreted():
-            kernel[(programs,)](*arguments, *constants)
-            return
-        key = (kernel, constants, warps, self.place, self._key)
-        compiled = _COMPILED.get(key)
-        if compiled is None:
-            _COMPILED[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps)
-        else:
-            compiled[(programs, 1, 1)](*arguments, *constants)
-
-    def fresh(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    def memory(self, cells: SpanCells, clear: bool) -> Memory:
         """Memory to be filled."""
-        return torch.empty(shape, dtype=dtype, device=self.parts.q.device)
+        ints, floats = self.memory_sizes(cells.indices.shape[0])
+        new, device = torch.zeros if clear else torch.empty, cells.indices.device
+        return new(ints, dtype=torch.int32, device=device), new(floats, dtype=torch.float32, device=device)
 
-    @property
-    def values(self) -> Tensor:
-        """Soft labels, or something to point at."""
-        return self.cells.indices if self.cells.values is None else self.cells.values
+    def cut(self, memory: Memory, cells: SpanCells) -> _Kept:
+        """Memory by its sections."""
+        cuts = self.sections(cells.indices.shape[0])
+        ints, floats = (whole.split_with_sizes([*map(_aligned, sizes)]) for whole, sizes in zip(memory, cuts, strict=True))
+        return _Kept(*ints, *floats)
 
-    def strides(self, parts: SpanParts) -> tuple[int, ...]:
-        """Of q and k by row, type and token, or by row and token, and then of u and v."""
-        ends = () if parts.u is None else (*parts.ends()[0].stride(), *parts.ends()[1].stride())
-        return (*parts.q.stride()[:-1], *parts.k.stride()[:-1], *ends)
+    def _side(self, section: Tensor, place: int, size: int) -> Tensor:
+        """What a section has for one sign."""
+        return section if self.rounds == 1 else section[place * size : (place + 1) * size]
 
-    def unpack_lists(self, unpacked: Tensor, scores: Tensor, starts: Tensor) -> None:
+    def fill(
+        self,
+        parts: SpanParts,
+        cells: SpanCells,
+        out: Tensor,
+        threshold: float | None = None,
+        share: float = 1.0,
+        *,
+        clear: bool = False,
+    ) -> tuple[Memory, _Kept]:
+        """Sums of all sides into ``out``, and with a threshold the loss; the memory of it, whole and cut."""
+        memory = self.memory(cells, clear)
+        kept = self.cut(memory, cells)
+        self.unpack_lists(parts, cells, kept)
+        for place in range(self.rounds):
+            if self.shared:
+                self.shared_sums(parts, cells, kept, place)
+            else:
+                self.typed_sums(parts, cells, kept, place)
+        self.merge(cells, kept, out, threshold, share)
+        return memory, kept
+
+    def pulls(self, parts: SpanParts, cells: SpanCells, state: Tensor, kept: _Kept) -> SpanParts:
+        """Gradients of the parts from the sums and their gradients."""
+        outs = empty_gradients(parts, cells)
+        for place in range(self.rounds):
+            if self.shared:
+                self.shared_pulls(parts, cells, kept, outs, state, place)
+            else:
+                self.typed_pulls(parts, cells, kept, outs, state, place)
+        return outs
+
+    def _launcher(self, kernel: Any, warps: int, *constants: Any) -> Launcher:
+        key = (id(kernel), warps, constants)
+        found = self.launchers.get(key)
+        if found is None:
+            found = self.launchers[key] = Launcher(kernel, constants, warps)
+        return found
+
+    def unpack_lists(self, parts: SpanParts, cells: SpanCells, kept: _Kept) -> None:
         """Types, first and last tokens ``[3, P]`` and scores ``[P]`` of listed cells, and where blocks of them start."""
         from manyhot.kernels.triton_span_listed import listed_kernel
 
-        parts, blocks = self.parts, self.list_blocks
-        shared = parts.u is not None
-        u, v = parts.ends() if shared else (parts.q, parts.k)
-        lists = (self.cells.lengths, self.cells.indices, self.cells.offsets, unpacked, scores, starts)
-        steps = (self.shape[0].bit_length(), self.listed.bit_length())
-        sizes = (*self.shape, self.tokens, self.listed, self.head, blocks, self.held, *steps, parts.scale)
-        strides = (*self._by_type(parts.q), *self._by_type(parts.k), *(u.stride() if shared else (0, 0, 0)))
-        strides += v.stride() if shared else (0, 0, 0)
-        programs = -(-max(self.listed, starts.numel()) // ENTRIES)
-        constants = (shared, self.cells.triangle, self.width, ENTRIES)
-        self._launch(listed_kernel, programs, (parts.q, parts.k, u, v, *lists, *sizes, *strides), constants, 4)
+        listed, entries = cells.indices.shape[0], self.problems * self.list_blocks + 1
+        start = self._launcher(listed_kernel, 4, self.shared, self.triangle, self.width, ENTRIES)
+        numbers: Numbers = (*self.shape, self.tokens, listed, self.head, self.list_blocks, self.held)
+        numbers += (self.rows.bit_length(), listed.bit_length(), self.scale, *self.by_type)
+        others = (
+            parts.k,
+            parts.u,
+            parts.v,
+            cells.lengths,
+            cells.indices,
+            cells.offsets,
+            kept.unpacked,
+            kept.scores,
+            kept.starts,
+        )
+        start(-(-max(listed, entries) // ENTRIES), parts.q, others, numbers)
 
-    def _by_type(self, part: Tensor) -> tuple[int, int, int]:
-        return part.stride()[:3] if part.ndim == 4 else (part.stride(0), 0, part.stride(1))  # type: ignore[return-value]
-
-    def typed_sums(self, unpacked: Tensor, starts: Tensor, tops: Tensor, sums: Tensor, sign: float) -> None:
+    def typed_sums(self, parts: SpanParts, cells: SpanCells, kept: _Kept, place: int) -> None:
         """The sums over unlisted cells of each block of first tokens, typed form."""
         from manyhot.kernels.triton_span_typed import typed_sums_kernel
 
-        pointers = (self.parts.q, self.parts.k, self.cells.lengths, unpacked, starts, tops, sums)
-        sizes = (self.types, self.tokens, self.listed, self.head, self.num_blocks, sign * self.parts.scale)
-        constants = (self.cells.triangle, self.listed > 0, self.precision, self.width, self.held, self.step)
-        arguments = (*pointers, *sizes, *self.strides(self.parts))
-        self._launch(typed_sums_kernel, self.problems * self.num_blocks, arguments, constants, _warps(self.held))
+        listed, programs = cells.indices.shape[0], self.problems * self.num_blocks
+        constants = (self.triangle, listed > 0, self.precision, self.width, self.held, self.step)
+        start = self._launcher(typed_sums_kernel, _warps(self.held), *constants)
+        scale = -self.scale if place else self.scale
+        numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, scale, *self.strides)
+        tops, sums = (self._side(section, place, programs) for section in (kept.tops, kept.sums))
+        start(programs, parts.q, (parts.k, cells.lengths, kept.unpacked, kept.starts, tops, sums), numbers)
 
-    def shared_sums(self, unpacked: Tensor, starts: Tensor, kept: Memory, sign: float) -> None:
+    def shared_sums(self, parts: SpanParts, cells: SpanCells, kept: _Kept, place: int) -> None:
         """The sums over unlisted cells of each first token, shared form."""
         from manyhot.kernels.triton_span_shared import shared_sums_kernel
 
+        listed, sign = cells.indices.shape[0], -1.0 if place else 1.0
+        constants = (self.triangle, listed > 0, self.precision, self.width, self.held, self.step, self.type_width)
+        start = self._launcher(shared_sums_kernel, SHARED_WARPS, *constants)
         limit = DOUBT * 2 * self.tokens * torch.finfo(torch.float32).tiny
-        pointers = (*self.parts[:4], self.cells.lengths, unpacked, starts, *kept)
-        sizes = (self.types, self.tokens, self.listed, self.head, self.num_blocks, self.type_blocks)
-        constants = (self.cells.triangle, self.listed > 0, self.precision, self.width, self.held, self.step, self.type_width)
-        arguments = (*pointers, *sizes, sign * self.parts.scale, sign, limit, *self.strides(self.parts))
-        programs = self.shape[0] * self.num_blocks * self.type_blocks
-        self._launch(shared_sums_kernel, programs, arguments, constants, SHARED_WARPS)
+        numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, self.type_blocks)
+        numbers += (sign * self.scale, sign, limit, *self.strides)
+        others = (*parts[1:4], cells.lengths, kept.unpacked, kept.starts, *self._factors(kept, place))
+        start(self.rows * self.num_blocks * self.type_blocks, parts.q, others, numbers)
 
-    def merge(self, tops: Tensor, sums: Tensor, unpacked: Tensor, scores: Tensor, starts: Tensor, out: Tensor) -> None:
+    def _factors(self, kept: _Kept, place: int) -> tuple[Tensor, ...]:
+        """Peaks, lifts, flags, tops and sums of one sign."""
+        sections = (kept.peaks, kept.lifts, kept.flags, kept.tops, kept.sums)
+        if self.rounds == 1:
+            return sections
+        blocks, totals = self.rows * self.num_blocks * self.types, self.problems * self.tokens
+        sizes = (self.rows * self.tokens, blocks, blocks, totals, totals)
+        return tuple(self._side(section, place, size) for section, size in zip(sections, sizes, strict=True))
+
+    def merge(self, cells: SpanCells, kept: _Kept, out: Tensor, threshold: float | None, share: float) -> None:
         """Both sides of every (row, type)."""
         from manyhot.kernels.triton_span_listed import sides_kernel
 
-        smoothing, size = float(self.cells.smoothing), tops.shape[-1]
-        pointers = (tops, sums, unpacked, scores, starts, self.values, out)
-        sizes = (self.problems, self.listed, size, self.list_blocks, smoothing)
-        constants = (self.cells.values is not None, smoothing > 0, min(512, max(16, _power(size))))
-        self._launch(sides_kernel, self.problems, (*pointers, *sizes), constants, 1)
+        size = self.tokens if self.shared else self.num_blocks
+        constants = (self.soft, self.smoothing > 0, threshold is not None, min(512, max(16, _power(size))))
+        numbers: Numbers = (self.problems, cells.indices.shape[0], size, self.list_blocks, self.smoothing)
+        numbers += (threshold or 0.0, share)
+        others = (kept.sums, kept.unpacked, kept.scores, kept.starts, cells.values, out)
+        self._launcher(sides_kernel, 1, *constants)(self.problems, kept.tops, others, numbers)
 
-    def typed_pulls(self, outs: SpanParts, state: Tensor, memory: Memory, place: int) -> None:
+    def typed_pulls(self, parts: SpanParts, cells: SpanCells, kept: _Kept, outs: SpanParts, state: Tensor, place: int) -> None:
         """Gradients of q and k, typed form; the second time those of the positive background are added."""
         from manyhot.kernels.triton_span_typed import typed_pulls_kernel
 
-        held, step = self._cut(TYPED_PULLS)
+        listed, (held, step) = cells.indices.shape[0], self._cut(TYPED_PULLS)
         blocks = -(-self.tokens // held)
-        unpacked, scores, starts = memory
-        pointers = (*self.parts[:2], *outs[:2], state, self.cells.lengths, unpacked, scores, self.values, starts)
-        sizes = (self.problems, self.types, self.tokens, self.listed, self.head, blocks, self.list_blocks)
-        numbers = (-self.parts.scale if place else self.parts.scale, float(self.cells.smoothing))
-        kinds = (self.cells.triangle, self.listed > 0, place == 0, self.cells.values is not None, self.precision, self.slope)
-        arguments = (*pointers, *sizes, *numbers, *self.strides(self.parts), *self.strides(outs))
-        constants = (*kinds, self.width, held, step)
-        self._launch(typed_pulls_kernel, 2 * self.problems * blocks, arguments, constants, _warps(held))
+        kinds = (self.triangle, listed > 0, place == 0, self.soft, self.precision, self.slope)
+        start = self._launcher(typed_pulls_kernel, _warps(held), *kinds, self.width, held, step)
+        numbers: Numbers = (self.problems, self.types, self.tokens, listed, self.head, blocks, self.list_blocks)
+        numbers += (-self.scale if place else self.scale, self.smoothing, *self.strides, *self._strides_of(outs))
+        others = (parts.k, outs.q, outs.k, state, cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
+        start(2 * self.problems * blocks, parts.q, others, numbers)
 
-    def shared_pulls(self, outs: SpanParts, state: Tensor, memory: Memory, place: int) -> None:
+    def shared_pulls(self, parts: SpanParts, cells: SpanCells, kept: _Kept, outs: SpanParts, state: Tensor, place: int) -> None:
         """Gradients of all parts, shared form; the second time those of the positive background are added."""
         from manyhot.kernels.triton_span_pulls import shared_pulls_kernel
 
-        unpacked, scores, starts, *kept = memory
-        lists = (self.cells.lengths, unpacked, scores, self.values, starts)
-        pointers = (*self.parts[:4], *outs[:4], state, *lists, *(part[place] for part in kept))
-        blocks = self.shape[0] * self.num_blocks
-        sizes = (self.problems, self.types, self.tokens, self.listed, self.head, self.num_blocks, self.type_blocks, blocks)
-        sign = -1.0 if place else 1.0
-        numbers = (sign * self.parts.scale, sign, float(self.cells.smoothing))
-        kinds = (self.cells.triangle, self.listed > 0, place == 0, self.cells.values is not None, self.precision, self.slope)
-        arguments = (*pointers, *sizes, *numbers, *self.strides(self.parts), *self.strides(outs))
+        listed, blocks, sign = cells.indices.shape[0], self.rows * self.num_blocks, -1.0 if place else 1.0
+        kinds = (self.triangle, listed > 0, place == 0, self.soft, self.precision, self.slope)
         constants = (*kinds, self.width, self.held, self.type_width, self.type_blocks > 1)
-        self._launch(shared_pulls_kernel, blocks * (1 + self.type_blocks), arguments, constants, SHARED_WARPS)
+        start = self._launcher(shared_pulls_kernel, SHARED_WARPS, *constants)
+        numbers: Numbers = (
+            self.problems,
+            self.types,
+            self.tokens,
+            listed,
+            self.head,
+            self.num_blocks,
+            self.type_blocks,
+            blocks,
+        )
+        numbers += (sign * self.scale, sign, self.smoothing, *self.strides, *self._strides_of(outs))
+        lists = (cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
+        others = (*parts[1:4], *outs[:4], state, *lists, *self._factors(kept, place))
+        start(blocks * (1 + self.type_blocks), parts.q, others, numbers)
+
+    def _strides_of(self, outs: SpanParts) -> Numbers:
+        """Those of gradients, which follow from those of the parts."""
+        if self.out_strides is None:
+            self.out_strides = _strides(outs)
+        return self.out_strides
+
+
+def _strides(parts: SpanParts) -> Numbers:
+    """Of q and k by row, type and token, or by row and token, and then of u and v."""
+    ends = () if parts.u is None else (*parts.ends()[0].stride(), *parts.ends()[1].stride())
+    return (*parts.q.stride()[:-1], *parts.k.stride()[:-1], *ends)
+
+
+def _strides_by_type(parts: SpanParts) -> Numbers:
+    """Of q, k, u and v by row, type and token; 0 where there is none."""
+    q, k = parts.q.stride(), parts.k.stride()
+    if parts.u is None:
+        return (*q[:3], *k[:3], *[0] * 6)
+    return (q[0], 0, q[1], k[0], 0, k[1], *parts.ends()[0].stride(), *parts.ends()[1].stride())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
 
 
 def _power(size: int) -> int:

@@ -126,13 +126,26 @@ def summed(tops, sums, place, size, BLOCK: tl.constexpr):
     return top, total
 
 
+@triton.jit
+def softplus_and_slope(x):
+    """``log(1 + e^x)`` and its derivative."""
+    small = exp(-tl.abs(x))
+    rest = tl.where(small < 1e-4, small - small * small / 2, tl.log(1.0 + small))
+    slope = tl.where(x > 0, 1.0, small) / (1.0 + small)
+    return tl.maximum(x, 0.0) + rest, slope
+
+
 @triton.jit(do_not_specialize=["num_problems", "num_listed", "size", "num_blocks"])
 def sides_kernel(
     tops, sums, cells, scores, starts, values, out,
-    num_problems, num_listed, size, num_blocks, smoothing,
-    SOFT: tl.constexpr, SMOOTH: tl.constexpr, BLOCK: tl.constexpr,
+    num_problems, num_listed, size, num_blocks, smoothing, threshold, share,
+    SOFT: tl.constexpr, SMOOTH: tl.constexpr, LOSS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """``(pos shift, pos rest, neg shift, neg rest)`` of one (row, type), from the sums over unlisted cells and the list."""
+    """``(pos shift, pos rest, neg shift, neg rest)`` of one (row, type), from the sums over unlisted cells and the list.
+
+    With LOSS also what it gives to ``share sum log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, whose derivatives by pos and
+    neg come fifth and sixth, and the value eighth.
+    """
     problem = tl.program_id(0).to(tl.int64)
     neg_top, neg_total = summed(tops, sums, problem * size, size, BLOCK)
     neg_total = neg_total * (1.0 - smoothing / 2)
@@ -153,6 +166,12 @@ def sides_kernel(
     tl.store(out + num_problems + problem, tl.log(pos_total))
     tl.store(out + 2 * num_problems + problem, finite(neg_top))
     tl.store(out + 3 * num_problems + problem, tl.log(neg_total))
+    if LOSS:
+        pos_loss, pos_slope = softplus_and_slope(finite(pos_top) + tl.log(pos_total) + threshold)
+        neg_loss, neg_slope = softplus_and_slope(finite(neg_top) + tl.log(neg_total) - threshold)
+        tl.store(out + 4 * num_problems + problem, pos_slope * share)
+        tl.store(out + 5 * num_problems + problem, neg_slope * share)
+        tl.store(out + 7 * num_problems + problem, (pos_loss + neg_loss) * share)
 
 
 @triton.jit
@@ -164,10 +183,12 @@ def pulling(shift, rest, grad):
 
 @triton.jit
 def side_state(state, place, num_problems, inside, SIDE: tl.constexpr):
-    """What ``pulling`` gives for one side (0 positive, 1 negative) of some problems."""
+    """What ``pulling`` gives for one side (0 positive, 1 negative) of some problems: its sums, and its gradient, which is
+    that of the side times one number for all."""
     shift = tl.load(state + (2 * SIDE) * num_problems + place, mask=inside, other=0.0)
     rest = tl.load(state + (2 * SIDE + 1) * num_problems + place, mask=inside, other=LOWEST)
-    return pulling(shift, rest, tl.load(state + (4 + SIDE) * num_problems + place, mask=inside, other=0.0))
+    grad = tl.load(state + (4 + SIDE) * num_problems + place, mask=inside, other=0.0)
+    return pulling(shift, rest, grad * tl.load(state + 6 * num_problems))
 
 
 @triton.jit

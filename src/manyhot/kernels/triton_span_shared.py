@@ -21,7 +21,8 @@ from manyhot.kernels.triton_math import exp
 from manyhot.kernels.triton_span_listed import LOWEST, dot, finite, load_rows
 from manyhot.kernels.triton_span_typed import along, tile_scores
 
-CHUNK = tl.constexpr(64)
+# Entries looked at together: those of one warp, which then finds a place, an address, without the shared memory of the others.
+CHUNK = tl.constexpr(32)
 
 
 @triton.jit

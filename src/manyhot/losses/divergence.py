@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_choice, check_logits, check_where, shape_text
+from manyhot._checks import (
+    check_at_least,
+    check_choice,
+    check_engine,
+    check_logits,
+    check_reduction,
+    check_where,
+    shape_text,
+)
+from manyhot.kernels.engines import NAMES
 from manyhot.kernels.terms import INF, accumulation_dtype
+from manyhot.losses.pairs import LINKS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
 from manyhot.losses.reduction import reduce
-from manyhot.losses.sides import Labels
+from manyhot.losses.sides import Labels, arrange
 from manyhot.losses.zlpr import zlpr_loss
 
-KINDS = ("sigmoid", "sigmoid2", "excess")
-
+KINDS = (*LINKS, "excess")
 
 Loss = Callable[..., Tensor]
 
@@ -28,6 +38,7 @@ def prediction_divergence(
     where: Tensor | None = None,
     sample_weight: Tensor | None = None,
     reduction: str = "mean",
+    engine: str = "auto",
 ) -> Tensor:
     """A distance between two predictions of the same rows: >= 0, and 0 only where they agree.
 
@@ -44,6 +55,7 @@ def prediction_divergence(
         where: bool, broadcastable to the logits; False leaves an entry out, whatever the scores.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
+        engine: see ``zlpr_loss``; ``"triton"`` gives ``"sigmoid"`` and ``"sigmoid2"`` with both gradients from one read.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -59,27 +71,29 @@ def prediction_divergence(
         raise ValueError(
             f"prediction_divergence: `b` must have the shape of `a`, {shape_text(a.shape)}; got {shape_text(b.shape)}."
         )
-    dtype = accumulation_dtype(torch.promote_types(a.dtype, b.dtype))
-    a, b = a.to(dtype), b.to(dtype)
-    counts = torch.ones((), dtype=torch.bool, device=a.device)
+    check_reduction("prediction_divergence", reduction)
+    check_engine("prediction_divergence", engine, NAMES)
     if where is not None:
         check_where("prediction_divergence", where, a.shape)
-        counts = where
-        a, b = torch.where(where, a, 0.0), torch.where(where, b, 0.0)
-    values = _excess(a, b, counts) if kind == "excess" else _jeffreys(a, b, 2.0 if kind == "sigmoid2" else 1.0)
-    return reduce("prediction_divergence", values, sample_weight=sample_weight, reduction=reduction)
+    how: dict[str, Any] = {"sample_weight": sample_weight, "reduction": reduction}
+    if kind in LINKS and a.shape[-1]:
+        rows = divergence_rows(a, b, where)
+        fused = pair_loss("prediction_divergence", a, b, rows, losses=False, alpha=1.0, link=LINKS[kind], engine=engine, **how)
+        if fused is not None:
+            return fused
+    dtype = accumulation_dtype(torch.promote_types(a.dtype, b.dtype))
+    a, b = left_out_as_zero(where, a.to(dtype), b.to(dtype))
+    values = jeffreys(a, b, LINKS[kind]) if kind in LINKS else _excess(a, b, where)
+    return reduce("prediction_divergence", values, **how)
 
 
-def _jeffreys(a: Tensor, b: Tensor, slope: float) -> Tensor:
-    return ((torch.sigmoid(slope * a) - torch.sigmoid(slope * b)) * (slope * (a - b))).sum(dim=-1)
-
-
-def _excess(a: Tensor, b: Tensor, counts: Tensor) -> Tensor:
+def _excess(a: Tensor, b: Tensor, where: Tensor | None) -> Tensor:
     log_weight = -(a.abs() + torch.log1p(torch.exp(-2 * a.abs())))
     zero, d = a.new_zeros((*a.shape[:-1], 1)), a - b
 
     def bounded(terms: Tensor) -> Tensor:
-        return torch.logsumexp(torch.cat([zero, torch.where(counts, terms, -INF)], dim=-1), dim=-1)
+        counted = terms if where is None else torch.where(where, terms, -INF)
+        return torch.logsumexp(torch.cat([zero, counted], dim=-1), dim=-1)
 
     level = bounded(log_weight)
     return (bounded(log_weight + d) - level) + (bounded(log_weight - d) - level)
@@ -96,6 +110,7 @@ def rdrop_loss(
     where: Tensor | None = None,
     sample_weight: Tensor | None = None,
     reduction: str = "mean",
+    engine: str = "auto",
 ) -> Tensor:
     """R-Drop: the mean loss of two passes with different dropout, plus ``alpha`` times their divergence.
 
@@ -109,6 +124,9 @@ def rdrop_loss(
         where: bool, broadcastable to the logits.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
+        engine: see ``zlpr_loss``, and given on to the loss unless it is ``"auto"``. ``"triton"`` gives ``zlpr_loss``, also with
+            weights or smoothing by ``functools.partial``, and the divergence by ``"sigmoid"`` or ``"sigmoid2"`` with both
+            gradients from one read of each pass.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -119,9 +137,28 @@ def rdrop_loss(
         tensor(0.7378)
     """
     check_at_least("rdrop_loss", "alpha", alpha, 0)
-    shared: dict[str, Any] = {"where": where, "sample_weight": sample_weight, "reduction": reduction}
-    task = (loss(logits_a, labels, **shared) + loss(logits_b, labels, **shared)) / 2
-    apart = prediction_divergence(logits_a, logits_b, kind=kind, **shared)
+    check_engine("rdrop_loss", engine, NAMES)
+    how: dict[str, Any] = {"sample_weight": sample_weight, "reduction": reduction}
+    settings = _terms_of_zlpr(loss)
+    if settings is not None and kind in LINKS and reduction in ("mean", "sum") and isinstance(logits_a, Tensor):
+        rows = arrange("zlpr_loss", logits_a, labels, where=where, **settings)
+        fused = pair_loss(
+            "rdrop_loss", logits_a, logits_b, rows, losses=True, alpha=alpha, link=LINKS[kind], engine=engine, **how
+        )
+        if fused is not None:
+            return fused
+    how |= {"where": where} if engine == "auto" else {"where": where, "engine": engine}
+    task = (loss(logits_a, labels, **how) + loss(logits_b, labels, **how)) / 2
+    apart = prediction_divergence(logits_a, logits_b, kind=kind, **how)
     if kind == "excess":
-        apart = (apart + prediction_divergence(logits_b, logits_a, kind=kind, **shared)) / 2
+        apart = (apart + prediction_divergence(logits_b, logits_a, kind=kind, **how)) / 2
     return task + alpha * apart
+
+
+def _terms_of_zlpr(loss: Loss) -> dict[str, Any] | None:
+    """What weighs and smooths the terms where ``loss`` is ``zlpr_loss`` with nothing else set."""
+    if loss is zlpr_loss:
+        return {}
+    if not isinstance(loss, functools.partial) or loss.func is not zlpr_loss or loss.args:
+        return None
+    return loss.keywords if loss.keywords.keys() <= {"pos_weight", "neg_weight", "smoothing"} else None

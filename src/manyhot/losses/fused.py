@@ -15,11 +15,11 @@ from torch import Tensor
 from manyhot._checks import check_broadcast, check_choice, check_engine, check_reduction, check_sample_weight
 from manyhot.kernels import ops
 from manyhot.kernels.engines import NAMES, Engine, choose
-from manyhot.kernels.terms import DenseTerms, SparseTerms, accumulation_dtype
+from manyhot.kernels.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.losses.forms import FORMS
 from manyhot.losses.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.reduction import reduce
-from manyhot.losses.sides import Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
+from manyhot.losses.sides import Dim, Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
 
 Terms = DenseTerms | SparseTerms
 
@@ -31,20 +31,43 @@ def side_loss(
     labels: Any,
     offset: Tensor | float,
     *,
+    where: Tensor | None,
+    pos_weight: Weight,
+    neg_weight: Weight,
     sample_weight: Tensor | None,
+    smoothing: float,
     reduction: str,
+    dim: Dim,
     engine: str,
     validate: bool,
-    **settings: Any,
 ) -> Tensor:
-    """``FORMS[form](pos, neg, offset)`` of each row, reduced. ``settings`` are those of ``two_sided_logsumexp``."""
+    """``FORMS[form](pos, neg, offset)`` of each row, reduced."""
     check_reduction(who, reduction)
     check_engine(who, engine, NAMES)
     if not isinstance(logits, Tensor):
-        pos, neg = two_sided_logsumexp(logits, labels, engine=engine, validate=validate, who=who, **settings)
+        about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
+        about |= {"dim": dim, "engine": engine, "validate": validate}
+        # Lazy scores may have a way of their own from scores to the reduced loss.
+        whole = getattr(logits, "side_loss", None)
+        value: Tensor | None = None
+        if whole is not None:
+            value = whole(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
+        if value is not None:
+            return value
+        pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
         values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype))
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
-    rows = arrange(who, logits, labels, validate=validate, **settings)
+    rows = arrange(
+        who,
+        logits,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
     chosen = choose(who, engine, rows.logits, rows.terms)
     offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype))
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
@@ -63,9 +86,9 @@ def _fit_offset(who: str, offset: Tensor | float, shape: torch.Size, dtype: torc
     return offset
 
 
-def wants_fusion(logits: Tensor, offset: Tensor | float, reduction: str) -> bool:
+def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
     """Whether a finished gradient pays: it is wanted, its scale is known, and the type can hold it before loss scaling."""
-    differentiable = logits.requires_grad or (isinstance(offset, Tensor) and offset.requires_grad)
+    differentiable = logits.requires_grad or (isinstance(other, Tensor) and other.requires_grad)
     return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
 
 
@@ -77,12 +100,14 @@ def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str
     weight = sample_weight.detach().to(torch.float32).expand(rows.shape).reshape(-1)
     if reduction == "sum":
         return weight
-    total = weight.sum()
-    return weight / torch.where(total == 0, 1.0, total)
+    whole = weight.sum()
+    return weight / torch.where(whole == 0, 1.0, whole)
 
 
 class _SideLoss:
     """One loss of the family: fused by an engine, and in the plain form that can be differentiated again."""
+
+    __slots__ = ("form", "offset")
 
     def __init__(self, form: str, offset: Tensor | float) -> None:
         self.form, self.offset = form, offset
@@ -130,6 +155,8 @@ def labelwise_loss(
 class _LabelwiseLoss:
     """A loss that judges every label by itself, summed over the labels of a row."""
 
+    __slots__ = ("kind", "powers", "term")
+
     def __init__(self, kind: str, term: Term, powers: dict[str, float]) -> None:
         self.kind, self.term, self.powers = kind, term, powers
 
@@ -145,12 +172,14 @@ class _LabelwiseLoss:
 
 def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
     """The reduced loss with its gradient made on the way."""
-    function = _Compiled if torch.compiler.is_compiling() else _Eager
-    out: Tensor = function.apply(rows.logits, offset, scale, engine, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling():
+        out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
     return out
 
 
-def _total(values: Tensor, scale: Tensor | float) -> Tensor:
+def total(values: Tensor, scale: Tensor | float) -> Tensor:
     """``sum scale values``, by one operation where it is a sum or a mean."""
     if not isinstance(scale, Tensor):
         if scale == 1:
@@ -163,44 +192,43 @@ class _Eager(torch.autograd.Function):
     """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, offset: Any, scale: Any, engine: Engine, loss: Any, kind: type[Terms], *fields: Any
-    ) -> Tensor:
-        terms = kind(*fields)
+    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
+        scale, engine, loss, terms = call
         values, grad, slope = loss.fused(engine, x, terms, scale)
         ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
         ctx.finished = [(grad, slope)]
-        ctx.engine, ctx.loss, ctx.terms, ctx.scale, ctx.offset = engine, loss, terms, scale, offset
-        return _total(values, scale)
+        ctx.call, ctx.offset = call, offset
+        return total(values, scale)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, offset = ctx.saved_tensors
-        rest = (None,) * (4 + len(ctx.terms))
+        scale, engine, loss, terms = ctx.call
         if torch.is_grad_enabled():
-            return *_differentiable(
-                ctx.loss, ctx.terms, x, ctx.offset if offset is None else offset, ctx.scale, grads[0]
-            ), *rest
+            offset = ctx.offset if offset is None else offset
+            return *_differentiable(loss, terms, x, offset, scale, grads[0]), None
         if not ctx.finished:
-            _, grad, slope = ctx.loss.fused(ctx.engine, x, ctx.terms, ctx.scale)
+            _, grad, slope = loss.fused(engine, x, terms, scale)
             ctx.finished.append((grad, slope))
         grad, slope = ctx.finished.pop()
-        by_offset = slope * ctx.scale * grads[0] if ctx.needs_input_grad[1] else None
-        return ctx.engine.scale_(grad, grads[0]) if ctx.needs_input_grad[0] else None, by_offset, *rest
+        by_x, by_offset = ctx.needs_input_grad[:2]
+        return engine.scale_(grad, grads[0]) if by_x else None, slope * scale * grads[0] if by_offset else None, None
+
+
+# Function.apply without what it does for torch.func, where no engine is chosen: that takes as long as a launch.
+_run_eager: Any = super(torch.autograd.Function, _Eager).apply
 
 
 class _Compiled(torch.autograd.Function):
     """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, offset: Any, scale: Any, _engine: Engine, loss: Any, kind: type[Terms], *fields: Any
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
         values, grad, slope = loss.fused(ops, x, kind(*fields), scale)
         by_offset = slope * scale if isinstance(offset, Tensor) else None
         ctx.save_for_backward(grad, by_offset)
-        ctx.rest = 4 + len(fields)
-        return _total(values, scale)
+        ctx.rest = 3 + len(fields)
+        return total(values, scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -210,9 +238,9 @@ class _Compiled(torch.autograd.Function):
         return (grad * grads[0]).to(grad.dtype), by_offset, *((None,) * ctx.rest)
 
 
-def _differentiable(loss: Any, terms: Terms, x: Tensor, offset: Any, scale: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _differentiable(loss: Any, terms: Terms, x: Tensor, offset: Any, scale: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
     """The gradient once more, by the plain form, with a graph of its own."""
     inputs = [x, offset] if isinstance(offset, Tensor) and offset.requires_grad else [x]
-    total = _total(loss.plain(x, terms, offset), scale)
-    found = torch.autograd.grad(total, inputs, grad.to(total.dtype), create_graph=True)
+    reduced = total(loss.plain(x, terms, offset), scale)
+    found = torch.autograd.grad(reduced, inputs, grad.to(reduced.dtype), create_graph=True)
     return found[0], found[1] if len(found) > 1 else None

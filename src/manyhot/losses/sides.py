@@ -29,6 +29,8 @@ from manyhot.kernels.engines import NAMES, Engine, choose
 from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 
+_SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
 Labels = Tensor | SparseLabels
 Dim = int | Sequence[int]
 
@@ -164,6 +166,15 @@ def arrange(
     validate: bool = False,
 ) -> Rows:
     """Check the arguments that all losses share and move the label axes to the end as one."""
+    if (
+        type(labels) is Tensor
+        and (where is None and pos_weight is None and neg_weight is None)
+        and (type(smoothing) is float and smoothing == 0)
+        and (dim == -1 and type(dim) is int)
+        and not validate
+        and _is_plain(logits, labels)
+    ):
+        return Rows(logits, DenseTerms(labels), logits.shape[:1])
     check_logits(who, logits)
     check_unit(who, "smoothing", smoothing)
     terms = check_terms(
@@ -179,6 +190,17 @@ def arrange(
     )
     moved = _to_end(logits, _axes(who, dim, logits.ndim))
     return Rows(_as_matrix(moved), terms, moved.shape[:-1])
+
+
+def _is_plain(logits: Any, labels: Tensor) -> bool:
+    """Whether this is the call that nearly all are, two matrices of one shape, which needs no more checks than these."""
+    return (
+        type(logits) in (Tensor, torch.nn.Parameter)
+        and logits.dtype in _SCORES
+        and logits.ndim == 2
+        and logits.shape == labels.shape
+        and not (labels.requires_grad or labels.dtype.is_complex)
+    )
 
 
 def check_terms(

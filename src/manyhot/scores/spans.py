@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice, check_engine, check_logits, check_unit, check_weight, check_where, shape_text
-from manyhot.kernels import span_ops, span_tiles, triton_span_engine
+from manyhot.kernels import span_tiles, triton_span_engine
 from manyhot.kernels.span_engines import choose_spans
-from manyhot.kernels.span_terms import SpanParts, SpanTerms, joined, weighed
-from manyhot.kernels.terms import INF, LogSum, Weight
+from manyhot.kernels.span_terms import SpanParts, SpanTerms
+from manyhot.kernels.terms import INF, Weight
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.sides import Dim, two_sided_logsumexp
+from manyhot.scores.span_sides import SpanLoss, SpanSides
 
 METHODS = ("auto", "tiles", "factorised", "dense")
 
@@ -172,8 +173,50 @@ class SpanScores:
             terms = self._terms(labels, smoothing)
         others = tuple(sorted(axes - {2, 3}))
         settings = (chosen, type(terms), others, parts.scale)
-        sides = _SpanSides.apply(*settings, *parts[:4], *weights, *terms)  # type: ignore[no-untyped-call]
+        sides = SpanSides.apply(*settings, *parts[:4], *weights, *terms)  # type: ignore[no-untyped-call]
         return sides[0], sides[1]
+
+    def side_loss(
+        self,
+        who: str,
+        form: str,
+        labels: Any,
+        offset: Tensor | float,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        sample_weight: Tensor | None = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> Tensor | None:
+        """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one go, where the Triton engine serves it.
+
+        All but the largest grids wait for the host, which is spared the operations between sides and loss. Arguments are
+        those of ``manyhot.losses.fused.side_loss``.
+
+        Returns:
+            A scalar; None where the sides have to be asked for, by ``two_sided_logsumexp``.
+        """
+        given = (where, pos_weight, neg_weight, sample_weight)
+        if form != "split" or isinstance(offset, Tensor) or reduction == "none" or any(each is not None for each in given):
+            return None
+        if validate or self.method == "dense" or not isinstance(labels, SpanLabels) or torch.compiler.is_compiling():
+            return None
+        asked = engine == "triton" or (engine == "auto" and self.q.is_cuda)
+        if not asked or _label_axes(who, dim) != {2, 3}:
+            return None
+        check_unit(who, "smoothing", smoothing)
+        labels, parts = self._fitted(who, labels, validate=False), self._parts()
+        if choose_spans(who, engine, self.method, parts, labels.cells.indices) is not triton_span_engine:
+            return None
+        lists = (labels.cells.indices, labels.cells.offsets, labels.values)
+        cells = triton_span_engine.SpanCells(self.lengths, self.triangle, *lists, smoothing)
+        value: Tensor = SpanLoss.apply(*parts, cells, float(offset), reduction)  # type: ignore[no-untyped-call]
+        return value
 
     def _parts(self) -> SpanParts:
         return SpanParts(self.q, self.k, self.u, self.v, self.scale)
@@ -314,49 +357,3 @@ def _shifted(side: Tensor, weight: Tensor | None) -> Tensor:
         return side
     log = weight.log()
     return torch.where(log == -INF, -INF, side + log)
-
-
-class _SpanSides(torch.autograd.Function):
-    """``(pos, neg)`` of each row and type, or of several types or rows together; keeps the parts and the sums."""
-
-    @staticmethod
-    def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
-        parts, weights, fields = rest[:4], rest[4:6], rest[6:]
-        *sides, memory = _running(engine).sides(SpanParts(*(*parts, scale)), kind(*fields))
-        sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
-        tensors = [field for field in fields if isinstance(field, Tensor)]
-        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
-        ctx.save_for_backward(*sums[0], *sums[1], *parts, *weights, *tensors, *memory)
-        ctx.engine, ctx.kind, ctx.others, ctx.scale = engine, kind, others, scale
-        pos, neg = (side.value.squeeze(others) if others else side.value for side in sums)
-        return pos, neg
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        parts, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10]
-        stored = iter(saved[10:])
-        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
-        shape = (parts.q.shape[0], parts.num_types)
-        sums = [LogSum(shift.expand(shape), rest.expand(shape)) for shift, rest in (saved[:2], saved[2:4])]
-        pulls = []
-        for grad, weight in zip(grads, weights, strict=True):
-            for axis in ctx.others:
-                grad = grad.unsqueeze(axis)
-            pulls.append((grad if weight is None else grad * weight).expand(shape))
-        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(stored))
-        moved = (
-            None if grad is None or part is None or not needed else grad.to(part.dtype)
-            for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[4:8], strict=True)
-        )
-        return (None, None, None, None, *moved, None, None, *(None for _ in ctx.constants))
-
-
-def _running(engine: Any) -> Any:
-    """The engine, or in a graph that is being compiled its operators."""
-    return span_ops if engine is triton_span_engine and torch.compiler.is_compiling() else engine
-
-
-def _weighed(side: LogSum, weight: Tensor | None) -> LogSum:
-    return side if weight is None else weighed(side, weight)

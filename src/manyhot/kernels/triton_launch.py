@@ -1,0 +1,127 @@
+"""How the Triton kernels of the losses are started: what Triton compiled is kept, and started again without asking Triton.
+
+Asking costs more than a small loss does on the device: Triton binds the arguments to names, looks at each, writes the answers
+into a key, and has the driver confirm every pointer. A ``Launcher`` knows all but the alignment of the pointers beforehand.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Numbers = tuple[int | float, ...]
+_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def interpreted() -> bool:
+    """Whether Triton runs its kernels in Python, on the CPU."""
+    return _INTERPRETED
+
+
+class Launcher:
+    """One kernel with its constants, for tensors of the same types on one device and numbers of the same kinds.
+
+    The numbers may differ in what Triton does not look at: floats, and integers of the same ``kind_of``.
+    """
+
+    __slots__ = ("compiled", "constants", "kernel", "options")
+
+    def __init__(self, kernel: Any, constants: tuple[Any, ...], warps: int, registers: int | None = None) -> None:
+        self.kernel, self.constants = kernel, constants
+        # Threads of a large program may use all registers there are; left alone, the assembler keeps some back and spills.
+        most = registers or (min(255, 65536 // (32 * warps)) if warps >= 16 else None)
+        self.options = {"num_warps": warps} if most is None else {"num_warps": warps, "maxnreg": most}
+        self.compiled: dict[Any, tuple[Any, ...]] = {}
+
+    def __call__(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
+        """Run ``programs`` programs on ``x``, other tensors, and numbers. A kernel does not look where a tensor is None."""
+        if not programs:
+            return
+        if not x.is_cuda:
+            self._ask(programs, x, others, numbers)
+        elif x.get_device() == torch.cuda.current_device():
+            self._start(programs, x, others, numbers)
+        else:
+            with torch.cuda.device(x.get_device()):
+                self._start(programs, x, others, numbers)
+
+    def _start(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
+        base = bits = x.data_ptr()
+        pointers = [base]
+        for tensor in others:
+            pointer = base if tensor is None else tensor.data_ptr()
+            bits |= pointer
+            pointers.append(pointer)
+        key = None if bits % 16 == 0 else tuple([pointer % 16 == 0 for pointer in pointers])
+        known = self.compiled.get(key)
+        if known is None or _hooked():
+            compiled = self._ask(programs, x, others, numbers)
+            parts = [getattr(compiled, name, None) for name in ("run", "function", "packed_metadata")]
+            if None not in parts:
+                self.compiled[key] = (*parts, None, None, None)
+            return
+        run, *handles = known
+        stream = _stream_of()(x.get_device())
+        run(programs, 1, 1, stream, *handles, *pointers, *numbers, *self.constants)
+
+    def _ask(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
+        """The way through Triton, which compiles what it has not met. Booleans are bytes to the kernels."""
+        given = [x if tensor is None else tensor for tensor in (x, *others)]
+        given = [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
+        if interpreted():
+            return self.kernel[(programs,)](*given, *numbers, *self.constants)
+        return self.kernel[(programs,)](*given, *numbers, *self.constants, **self.options)
+
+
+_LAUNCHERS: dict[tuple[Any, ...], Launcher] = {}
+
+
+def launcher(
+    kernel: Any,
+    constants: tuple[Any, ...],
+    warps: int,
+    types: tuple[Any, ...],
+    numbers: Numbers,
+    registers: int | None = None,
+) -> Launcher:
+    """The launcher for arguments of these kinds; ``types`` are those of the tensors, and their device.
+
+    ``registers`` is how many a thread may use, where the assembler would take too many.
+    """
+    key = (id(kernel), constants, warps, registers, types, *map(kind_of, numbers))
+    found = _LAUNCHERS.get(key)
+    if found is None:
+        found = _LAUNCHERS[key] = Launcher(kernel, constants, warps, registers)
+    return found
+
+
+def kind_of(number: int | float) -> Any:
+    """What Triton looks at in a number: size and divisibility of an integer, nothing in a float."""
+    return (number == 1, number % 16 == 0, number.bit_length() > 31) if isinstance(number, int) else None
+
+
+@functools.cache
+def _stream_of() -> Callable[[int], int]:
+    from triton.runtime import driver
+
+    found: Callable[[int], int] = driver.active.get_current_stream
+    return found
+
+
+@functools.cache
+def _hooks() -> Any:
+    from triton import knobs
+
+    return knobs.runtime
+
+
+def _hooked() -> bool:
+    """Whether somebody (a profiler) wants to hear of launches."""
+    runtime = _hooks()
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter)) or bool(getattr(leave, "calls", leave))

@@ -1,0 +1,276 @@
+"""Words of 64 bits, each two or four scores, and the few instructions they take (CUDA).
+
+Four bfloat16 or two float32 make a word, ``PER`` scores. Hard labels come as a byte a score, nonzero for a positive: 32 or 16
+bits beside a word of scores. Soft ones come in words like scores. Instructions are made for two words at once. Those of the
+gradient differ from those of the sums where they could be the same (another way to unpack, the sum with a zero which the
+assembler cannot know), or the assembler would see that both need the same exponentials and keep them in registers in between.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.kernels.triton_math import COMPILED, exp
+
+# Listed labels taken at once, all of their loads under way together; rows with more go round again.
+AT_ONCE = tl.constexpr(8)
+_REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, b, d; .reg .pred any, p; "
+
+
+class _Writer:
+    """Writes instructions for two words of ``per`` scores.
+
+    In a line for each score, # stands for its number, % for that of its word, ^ for the register its label is in and ~ for the
+    bits it has there; $name and a number is a register of an operand.
+    """
+
+    def __init__(self, per: int) -> None:
+        self.per = per
+
+    def each(self, line: str) -> str:
+        """A line for each score."""
+        lines = []
+        for k in range(2 * self.per):
+            marks = {"#": f"{k}", "%": f"{k // self.per}", "^": f"{k // 4}", "~": f"{0xFF << 8 * (k % 4)}"}
+            lines.append("".join(marks.get(letter, letter) for letter in line))
+        return "".join(lines)
+
+    def finish(self, operands: str, *lines: str) -> tuple[tl.constexpr, tl.constexpr]:
+        """Instructions and constraints; operands are ``name:constraint:registers``, results first."""
+        text = "{ " + _REGISTERS + "".join(lines) + "}"
+        constraints: list[str] = []
+        for operand in operands.split():
+            name, constraint, registers = operand.split(":")
+            for k in range(int(registers)):
+                text = text.replace(f"${name}{k}", f"${len(constraints)}")
+                constraints.append(constraint)
+        return tl.constexpr(text), tl.constexpr(",".join(constraints))
+
+    def unpack(self, operand: str, *, again: bool = False) -> str:
+        """Floats from the words of an operand, under its name."""
+        if self.per == 2:
+            return "".join(f"mov.b64 {{{operand}{2 * k}, {operand}{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
+        low, high = "shl.b32 {}, {}, 16; ", "and.b32 {}, {}, 0xffff0000; "
+        if again:
+            low, high = "prmt.b32 {}, {}, 0, 0x1044; ", "prmt.b32 {}, {}, 0, 0x3244; "
+        lines = "".join(f"mov.b64 {{h{2 * k}, h{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
+        for k in range(4):
+            lines += low.format(f"{operand}{2 * k}", f"h{k}") + high.format(f"{operand}{2 * k + 1}", f"h{k}")
+        return lines
+
+    def pack(self) -> str:
+        """Words $grad from ``e``."""
+        if self.per == 2:
+            return "mov.b64 $grad0, {e0, e1}; mov.b64 $grad1, {e2, e3}; "
+        halves = "".join(f"cvt.rn.bf16x2.f32 h{k}, e{2 * k + 1}, e{2 * k}; " for k in range(4))
+        return halves + "mov.b64 $grad0, {h0, h1}; mov.b64 $grad1, {h2, h3}; "
+
+    def exponentials(self, zero: str = "") -> str:
+        """``e = e^s``; ``s`` is in units of log 2 afterwards."""
+        scaled = f"fma.rn.f32 s#, s#, 0f3FB8AA3B, {zero}; " if zero else "mul.f32 s#, s#, 0f3FB8AA3B; "
+        return self.each(scaled + "ex2.approx.ftz.f32 e#, s#; ")
+
+    def sums(self, of: str, into: str) -> str:
+        """The sum of each word."""
+        if self.per == 2:
+            return "".join(f"add.f32 {into}{k}, {of}{2 * k}, {of}{2 * k + 1}; " for k in range(2))
+        add = "add.f32 n0, {0}{1}, {0}{2}; add.f32 n1, {0}{3}, {0}{4}; add.f32 {5}, n0, n1; "
+        return "".join(add.format(of, *range(4 * k, 4 * k + 4), f"{into}{k}") for k in range(2))
+
+    def products(self, of: str, by: str, into: str) -> str:
+        """The sum of products of each word."""
+        lines = ""
+        for word in range(2):
+            first, *others = range(word * self.per, (word + 1) * self.per)
+            lines += f"mul.f32 q{word}, {of}{first}, {by}{first}; "
+            lines += "".join(f"fma.rn.f32 q{word}, {of}{k}, {by}{k}, q{word}; " for k in others)
+            lines += f"mov.f32 {into}{word}, q{word}; "
+        return lines
+
+    def positives(self, either: str, line: str) -> str:
+        """A line for each score, p telling whether its label is set and ``f = e^-s``; none of it where no label is."""
+        some = f"{either} b, $t0, $t1; setp.eq.u32 any, b, 0; " if self.per == 4 else "setp.eq.u32 any, $t0, 0; "
+        test = "and.b32 b, $t^, ~; setp.ne.u32 p, b, 0; neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "
+        return some + "@any bra done; " + self.each(test + line) + "done: "
+
+    def hard_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
+        return self.finish(
+            f"neg:=f:2 pos:=f:2 s:l:2 t:r:{self.per // 2}",
+            self.unpack("s"),
+            self.exponentials(),
+            "mov.f32 q0, 0f00000000; mov.f32 q1, 0f00000000; ",
+            self.positives("or.b32", "@p mov.f32 e#, 0f00000000; @p add.f32 q%, q%, f#; "),
+            self.sums("e", "$neg"),
+            "mov.f32 $pos0, q0; mov.f32 $pos1, q1; ",
+        )
+
+    def hard_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
+        return self.finish(
+            f"grad:=l:2 s:l:2 t:r:{self.per // 2} neg:f:2 pos:f:2 zero:f:2",
+            self.unpack("s", again=True),
+            self.exponentials("$zero0"),
+            self.each("mul.f32 e#, e#, $neg%; "),
+            self.positives("max.u32", "mul.f32 f#, f#, $pos%; @p neg.f32 e#, f#; "),
+            self.pack(),
+        )
+
+    def soft_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
+        return self.finish(
+            "neg:=f:2 pos:=f:2 s:l:2 t:l:2 least:f:2 slope:f:2",
+            self.unpack("s"),
+            self.unpack("t"),
+            self.exponentials(),
+            self.each("fma.rn.f32 t#, t#, $slope0, $least0; sub.f32 c#, 0f3F800000, t#; "),
+            self.each("neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "),
+            self.products("e", "c", "$neg"),
+            self.products("f", "t", "$pos"),
+        )
+
+    def soft_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
+        return self.finish(
+            "grad:=l:2 s:l:2 t:l:2 least:f:2 slope:f:2 neg:f:2 pos:f:2 zero:f:2",
+            self.unpack("s", again=True),
+            self.unpack("t", again=True),
+            self.exponentials("$zero0"),
+            self.each("fma.rn.f32 t#, t#, $slope0, $least0; sub.f32 c#, 0f3F800000, t#; "),
+            self.each("neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; mul.f32 e#, e#, $neg%; mul.f32 f#, f#, $pos%; "),
+            self.each("mul.f32 f#, f#, t#; neg.f32 f#, f#; fma.rn.f32 e#, e#, c#, f#; "),
+            self.pack(),
+        )
+
+    def listed(self) -> tuple[tl.constexpr, tl.constexpr]:
+        """A byte 1 for each listed label: only where one falls into the two words they are told apart."""
+        names = [f"list{'abcdefgh'[k]}" for k in range(8)]
+        shift = {4: 3, 2: 2}[self.per]
+        lines = f"shr.u32 h0, $word0, 1; shl.b32 h1, $word0, {shift - 1}; "
+        for k, name in enumerate(names):
+            lines += f"shr.u32 b, ${name}0, {shift}; " + (
+                "setp.eq.u32 any, b, h0; " if k == 0 else "setp.eq.or.u32 any, b, h0, any; "
+            )
+        lines += "mov.b32 h2, 0; mov.b32 h3, 0; @!any bra done; "
+        for name in names:
+            lines += f"sub.u32 d, ${name}0, h1; shl.b32 d, d, 3; shl.b32 b, 1, d; or.b32 h2, h2, b; "
+            lines += "sub.u32 d, d, 32; shl.b32 b, 1, d; or.b32 h3, h3, b; " if self.per == 4 else ""
+        lines += "done: mov.b32 $t0, h2; " + ("mov.b32 $t1, h3; " if self.per == 4 else "")
+        return self.finish(f"t:=r:{self.per // 2} word:r:2 " + " ".join(f"{name}:r:2" for name in names), lines)
+
+
+_TWO, _FOUR = _Writer(2), _Writer(4)
+(HARD_SUMS_2, HARD_SUMS_2_TYPES), (HARD_SUMS_4, HARD_SUMS_4_TYPES) = _TWO.hard_sums(), _FOUR.hard_sums()
+(HARD_GRAD_2, HARD_GRAD_2_TYPES), (HARD_GRAD_4, HARD_GRAD_4_TYPES) = _TWO.hard_gradient(), _FOUR.hard_gradient()
+(SOFT_SUMS_2, SOFT_SUMS_2_TYPES), (SOFT_SUMS_4, SOFT_SUMS_4_TYPES) = _TWO.soft_sums(), _FOUR.soft_sums()
+(SOFT_GRAD_2, SOFT_GRAD_2_TYPES), (SOFT_GRAD_4, SOFT_GRAD_4_TYPES) = _TWO.soft_gradient(), _FOUR.soft_gradient()
+(LISTED_2, LISTED_2_TYPES), (LISTED_4, LISTED_4_TYPES) = _TWO.listed(), _FOUR.listed()
+
+
+@triton.jit
+def word_sums(s, t, smoothing, HARD: tl.constexpr, PER: tl.constexpr):
+    """The sums of each word's positive and negative terms, ``t e^-s`` and ``(1 - t) e^s``."""
+    if not COMPILED:
+        neg, pos = tl.zeros(s.shape, tl.float32), tl.zeros(s.shape, tl.float32)
+        for k in tl.static_range(PER):
+            score, label = _score(s, k, PER), _label(t, k, smoothing, HARD, PER)
+            neg += tl.where(label == 1, 0.0, (1.0 - label) * exp(score))
+            pos += tl.where(label == 0, 0.0, label * exp(-score))
+    elif HARD:
+        ASM: tl.constexpr = HARD_SUMS_4 if PER == 4 else HARD_SUMS_2
+        TYPES: tl.constexpr = HARD_SUMS_4_TYPES if PER == 4 else HARD_SUMS_2_TYPES
+        neg, pos = tl.inline_asm_elementwise(ASM, TYPES, [s, t], dtype=(tl.float32, tl.float32), is_pure=True, pack=2)
+    else:
+        SOFT: tl.constexpr = SOFT_SUMS_4 if PER == 4 else SOFT_SUMS_2
+        SOFT_TYPES: tl.constexpr = SOFT_SUMS_4_TYPES if PER == 4 else SOFT_SUMS_2_TYPES
+        neg, pos = tl.inline_asm_elementwise(
+            SOFT, SOFT_TYPES, [s, t, smoothing / 2, 1.0 - smoothing], dtype=(tl.float32, tl.float32), is_pure=True, pack=2
+        )
+    return pos, neg
+
+
+@triton.jit
+def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.constexpr, PER: tl.constexpr):
+    """The gradient of each word: its terms times the factors of their sides, in the type of the scores."""
+    if not COMPILED:
+        grad = tl.zeros(s.shape, tl.int64)
+        for k in tl.static_range(PER):
+            score, label = _score(s, k, PER), _label(t, k, smoothing, HARD, PER)
+            neg = tl.where(label == 1, 0.0, (1.0 - label) * exp(score)) * neg_factor
+            pos = tl.where(label == 0, 0.0, label * exp(-score)) * pos_factor
+            bits = (neg - pos).to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+            if PER == 4:
+                bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            grad = grad | (bits << (64 // PER * k))
+    elif HARD:
+        ASM: tl.constexpr = HARD_GRAD_4 if PER == 4 else HARD_GRAD_2
+        TYPES: tl.constexpr = HARD_GRAD_4_TYPES if PER == 4 else HARD_GRAD_2_TYPES
+        grad = tl.inline_asm_elementwise(ASM, TYPES, [s, t, neg_factor, pos_factor, zero], dtype=tl.int64, is_pure=True, pack=2)
+    else:
+        SOFT: tl.constexpr = SOFT_GRAD_4 if PER == 4 else SOFT_GRAD_2
+        SOFT_TYPES: tl.constexpr = SOFT_GRAD_4_TYPES if PER == 4 else SOFT_GRAD_2_TYPES
+        numbers = [s, t, smoothing / 2, 1.0 - smoothing, neg_factor, pos_factor, zero]
+        grad = tl.inline_asm_elementwise(SOFT, SOFT_TYPES, numbers, dtype=tl.int64, is_pure=True, pack=2)
+    return grad
+
+
+@triton.jit
+def word_labels(t, words, indices, cursor, stop, ahead, limit, PER: tl.constexpr):
+    """Labels ``t`` of one row's words, a byte each, with those of the index list from ``cursor`` to ``stop`` set.
+
+    The words begin ``ahead`` labels behind the row and hold ``limit`` of them.
+    """
+    while cursor < stop:
+        if COMPILED:
+            t = t | _listed(
+                words,
+                _entry(indices, cursor, stop, ahead, limit),
+                _entry(indices, cursor + 1, stop, ahead, limit),
+                _entry(indices, cursor + 2, stop, ahead, limit),
+                _entry(indices, cursor + 3, stop, ahead, limit),
+                _entry(indices, cursor + 4, stop, ahead, limit),
+                _entry(indices, cursor + 5, stop, ahead, limit),
+                _entry(indices, cursor + 6, stop, ahead, limit),
+                _entry(indices, cursor + 7, stop, ahead, limit),
+                PER,
+            )
+        else:
+            for step in tl.static_range(AT_ONCE):
+                label = _entry(indices, cursor + step, stop, ahead, limit)
+                t = tl.where((label >= 0) & (words == label // PER), t | (1 << (8 * (label % PER))), t).to(t.dtype)
+        cursor += AT_ONCE
+    return t
+
+
+@triton.jit
+def _entry(indices, at, stop, ahead, limit):
+    label = tl.load(indices + at, mask=at < stop, other=-1).to(tl.int32) - ahead
+    return tl.where((label >= 0) & (label < limit), label, -1)
+
+
+@triton.jit
+def _listed(words, a, b, c, d, e, f, g, h, PER: tl.constexpr):
+    ASM: tl.constexpr = LISTED_4 if PER == 4 else LISTED_2
+    TYPES: tl.constexpr = LISTED_4_TYPES if PER == 4 else LISTED_2_TYPES
+    if PER == 4:
+        t = tl.inline_asm_elementwise(ASM, TYPES, [words, a, b, c, d, e, f, g, h], dtype=tl.int32, is_pure=True, pack=2)
+    else:
+        t = tl.inline_asm_elementwise(ASM, TYPES, [words, a, b, c, d, e, f, g, h], dtype=tl.int16, is_pure=True, pack=2)
+    return t
+
+
+@triton.jit
+def _score(s, k: tl.constexpr, PER: tl.constexpr):
+    """The k-th score of each word, for the interpreter."""
+    if PER == 4:
+        bits = ((s >> (16 * k)) & 0xFFFF) << 16
+    else:
+        bits = (s >> (32 * k)) & 0xFFFFFFFF
+    return bits.to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _label(t, k: tl.constexpr, smoothing, HARD: tl.constexpr, PER: tl.constexpr):
+    """The k-th label of each word, for the interpreter."""
+    if HARD:
+        label = tl.where(((t >> (8 * k)) & 0xFF) != 0, 1.0, 0.0)
+    else:
+        label = _score(t, k, PER) * (1.0 - smoothing) + smoothing / 2
+    return label

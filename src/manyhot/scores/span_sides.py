@@ -1,0 +1,85 @@
+"""Span scores to their sides, and to a reduced loss, with gradients to what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.kernels import span_ops, triton_span_engine
+from manyhot.kernels.span_terms import SpanParts, joined, weighed
+from manyhot.kernels.terms import LogSum
+
+
+class SpanLoss(torch.autograd.Function):
+    """The reduced loss, by the Triton engine; keeps the parts and what the engine remembers."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, scale: float, *rest: Any) -> Tensor:
+        """The loss of ``(cells, threshold, reduction)``."""
+        cells, threshold, reduction = rest
+        value, ctx.memory = triton_span_engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
+        ctx.save_for_backward(q, k, u, v)
+        ctx.scale, ctx.cells = scale, cells
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the parts."""
+        parts = SpanParts(*(*ctx.saved_tensors, ctx.scale))
+        made = triton_span_engine.loss_gradient(parts, ctx.cells, grad, ctx.memory)
+        moved = (
+            own if own is None or part is None or own.dtype == part.dtype else own.to(part.dtype)
+            for own, part in zip(made[:4], parts[:4], strict=True)
+        )
+        return (*moved, None, None, None, None)
+
+
+class SpanSides(torch.autograd.Function):
+    """``(pos, neg)`` of each row and type, or of several types or rows together; keeps the parts and the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
+        """The sides of the four parts in ``rest``, weighed by the two after them; the others are the fields of ``kind``."""
+        parts, weights, fields = rest[:4], rest[4:6], rest[6:]
+        *sides, memory = _running(engine).sides(SpanParts(*(*parts, scale)), kind(*fields))
+        sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
+        tensors = [field for field in fields if isinstance(field, Tensor)]
+        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+        ctx.save_for_backward(*sums[0], *sums[1], *parts, *weights, *tensors, *memory)
+        ctx.engine, ctx.kind, ctx.others, ctx.scale = engine, kind, others, scale
+        pos, neg = (side.value.squeeze(others) if others else side.value for side in sums)
+        return pos, neg
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the parts."""
+        saved = ctx.saved_tensors
+        parts, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10]
+        stored = iter(saved[10:])
+        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
+        shape = (parts.q.shape[0], parts.num_types)
+        sums = [LogSum(shift.expand(shape), rest.expand(shape)) for shift, rest in (saved[:2], saved[2:4])]
+        pulls = []
+        for grad, weight in zip(grads, weights, strict=True):
+            for axis in ctx.others:
+                grad = grad.unsqueeze(axis)
+            pulls.append((grad if weight is None else grad * weight).expand(shape))
+        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(stored))
+        moved = (
+            None if grad is None or part is None or not needed else grad.to(part.dtype)
+            for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[4:8], strict=True)
+        )
+        return (None, None, None, None, *moved, None, None, *(None for _ in ctx.constants))
+
+
+def _running(engine: Any) -> Any:
+    """The engine, or in a graph that is being compiled its operators."""
+    return span_ops if engine is triton_span_engine and torch.compiler.is_compiling() else engine
+
+
+def _weighed(side: LogSum, weight: Tensor | None) -> LogSum:
+    return side if weight is None else weighed(side, weight)

@@ -1,0 +1,134 @@
+"""Rows read as words: in the interpreter everywhere, as instructions on the device where there is one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from manyhot import SparseLabels
+from manyhot.kernels import triton_engine
+from manyhot.kernels.terms import DenseTerms, SparseTerms
+
+TESTS = Path(__file__).parents[1]
+
+INTERPRETED = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from kernels.test_triton_packed import check
+for dtype in (torch.float32, torch.bfloat16):
+    for num_labels in (16, 19, 32, 61, 131):
+        for kind in ("hard", "soft", "weighted"):
+            check("cpu", dtype, 5, num_labels, kind)
+    for num_labels in (257, 264):
+        check("cpu", dtype, 2, num_labels, "lists")
+print("checked")
+"""
+
+
+def problem(device, dtype, rows, num_labels, kind, spread=3.0):
+    """Scores, terms of a kind, and labels and weights of the two sides in float64."""
+    generator = torch.Generator().manual_seed(num_labels)
+    x = (spread * torch.randn(rows, num_labels, generator=generator)).to(dtype).to(device)
+    t = torch.rand(rows, num_labels, generator=generator).lt(0.2).to(device)
+    t[0] = False
+    weights = (1.0, 1.0)
+    if kind == "soft":
+        soft = torch.rand(rows, num_labels, generator=generator).to(dtype).to(device)
+        return x, DenseTerms(soft, smoothing=0.1), soft.double() * 0.9 + 0.05, weights
+    if kind == "lists":
+        lists = SparseLabels.from_dense(t)
+        return x, SparseTerms(lists.indices, lists.offsets), t.double(), weights
+    if kind == "weighted":
+        return x, DenseTerms(t, pos_weight=10.0, neg_weight=0.5), t.double(), (10.0, 0.5)
+    return x, DenseTerms(t.to(torch.uint8) * 7), t.double(), weights
+
+
+def expected(x, t, weights):
+    """Values and gradient in float64, whatever the range of the scores."""
+    s = x.double().requires_grad_()
+    zero = torch.zeros(len(x), 1, dtype=torch.float64, device=x.device)
+    up, down = (t * weights[0]).log(), ((1 - t) * weights[1]).log()
+    values = sum(torch.logsumexp(torch.cat([zero, side], 1), 1) for side in (up - s, down + s))
+    (grad,) = torch.autograd.grad(values.sum(), s)
+    return values.detach(), grad
+
+
+def check(device, dtype, rows, num_labels, kind, spread=3.0):
+    x, terms, t, weights = problem(device, dtype, rows, num_labels, kind, spread)
+    layout = triton_engine.Call(x, terms, "fused", triton_engine._cut, True).layout
+    assert layout.plan.kernel == "packed"
+    values, grad, _ = triton_engine.fused(x, terms)
+    wanted, slope = expected(x, t, weights)
+    torch.testing.assert_close(values.double(), wanted, rtol=1e-5, atol=1e-5)
+    half = 8e-3 if triton_engine.interpreted() else 4e-3  # the interpreter cuts what the device rounds
+    close = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": half, "atol": 1e-5}
+    torch.testing.assert_close(grad.double(), slope, **close)
+
+
+@pytest.mark.slow
+def test_words_agree_with_float64_in_the_interpreter():
+    pytest.importorskip("triton", reason="triton is not installed")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED, str(TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "checked" in done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["hard", "soft", "weighted", "lists"])
+@pytest.mark.parametrize("num_labels", [1000, 3993, 16_384, 40_003])
+def test_words_agree_with_float64_on_the_device(dtype, kind, num_labels):
+    for spread in (3.0, 60.0):
+        check("cuda", dtype, 300, num_labels, kind, spread)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_short_rows_and_few_rows_agree_with_float64_on_the_device(dtype):
+    for rows, num_labels in ((1, 16), (1001, 17), (333, 20), (65, 128), (3, 32_768), (2, 300_001)):
+        for kind in ("hard", "soft", "weighted"):
+            check("cuda", dtype, rows, num_labels, kind)
+
+
+@pytest.mark.gpu
+def test_scores_that_start_off_a_word_or_lie_apart_are_served_all_the_same():
+    whole = torch.randn(64 * 1000 + 1, device="cuda")
+    labels = torch.rand(64, 1000, device="cuda").lt(0.01)
+    apart = [torch.randn(64, width, device="cuda")[:, :1000] for width in (1003, 1008)]
+    for x in (whole[1:].view(64, 1000), *apart):
+        values, grad, _ = triton_engine.fused(x, DenseTerms(labels))
+        wanted, slope = expected(x, labels.double(), (1.0, 1.0))
+        torch.testing.assert_close(values.double(), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(grad.double(), slope, rtol=1e-5, atol=1e-6)
+
+
+def plan_of(num_rows, num_labels, **about):
+    return triton_engine.plan(num_rows, num_labels, lean=True, stage="fused", together=132, **about)
+
+
+def test_rows_stay_whole_as_long_as_a_program_can_hold_them():
+    assert plan_of(8192, 32_768, score_bytes=2, packed="hard").chunks == 1
+    assert plan_of(8192, 16_384, score_bytes=4, packed="hard").chunks == 1
+    assert plan_of(8192, 32_768, score_bytes=4, packed="hard").chunks == 8
+
+
+def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():
+    assert plan_of(4, 32_768, score_bytes=2, packed="hard").chunks == 4
+
+
+def test_no_more_programs_wait_for_each_other_than_run_together():
+    for num_labels in (1 << 20, 1 << 21, 1 << 22, 10_000_000):
+        for score_bytes in (2, 4):
+            found = plan_of(128, num_labels, score_bytes=score_bytes, packed="hard")
+            assert found.chunks <= 132
+            assert found.chunks * found.segment >= num_labels
+
+
+def test_the_interpreter_never_waits():
+    assert triton_engine.plan(4, 40_000, lean=True, stage="fused", packed="hard").kernel != "packed"

@@ -1,0 +1,133 @@
+"""Two predictions at once by the Triton engine: in the interpreter everywhere, on the device where there is one."""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
+from manyhot.kernels import ops, triton_engine
+from manyhot.kernels.terms import DenseTerms
+
+TESTS = Path(__file__).parents[1]
+
+INTERPRETED = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from manyhot.kernels import triton_engine
+triton_engine.PAIR = int(sys.argv[2])
+from pairs_oracle import check_pairs
+check_pairs(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33)) if triton_engine.PAIR > 1000 else ((2, 100),))
+print("checked")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [4096, 32])
+def test_pairs_agree_with_the_plain_form_in_the_interpreter(longest):
+    pytest.importorskip("triton", reason="triton is not installed")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED, str(TESTS), str(longest)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "checked" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_rules_for_two_predictions_hold_in_the_interpreter():
+    pytest.importorskip("triton", reason="triton is not installed")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
+    command += ["-k", "interpreted-triton", str(TESTS / "losses" / "test_divergence.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=TESTS.parent)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "[100%]" in done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_pairs_agree_with_the_plain_form_on_the_device(dtype):
+    from pairs_oracle import check_pairs
+
+    check_pairs(triton_engine, "cuda", dtype, shapes=((300, 33), (3, 20_001)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(5, 1), (7, 1000), (4, 8192), (2, 131_072), (1, 300_001)])
+@pytest.mark.parametrize("kind", [None, 0, 5])
+def test_pairs_of_every_length_are_cut_rightly(shape, kind):
+    from kernels_oracle import all_terms
+    from pairs_oracle import check_pair
+
+    generator = torch.Generator().manual_seed(0)
+    a, b = (3 * torch.randn(*shape, generator=generator) for _ in range(2))
+    terms = None if kind is None else all_terms(generator, *shape)[kind]
+    check_pair(triton_engine, a, b, terms, "cuda", torch.float32, generator)
+
+
+def problem(rows, num_labels, dtype=torch.float32):
+    a, b = (torch.randn(rows, num_labels, device="cuda", dtype=dtype, requires_grad=True) for _ in range(2))
+    return a, b, torch.rand(rows, num_labels, device="cuda") < 0.05
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [80, 50_000])
+def test_pairs_are_the_same_bit_by_bit_every_time(num_labels):
+    a, b, labels = problem(64, num_labels, torch.bfloat16)
+    first = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
+    for _ in range(10):
+        again = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
+        assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [50, 20_000])
+def test_the_operator_for_pairs_passes_opcheck(num_labels):
+    a, b, labels = problem(4, num_labels)
+    inputs = (a.detach(), b.detach(), 2.0, 1.0, None, 0.25)
+    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, *ops.pack(DenseTerms(labels))))
+    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, None, None, None, None, labels, None, None, 1.0, 1.0, 0.0))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_whole_graph_with_rdrop_compiles():
+    torch._dynamo.reset()
+    loss = functools.partial(rdrop_loss, alpha=2.0, loss=functools.partial(zlpr_loss, smoothing=0.1))
+    compiled = torch.compile(lambda a, b, y: loss(2 * a, b, y) + prediction_divergence(a, b), fullgraph=True, dynamic=True)
+    for rows in (8, 24):
+        a, b, labels = problem(rows, 300)
+        got = torch.autograd.grad(compiled(a, b, labels), (a, b))
+        plain = loss(2 * a, b, labels, engine="torch") + prediction_divergence(a, b, engine="torch")
+        torch.testing.assert_close(got, torch.autograd.grad(plain, (a, b)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [80, 50_000])
+def test_rdrop_in_cuda_graphs_and_with_retained_graphs(num_labels):
+    a, b, labels = problem(16, num_labels)
+    value = rdrop_loss(a, b, labels)
+    first = torch.autograd.grad(value, (a, b), retain_graph=True)
+    second = torch.autograd.grad(value * 3, (a, b))
+    torch.testing.assert_close(second, tuple(grad * 3 for grad in first))
+    del value  # its graph is of the default stream, which a capture may not wait for
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            other = torch.autograd.grad(rdrop_loss(a, b, labels), (a, b))
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.testing.assert_close(other, first)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = torch.autograd.grad(rdrop_loss(a, b, labels), (a, b))
+    with torch.no_grad():
+        a.neg_()
+    graph.replay()
+    wanted = torch.autograd.grad(rdrop_loss(a, b, labels, engine="torch"), (a, b))
+    torch.testing.assert_close(captured, wanted, rtol=1e-4, atol=1e-7)
