@@ -219,7 +219,9 @@ def losing(few: Statistics, pairs: Pairs, empty: dict[str, float]) -> list[str]:
         "",
         menders(pairs, "natural"),
         "",
-        "The same with **tuned cuts**: what is left is what a remedy changes in the scores themselves.",
+        "The same with **tuned cuts**: what is left is what a remedy changes in the scores themselves. The automatic weight"
+        " changes none; where its row is not zero, training stopped at another epoch, for which both rules count, or ran on"
+        " another machine.",
         "",
         menders(pairs, "tuned"),
         "",

@@ -2,8 +2,13 @@
 
     python -m benchmarks.compare_groups --data FOLDER --out RESULTS            # runs what RESULTS does not have yet
     python -m benchmarks.compare_groups --out RESULTS --merge A B              # cells of several runs into one folder
-    python -m benchmarks.compare_groups --out RESULTS --page FILE              # the page from the cells alone
+    python -m benchmarks.compare_groups --out RESULTS --page FILE              # the page from the cells alone; with
+        --text TEXT LARGE --rules RULES --default FILE                         # ... what is shown beside them
+    python -m benchmarks.compare_groups --out RESULTS --complete FOLDER        # methods every group has, for manyhot report
     python -m benchmarks.compare_groups --prepare FOLDER --data SOURCE         # text sets as JSON lines
+    python -m benchmarks.compare_groups --sets text --data FOLDER --out TEXT   # the text sets, prepared
+    python -m benchmarks.compare_groups --sets eurlex57k --data SOURCE --out LARGE --losses FEW --seeds 3 \\
+        --settings max_features=5000,batch_size=512,steps=560                  # 4,108 labels: for a GPU
 
 ``--data`` is the folder with one folder for each set.
 """
@@ -15,6 +20,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,13 +29,15 @@ from manyhot._files import write_json
 from manyhot.compare.grid import Progress, run_grid
 from manyhot.compare.methods import parse_methods
 from manyhot.compare.plan import Plan
-from manyhot.compare.records import CELLS, PLAN, merge_cells
+from manyhot.compare.records import CELLS, PLAN, STATISTICS, add_cells, cell_key, merge_cells, read_cells
 from manyhot.compare.sets import SetFiles, pair_files
 from manyhot.compare.settings import CompareSettings
+from manyhot.compare.statistics import summarise
 
 TABULAR = ("flags", "emotions", "scene", "yeast", "birds", "medical", "enron", "bibtex", "cal500", "corel5k", "delicious")
 RUNS = "runs.jsonl"
 TEXT = ("reuters21578", "cooking_stackexchange", "goemotions")
+FILES = {"eurlex57k": ("train.jsonl.xz", "test.jsonl.xz")} | dict.fromkeys(TEXT, ("train.jsonl.gz", "test.jsonl.gz"))
 METHODS = (
     "zlpr,bce,focal,dice1,dice2,lsep,asymmetric,two_way,pairwise,powerset,tlpr,zlpr+smoothing,zlpr+mixup,zlpr+rdrop,"
     "zlpr+smoothing+rdrop,zlpr+pos_weight=3,zlpr+pos_weight=10,zlpr+pos_weight=labels,zlpr+pos_weight=auto"
@@ -40,7 +48,7 @@ def find_sets(folder: Path, names: list[str]) -> list[SetFiles]:
     """The files of the sets in their folders, called by the folder."""
     found = []
     for name in names:
-        kinds = ("train.jsonl.gz", "test.jsonl.gz") if name in TEXT else ("*.arff.gz",)
+        kinds = FILES.get(name, ("*.arff.gz",))
         files = sorted(str(file) for kind in kinds for file in (folder / name).glob(kind))
         if not files:
             raise SystemExit(f"there is no data of {name} in {folder / name}")
@@ -117,9 +125,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--minutes", type=float, help="start no job after this")
+    parser.add_argument("--first", default="", help="methods that run before the others")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--settings", default="", help="settings of the budget that differ, as trials=4,max_features=5000")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="CELLS")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--text", type=Path, nargs="+", default=[], help="folders of text sets, for the page")
+    parser.add_argument("--rules", type=Path, help="the folder of benchmarks.compare_rules, for the page")
+    parser.add_argument("--default", type=Path, help="the file of benchmarks.train_default, for the page")
+    parser.add_argument("--complete", type=Path)
     parser.add_argument("--prepare", type=Path)
     given = parser.parse_args()
     if given.prepare:
@@ -129,10 +143,13 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         print(merge_cells(given.merge, given.out / CELLS), "cells")
         return
+    if given.complete:
+        print(", ".join(write_complete(given.out, given.complete)))
+        return
     if given.page:
         from benchmarks.compare_page import page
 
-        given.page.write_text(page(given.out))
+        given.page.write_text(page(given.out, text=given.text, rules=given.rules, default=given.default))
         return
     names = {"tabular": list(TABULAR), "text": list(TEXT)}.get(given.sets) or given.sets.split(",")
     plan = Plan(
@@ -140,7 +157,7 @@ def main() -> None:
         tuple(given.models.split(",")),
         tuple(parse_methods([given.losses])),
         given.seeds,
-        CompareSettings(device=given.device),
+        CompareSettings.from_dict({"device": given.device, **budget(given.settings)}),
     )
     given.out.mkdir(parents=True, exist_ok=True)
     write_json(given.out / PLAN, plan.to_dict())
@@ -151,15 +168,54 @@ def main() -> None:
         about = f"{job.data}/{job.model}/{job.method.name} {progress.seconds:.1f} s{error}"
         print(f"{time.monotonic() - started:6.0f} s {progress.done}/{progress.total} {about}", file=sys.stderr, flush=True)
 
-    cells = run_grid(plan, given.out, workers=given.jobs, minutes=given.minutes, watch=watch)
-    failures = sum("error" in cell for cell in cells)
-    took = time.monotonic() - started
-    print(f"{len(cells)} of {plan.num_cells} cells, {failures} failed, {took:.0f} s")
-    about = plan.to_dict()
-    entry = {"seconds": round(took, 1), "cells": len(cells), "hardware": about["hardware"], "versions": about["versions"]}
-    with (given.out / RUNS).open("a") as file:
-        file.write(json.dumps(entry) + "\n")
+    # A time limit from outside must not lose the entry of what was run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        run_grid(plan, given.out, workers=given.jobs, minutes=given.minutes, first=given.first.split(","), watch=watch)
+    finally:
+        failures = add_entry(given.out, plan, given.jobs, time.monotonic() - started)
     sys.exit(1 if failures else 0)
+
+
+def write_complete(folder: Path, into: Path) -> list[str]:
+    """A comparison of those methods alone that have every seed in every group; says which."""
+    plan = json.loads((folder / PLAN).read_text())
+    wanted = {(data, model, seed) for data in plan["data"] for model in plan["models"] for seed in range(plan["seeds"])}
+    cells = [cell for cell in read_cells(folder / CELLS) if "metrics" in cell]
+    found = {name: {(c["data"], c["model"], c["seed"]) for c in cells if c["method"] == name} for name in plan["methods"]}
+    methods = [name for name in plan["methods"] if found[name] >= wanted]
+    kept = [cell for cell in cells if cell["method"] in methods]
+    into.mkdir(parents=True, exist_ok=True)
+    (into / CELLS).unlink(missing_ok=True)
+    add_cells(into / CELLS, kept)
+    write_json(into / PLAN, {**plan, "methods": methods, "cells": len(kept)})
+    write_json(into / STATISTICS, summarise(kept, order=methods))
+    return methods
+
+
+def budget(text: str) -> dict[str, int | float]:
+    """``name=value`` with commas."""
+    pairs = (part.split("=") for part in text.split(",") if part)
+    return {name: float(value) if "." in value else int(value) for name, value in pairs}
+
+
+def add_entry(folder: Path, plan: Plan, jobs: int, took: float) -> int:
+    """Write down what ran and for how long; says how many cells failed."""
+    keys = {
+        cell_key(each.name, model, method.name, seed)
+        for each in plan.sets
+        for model in plan.models
+        for method in plan.methods
+        for seed in range(plan.seeds)
+    }
+    cells = [cell for cell in read_cells(folder / CELLS) if cell["key"] in keys]
+    failures = sum("error" in cell for cell in cells)
+    print(f"{len(cells) - failures} of {plan.num_cells} cells, {failures} failed, {took:.0f} s")
+    about = plan.to_dict()
+    entry = {"seconds": round(took, 1), "cells": len(cells) - failures, "processes": jobs}
+    with (folder / RUNS).open("a") as file:
+        file.write(json.dumps({**entry, "hardware": about["hardware"], "versions": about["versions"]}) + "\n")
+    return failures
 
 
 if __name__ == "__main__":

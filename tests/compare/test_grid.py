@@ -12,14 +12,14 @@ import pytest
 
 import manyhot
 from compare.problems import small_plan
-from manyhot.compare.grid import run_grid
+from manyhot.compare.grid import queued_by_device, run_grid
 from manyhot.compare.plan import Plan
 from manyhot.compare.records import CELLS, PLAN, add_cells, merge_cells, read_cells
 
 RUN = """
 import json, sys
 from pathlib import Path
-from manyhot.compare.grid import run_grid
+from manyhot.compare.grid import queued_by_device, run_grid
 from manyhot.compare.plan import Plan
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
@@ -84,6 +84,20 @@ def test_a_failed_cell_is_told_and_tried_again(tmp_path):
 def test_no_job_starts_after_the_deadline(tmp_path):
     plan = small_plan(tmp_path, losses="zlpr,bce")
     assert run_grid(plan, tmp_path, workers=1, minutes=0) == []
+
+
+def test_methods_that_are_asked_for_first_run_before_all_others(tmp_path):
+    plan = small_plan(tmp_path, losses="zlpr,bce,focal", models=["linear", "mlp"], seeds=1)
+    ran = []
+    run_grid(plan, tmp_path, workers=1, first=["focal"], watch=lambda progress: ran.append(progress.job.method.name))
+    assert ran == ["focal", "focal", "zlpr", "bce", "zlpr", "bce"]
+
+
+def test_processes_take_what_is_asked_for_first_and_then_the_largest_jobs(tmp_path):
+    plan = small_plan(tmp_path, losses="zlpr,bce,powerset", models=["linear", "mlp"], seeds=1)
+    queue = queued_by_device(plan, plan.missing([]), ["bce"])["cpu"]
+    assert [(job.model, job.method.name) for job in queue[:3]] == [("mlp", "bce"), ("linear", "bce"), ("mlp", "powerset")]
+    assert len(queue) == 6
 
 
 def test_cells_of_several_runs_are_merged_and_a_failure_gives_way(tmp_path):

@@ -23,7 +23,6 @@ from manyhot.compare.sets import ComparedSet, SetShape
 from manyhot.compare.settings import CompareSettings
 from manyhot.decide import DecisionRule, decide
 from manyhot.metrics.running import Metrics
-from manyhot.train.choose import log_odds
 from manyhot.tune import tune_rule
 
 RATES = {"linear": (0.001, 0.2), "mlp": (0.0002, 0.02)}
@@ -31,6 +30,8 @@ DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
 RANKINGS = ("AvgPrec", "RankLoss")
 # Steps of a job above this many multiplications gain from a GPU.
 LARGE_STEP = 1e8
+# Fewer scores than this are measured on the CPU: the metrics ask for many single numbers, and a GPU answers each late.
+FEW_SCORES = 1 << 20
 MOST_BYTES = 24 << 30
 
 
@@ -62,13 +63,15 @@ class JobRun:
         self.sets = LabelSets(labels, seen) if job.method.loss == POWERSET else None
         self.targets = labels if self.sets is None else self.sets.classes
         self.truth = labels > 0
+        self.held = [each.validation.to(device) for each in rows]
         self.inputs = data.inputs.to(device)
         outputs = data.labels.shape[1] if self.sets is None else len(self.sets)
         hidden = settings.hidden if job.model == "mlp" else 0
         self.shape = Shape(data.inputs.shape[-1], outputs, hidden, settings.dropout)
         _check_memory(self.shape, len(self.trials) * len(job.seeds))
-        self.cardinality = [float(data.labels[each.train].sum(dim=1).mean()) for each in rows]
-        priors = torch.stack([self._prior(each.train) for each in rows])
+        counts = data.labels.sum(dim=1)
+        self.cardinality = [float(counts[each.train].mean()) for each in rows]
+        priors = torch.stack([self._prior(place) for place in places])
         self.ensemble = Ensemble(self.shape, priors, trials=len(self.trials), seeds=job.seeds, device=device)
         self.loss = MemberLoss(job.method, self.trials, seeds=len(job.seeds), num_labels=data.labels.shape[1], device=device)
         rates = torch.tensor([trial["learning_rate"] for trial in self.trials]).expand(len(job.seeds), -1)
@@ -82,9 +85,10 @@ class JobRun:
     def _beside(self) -> list[Tensor]:
         return [] if self.loss.boundary is None else [self.loss.boundary]
 
-    def _prior(self, rows: Tensor) -> Tensor:
+    def _prior(self, seed_place: int) -> Tensor:
         if self.sets is None:
-            return log_odds_of(self.data.labels[rows])
+            return self.data.log_odds(seed_place)
+        rows = self.data.rows[seed_place].train
         counts = torch.bincount(self.sets.classes.cpu()[rows], minlength=len(self.sets)).double()
         # A set that training does not have can never be chosen.
         return torch.where(counts > 0, counts.clamp(min=1).log(), -1e4).float()
@@ -165,19 +169,19 @@ class JobRun:
         """Measure all members, keep the best; says ``[S, T]`` which got better by either rule."""
         values: dict[str, list[Tensor]] = {"natural": [], "tuned": []}
         for place in range(len(self.job.seeds)):
-            rows = self.data.rows[self.places[place]].validation.to(self.device)
+            rows = self.held[place]
             truth = self.truth[rows]
             raw = self.ensemble.scores_of(self.ensemble.weights, self._table(place)[rows], place)
             scores = raw if self.sets is None else self.sets.label_scores(raw)
             boundary = self.loss.boundary
             thresholds = None if boundary is None else boundary[place].detach()
-            values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth).cpu())
-            values["tuned"].append(tuned_value(scores, truth).cpu())
+            values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth))
+            values["tuned"].append(tuned_value(scores, truth))
         better = torch.zeros_like(running)
-        for rule, found in values.items():
-            # A member that has run away to NaN is never the best.
-            stacked = torch.stack(found).nan_to_num(nan=-1.0)
-            better |= self.best[rule].update(self._beside(), stacked, epoch, running)
+        # One transfer for all; a member that has run away to NaN is never the best.
+        natural, tuned = torch.stack([torch.stack(found) for found in values.values()]).nan_to_num(nan=-1.0).cpu()
+        for rule, found in (("natural", natural), ("tuned", tuned)):
+            better |= self.best[rule].update(self._beside(), found, epoch, running)
         return better
 
     def _table(self, place: int) -> Tensor:
@@ -209,17 +213,18 @@ class JobRun:
                 for part in (rows.validation, rows.test)
             )
             threshold = best.extra[0][place, trial : trial + 1] if best.extra else None
-            truth = self.truth[rows.test.to(self.device)]
-            scores = tested if self.sets is None else self.sets.label_scores(tested)
+            where = torch.device("cpu") if tested.numel() < FEW_SCORES else self.device
+            truth = self.truth[rows.test.to(self.device)].to(where)
+            scores = (tested if self.sets is None else self.sets.label_scores(tested)).to(where)
             found = measure_scores(scores, truth, job.method.link)
             if rule == "natural":
-                decisions = self._chosen(tested[None], threshold, place)[0]
+                decisions = self._chosen(tested[None], threshold, place)[0].to(where)
                 found |= measure_decisions(decisions, truth, DECISIONS)
                 found["empty"] = float((~decisions.any(dim=1)).float().mean())
                 natural_text = self._rule_text(threshold, place)
             else:
-                held_scores = held if self.sets is None else self.sets.label_scores(held)
-                held_truth = self.truth[rows.validation.to(self.device)]
+                held_scores = (held if self.sets is None else self.sets.label_scores(held)).to(where)
+                held_truth = self.truth[self.held[place]].to(where)
                 for name in DECISIONS:
                     cuts[name] = best_cut(held_scores, held_truth, name)
                     decisions = scores > cuts[name]
@@ -312,13 +317,6 @@ def natural_rule(method: Method, cardinality: float) -> DecisionRule:
     if info is not None and info.decision in ("top-k", "tuned"):
         return DecisionRule(top_k=max(1, round(cardinality)))
     return DecisionRule(min_labels=method.options.get("min_labels", 0))
-
-
-def log_odds_of(labels: Tensor) -> Tensor:
-    """``[L]``: where biases start."""
-    from manyhot.labels.sparse import SparseLabels
-
-    return log_odds(SparseLabels.from_dense(labels), None)
 
 
 def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:

@@ -59,6 +59,7 @@ def run_grid(
     *,
     workers: int,
     minutes: float | None = None,
+    first: Sequence[str] = (),
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Record]:
     """Run the cells that ``folder`` does not have yet, and give all it then has.
@@ -68,6 +69,7 @@ def run_grid(
         folder: where ``cells.jsonl`` is; it exists.
         workers: processes; 1 runs everything in this one.
         minutes: start no job after this time; None is until the end.
+        first: methods whose jobs go before all others, for a grid that may be cut off.
         watch: told after every job.
 
     Returns:
@@ -88,9 +90,9 @@ def run_grid(
             watch(Progress(counted, plan.num_cells, job, seconds, error))
 
     if workers == 1 or len(jobs) == 1:
-        _run_here(plan, jobs, finished, deadline)
+        _run_here(plan, sorted(jobs, key=lambda job: job.method.name not in first), finished, deadline)
     elif jobs:
-        _run_in_processes(plan, jobs, workers, finished, deadline)
+        _run_in_processes(plan, jobs, workers, first, finished, deadline)
     return read_cells(path)
 
 
@@ -114,6 +116,8 @@ def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]
     data = sets.get(job.data)
     place = torch.device(device)
     if place.type == "cuda":
+        # What the last job held is for the other processes to take.
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(place)
     try:
         return JobRun(job, data, job.seeds, plan.settings, place).run()
@@ -168,9 +172,14 @@ def failed(job: Job, text: str) -> list[Record]:
 
 
 def _run_in_processes(
-    plan: Plan, jobs: Sequence[Job], workers: int, finished: Callable[..., None], deadline: float | None
+    plan: Plan,
+    jobs: Sequence[Job],
+    workers: int,
+    first: Sequence[str],
+    finished: Callable[..., None],
+    deadline: float | None,
 ) -> None:
-    waiting = _by_device(plan, jobs)
+    waiting = queued_by_device(plan, jobs, first)
     shares = _worker_shares({device: len(part) for device, part in waiting.items()}, workers)
     context = multiprocessing.get_context("spawn")
     running: dict[int, tuple[Any, Any, str, Job | None, float]] = {}
@@ -227,12 +236,17 @@ def _run_in_processes(
             process.terminate()
 
 
-def _by_device(plan: Plan, jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """Jobs for each device, the largest sets first, jobs of a set together so that a process reads it once."""
+def queued_by_device(plan: Plan, jobs: Sequence[Job], first: Sequence[str]) -> dict[str, list[Job]]:
+    """Jobs for each device: methods of ``first``, then the others; in both the largest sets first, jobs of a set together so
+    that a process reads it once, and its largest jobs first so that processes end together."""
     shapes = shapes_of(plan, jobs)
-    work = {name: max(step_work(job, shapes[name], plan.settings) for job in jobs if job.data == name) for name in shapes}
+
+    def work(job: Job) -> float:
+        return step_work(job, shapes[job.data], plan.settings)
+
+    of_set = {name: max(work(job) for job in jobs if job.data == name) for name in shapes}
     waiting: dict[str, list[Job]] = {}
-    for job in sorted(jobs, key=lambda job: -work[job.data]):
+    for job in sorted(jobs, key=lambda job: (job.method.name not in first, -of_set[job.data], job.data, -work(job))):
         waiting.setdefault(device_of(job, plan, shapes), []).append(job)
     return waiting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,11 +69,16 @@ def critical_difference(num_methods: int, num_groups: int, *, alpha: float = 0.0
         >>> round(critical_difference(4, 14), 2)
         1.25
     """
+    check_unit("critical_difference", "alpha", alpha)
+    return _range_quantile(num_methods, alpha) / math.sqrt(2) * math.sqrt(num_methods * (num_methods + 1) / (6 * num_groups))
+
+
+@functools.cache
+def _range_quantile(num_methods: int, alpha: float) -> float:
+    """Of the studentized range; found by search, which takes longer than all else of a comparison's statistics."""
     from scipy.stats import studentized_range
 
-    check_unit("critical_difference", "alpha", alpha)
-    q = float(studentized_range.isf(alpha, num_methods, np.inf)) / math.sqrt(2)
-    return q * math.sqrt(num_methods * (num_methods + 1) / (6 * num_groups))
+    return float(studentized_range.isf(alpha, num_methods, np.inf))
 
 
 def cliques(average_ranks: Mapping[str, float], difference: float) -> list[list[str]]:

@@ -19,6 +19,7 @@ from manyhot.data.read import read_examples
 from manyhot.labels.describe import describe_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_split
+from manyhot.train.choose import log_odds
 from manyhot.train.inputs import INPUTS
 from manyhot.train.settings import TrainSettings
 
@@ -60,14 +61,25 @@ class ComparedSet:
     inputs: Tensor
     labels: Tensor
     rows: tuple[SeedRows, ...]
+    # Facts and odds by seed: every method of a set asks for them.
+    known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
-    def inputs_of(self, seed_place: int) -> Tensor:
-        """``[N, F]`` of the seed at this place."""
-        return self.inputs[seed_place if len(self.inputs) > 1 else 0]
+    def log_odds(self, seed_place: int) -> Tensor:
+        """``[L]``: those of each label in the training rows, where biases start."""
+        if ("odds", seed_place) not in self.known:
+            labels = SparseLabels.from_dense(self.labels[self.rows[seed_place].train])
+            self.known["odds", seed_place] = log_odds(labels, None)
+        found: Tensor = self.known["odds", seed_place]
+        return found
 
     def facts(self, seed_place: int) -> dict[str, float]:
         """What tables and statistics say of the data, from the training and validation rows."""
-        train, validation, test = self.rows[seed_place]
+        if ("facts", seed_place) not in self.known:
+            self.known["facts", seed_place] = self._facts(*self.rows[seed_place])
+        found: dict[str, float] = self.known["facts", seed_place]
+        return dict(found)
+
+    def _facts(self, train: Tensor, validation: Tensor, test: Tensor) -> dict[str, float]:
         found = describe_labels(self.labels[torch.cat([train, validation])], top_pairs=0)
         return {
             "num_train": len(train),

@@ -37,8 +37,8 @@ def packed_kernel(
 ):  # fmt: skip
     """One tile a program, fused and split, with no offset, no mask and no weight for each label.
 
-    Where UNIT says that rows start on 16 bytes, they may lie apart. Elsewhere scores, labels and gradient lie row behind row:
-    words are those of the whole, and what is left of a row at either end, up to seven labels, is taken by itself.
+    Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere scores, labels and gradient lie
+    row behind row: words are those of the whole, and what is left of a row at either end, at most seven labels, is taken apart.
     """
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
     GROUP: tl.constexpr = 2 * PER
