@@ -35,8 +35,9 @@ DEFAULT = (
     " (`labels`: the number of labels, 100 at most), on the sets that have a test file. With the rule it tunes,"
     " weights change micro- and macro-F1 by little, in both directions, and cost calibration; the automatic weight is"
     " a shift that tuned cuts replace, so nothing changes. Without tuning every weight helps the F1s; the automatic"
-    " one costs neither ranking nor calibration, the fixed ones calibration. What follows: no weight where the rule is"
-    " tuned, `auto` where it is not."
+    " one costs neither ranking nor calibration, the fixed ones calibration. What follows: `auto` where the rule is not"
+    " tuned; where it is, no weight, but for texts: on the three text sets the number of labels is ahead by 0.1 to 0.4"
+    " points of micro-F1 and 0.1 to 0.6 of AvgPrec, at a cost in calibration."
 )
 
 

@@ -53,7 +53,7 @@ def test_labels_are_learned_from_dense_and_from_sparse_rows():
 
 def test_scores_probabilities_and_predictions_have_a_column_per_label():
     X, y = table()
-    fitted = ManyhotClassifier(tune="none").fit(X, y)
+    fitted = ManyhotClassifier(tune="none", pos_weight=1.0).fit(X, y)
     scores, probs = fitted.decision_function(X), fitted.predict_proba(X)
     assert scores.shape == probs.shape == (200, 3)
     assert ((probs >= 0) & (probs <= 1)).all()

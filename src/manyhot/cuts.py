@@ -294,10 +294,14 @@ def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
     return tied[cut == highest[label]]
 
 
-def candidates(data: Problem, common: float, limit: Tensor) -> Candidates:
-    """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together."""
+def candidates(data: Problem, common: float, limit: Tensor, least: Tensor | None = None) -> Candidates:
+    """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together.
+
+    The cut that predicts a label nowhere is its highest score, but not below ``least [L]``, ``common`` where not given.
+    """
     rows, num_labels = data.scores.shape
     limit = limit.clamp(max=rows).floor().long()
+    least = torch.full((num_labels,), common, dtype=torch.float64, device=data.scores.device) if least is None else least
     turned, parts = data.labels.transposed(), []
     size = max(1, BLOCK_ELEMENTS // max(rows, 1))
     for start in range(0, num_labels, size):
@@ -305,11 +309,11 @@ def candidates(data: Problem, common: float, limit: Tensor) -> Candidates:
         ranked = limit[start : start + size].argsort()
         for chosen in ranked.split(max(1, size // 16)):  # type: ignore[no-untyped-call]
             label = chosen + start
-            parts += _cuts_of(scores[chosen], turned[label].dense(), label, limit[label].unsqueeze(1), common)
+            parts += _cuts_of(scores[chosen], turned[label].dense(), label, limit[label].unsqueeze(1), common, least[label])
     return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, common: float) -> list[Candidates]:
+def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, common: float, least: Tensor) -> list[Candidates]:
     """The cuts of some labels, ``scores [l, R]``."""
     rows = scores.shape[1]
     take = min(int(limit.max()) + 1, rows)
@@ -324,7 +328,7 @@ def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, com
     cut = torch.where((common < high) & (common >= low), common, _midway(high, low))
     found = Candidates(label.unsqueeze(1).expand_as(tp)[valid], cut, tp[valid].double(), pp[valid].double())
     # Above all of its scores a label is predicted nowhere here.
-    top, zero = values[:, 0].double().clamp(min=common), torch.zeros(len(label), dtype=torch.float64, device=values.device)
+    top, zero = torch.maximum(values[:, 0].double(), least), torch.zeros(len(label), dtype=torch.float64, device=values.device)
     return [found, Candidates(label, top, zero, zero)]
 
 

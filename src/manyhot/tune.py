@@ -178,8 +178,12 @@ def balanced_thresholds(
 
     With ``m`` the micro-F1 reached, a label's cut maximises ``F1 / L + (2 tp - m pp) / (PP + P)``: its share of macro-F1, and
     what micro-F1 gains by it to first order; ``m`` and ``PP``, all that is predicted, are found by iteration. ``shrink`` and
-    ``flood`` guard rare labels as in ``tune_rule``. Where the rows were scored by several models, their thresholds are found
-    apart and averaged, which is steadier for a label with few positives than one cut through all of them.
+    ``flood`` guard rare labels as in ``tune_rule``. A label that is best not predicted at all here is cut just above the
+    scores it has here, low as they may be: a score above all of these is what its rare positives look like. A label without
+    positives gets no cut below the common one.
+
+    Where the rows were scored by several models, their thresholds are found apart and averaged, and again for all rows
+    together; the higher of the two is taken, so that a label is predicted where both would.
 
     Args:
         logits: ``[..., L]``, not used in training.
@@ -201,31 +205,36 @@ def balanced_thresholds(
     check_at_least("balanced_thresholds", "flood", flood, 1)
     with torch.no_grad():
         data = _problem("balanced_thresholds", logits, labels, where)
-        parts = [data] if fold is None else [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
-        parts = [part for part in parts if len(part.labels.indices)] or [data]
-        cuts = torch.stack([_balanced_cuts(part, shrink=shrink / len(parts), flood=flood) for part in parts])
-    return tuple(cuts.mean(dim=0).tolist())
+        positives = data.per_group("labels")
+        cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
+        if fold is not None:
+            parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
+            parts = [part for part in parts if len(part.labels.indices)] or [data]
+            apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
+            cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
+    return tuple(cuts.tolist())
 
 
-def _balanced_cuts(data: Problem, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``."""
+def _balanced_cuts(data: Problem, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
+    """float64 ``[L]``; ``positives [L]`` are those of all rows, of which ``data`` may be some."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
         return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))
     curve = curve_of(data, OBJECTIVES["macro-F1"], steps)
     common = pooled_cut(data, OBJECTIVES["micro-F1"], steps)
-    found = candidates(data, common, (flood * (p + 1)).clamp(max=len(data.scores)))
+    least = torch.where(positives > 0, -INF, common).to(p)
+    found = candidates(data, common, (flood * (p + 1)).clamp(max=len(data.scores)), least)
     own = p[found.label]
     recall, load = pooled_rates(data, found.cut)
     value = own * 2 * found.tp / (found.pp + own).clamp(min=1) + shrink * curve.at(found.cut)
     macro = value / (own + shrink).clamp(min=1e-300) / len(p)
     tp, pp = found.tp + shrink * recall, found.pp + shrink * load
-    positives = predicted = float(p.sum())
+    total = predicted = float(p.sum())
     micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
     for _ in range(rounds):
-        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + positives), len(p))
+        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + total), len(p))
         predicted = float(found.pp[best].sum())
-        micro = 2 * float(found.tp[best].sum()) / max(predicted + positives, 1)
+        micro = 2 * float(found.tp[best].sum()) / max(predicted + total, 1)
     cuts = torch.full_like(p, common)
     cuts[found.label[best]] = found.cut[best]
     return cuts

@@ -83,7 +83,7 @@ def test_rows_held_out_are_shown_by_their_place_in_the_training_file(run, tmp_pa
     assert done.code == 0, done.err
     told = json.loads((tmp_path / "run" / "report.json").read_text())
     assert told["rows"]["what"] == "held out"
-    assert told["rows"]["count"] == 24
+    assert told["rows"]["count"] == 48
     texts = [json.loads(line)["text"] for line in (posts / "train.jsonl").read_text().splitlines()]
     assert told["worst"]
     assert all(each["text"] == texts[each["row"] - 1] for each in told["worst"])

@@ -72,7 +72,7 @@ def test_a_run_without_a_model_says_how_to_go_on(run, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_ctrl_c_says_how_to_resume_and_resuming_gives_the_unbroken_weights(tmp_path, posts):
-    slow = ["--model", "bag", "--epochs", "60", "--patience", "0", "--learning-rate", "0.01", "--threads", "1"]
+    slow = ["--model", "bag", "--epochs", "60", "--hidden", "1024", "--learning-rate", "0.01", "--threads", "1"]
     start = [posts / "train.jsonl", "--run"]
     process = subprocess.Popen(
         command("train", *start, tmp_path / "broken", *slow, "--batch-size", "4"),

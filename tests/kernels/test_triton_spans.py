@@ -11,7 +11,7 @@ import torch
 
 from manyhot import pairwise_loss, tlpr_loss, two_sided_logsumexp, zlpr_loss
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
-from manyhot.kernels import triton_engine, triton_span_engine
+from manyhot.kernels import triton_engine, triton_span_plans
 from manyhot.labels.spans import SpanLabels
 from manyhot.scores.spans import SpanScores
 
@@ -43,9 +43,9 @@ def _small_tiles_in_the_interpreter(monkeypatch):
     """So that small grids have several tiles and several blocks of types."""
     if triton_engine.interpreted():
         for name in ("TYPED_SUMS", "TYPED_PULLS"):
-            monkeypatch.setattr(triton_span_engine, name, ((16, 16), (16, 16)))
-        monkeypatch.setattr(triton_span_engine, "SHARED", 16)
-        monkeypatch.setattr(triton_span_engine, "TYPES", 16)
+            monkeypatch.setattr(triton_span_plans, name, ((16, 16), (16, 16)))
+        monkeypatch.setattr(triton_span_plans, "SHARED", 16)
+        monkeypatch.setattr(triton_span_plans, "TYPES", 16)
 
 
 def make_parts(form, rows=3, types=3, tokens=20, size=6, *, seed=0, dtype=torch.float32, spread=1.0):
@@ -131,7 +131,7 @@ def test_the_adversarial_case_is_exact(size):
 
 @on_device
 def test_without_the_guard_the_adversarial_case_is_wrong(monkeypatch):
-    monkeypatch.setattr(triton_span_engine, "DOUBT", -1.0)
+    monkeypatch.setattr(triton_span_plans, "DOUBT", -1.0)
     loss = zlpr_loss(SpanScores(*adversarial(60.0)), none_listed(), engine="triton")
     assert loss.item() == pytest.approx(math.log(11), abs=2e-6)
     assert round(loss.item(), 3) == 2.398

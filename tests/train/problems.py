@@ -52,4 +52,5 @@ EVERY_STEP = {"checkpoint_seconds": 0.0, "threads": 1}
 RUNS = {
     "mlp": (feature_examples, TrainSettings(epochs=40, batch_size=16, hidden=16, patience=0, **EVERY_STEP)),
     "linear": (text_examples, TrainSettings(epochs=6, batch_size=8, **EVERY_STEP)),
+    "bag": (text_examples, TrainSettings(model="bag", epochs=6, batch_size=8, hidden=8, dropout=0.1, **EVERY_STEP)),
 }

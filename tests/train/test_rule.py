@@ -7,7 +7,8 @@ import torch
 
 from manyhot.decide import DecisionRule, decide
 from manyhot.labels.sparse import SparseLabels
-from manyhot.train.rule import Tuning, fit_rule
+from manyhot.metrics.running import Metrics
+from manyhot.train.rule import Tuning, best_value, fit_rule
 from manyhot.train.settings import TrainSettings
 from manyhot.tune import balanced_thresholds, tune_rule
 
@@ -46,12 +47,37 @@ def test_the_sum_of_both_is_near_the_best_that_tuning_for_one_of_them_reaches():
         assert value > both_f1(other > torch.tensor(rule.threshold), wanted) - 0.01
 
 
-def test_thresholds_of_several_models_are_averaged():
+def test_thresholds_of_several_models_are_their_mean_where_that_is_above_those_of_all_rows():
     logits, truth = scored()
     fold = torch.arange(len(logits)) % 2
     parts = [balanced_thresholds(logits[fold == each], truth[fold == each], shrink=2.5) for each in (0, 1)]
-    wanted = torch.tensor(parts).double().mean(dim=0)
+    together = torch.tensor(balanced_thresholds(logits, truth)).double()
+    wanted = torch.maximum(torch.tensor(parts).double().mean(dim=0), together)
     torch.testing.assert_close(torch.tensor(balanced_thresholds(logits, truth, fold=fold)).double(), wanted)
+
+
+def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():
+    logits, truth = scored(400, 6)
+    logits[:, 2] -= 6
+    truth[:, 2] = False
+    truth[0, 2] = True
+    logits[0, 2] = logits[:, 2].min()
+    cuts = balanced_thresholds(logits, truth, shrink=0)
+    assert float(logits[:, 2].max()) <= cuts[2] < min(cuts[:2]) - 1
+    truth[0, 2] = False
+    assert balanced_thresholds(logits, truth, shrink=0)[2] > cuts[2] + 1
+
+
+@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "SubACC", "hamming-error"])
+def test_the_metric_of_held_out_scores_is_what_is_measured_at_the_best_cut(metric):
+    logits, truth = scored()
+    labels = SparseLabels.from_dense(truth)
+    rule = tune_rule(logits, labels, objective=metric, folds=0).rule
+    measured = Metrics([metric], num_labels=labels.num_labels, rule=rule)
+    measured.update(logits, labels)
+    sign = -1 if metric.endswith("error") else 1
+    found = best_value(TrainSettings(metric=metric), Tuning(logits, labels, None))
+    assert found == pytest.approx(sign * float(measured.compute()[metric]), abs=1e-6)
 
 
 def test_a_label_that_no_row_has_is_not_predicted_everywhere():

@@ -13,7 +13,7 @@ from torch import Tensor
 from manyhot.kernels import triton_span_engine
 from manyhot.kernels.span_terms import SpanParts
 from manyhot.kernels.terms import LogSum
-from manyhot.kernels.triton_span_engine import Memory, SpanCells
+from manyhot.kernels.triton_span_plans import Memory, SpanCells, empty_gradients
 
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor? u, Tensor? v, float scale,"
@@ -61,7 +61,7 @@ def _fake_sides(*arguments: Any) -> list[Tensor]:
 
 def _fake_gradient(*arguments: Any) -> list[Tensor]:
     parts, cells = SpanParts(*arguments[:5]), SpanCells(*arguments[5:11])
-    return [part for part in triton_span_engine.empty_gradients(parts, cells)[:4] if part is not None]
+    return [part for part in empty_gradients(parts, cells)[:4] if part is not None]
 
 
 for _key in ("CUDA", "CPU"):

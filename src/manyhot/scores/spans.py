@@ -13,6 +13,7 @@ from manyhot.kernels import span_tiles, triton_span_engine
 from manyhot.kernels.span_engines import choose_spans
 from manyhot.kernels.span_terms import SpanParts, SpanTerms
 from manyhot.kernels.terms import INF, Weight
+from manyhot.kernels.triton_span_plans import SpanCells
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.sides import Dim, two_sided_logsumexp
 from manyhot.scores.span_sides import SpanLoss, SpanSides
@@ -168,7 +169,7 @@ class SpanScores:
         chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
         if chosen is triton_span_engine:
             cells = (labels.cells.indices, labels.cells.offsets, labels.values)
-            terms: Any = triton_span_engine.SpanCells(self.lengths, self.triangle, *cells, smoothing)
+            terms: Any = SpanCells(self.lengths, self.triangle, *cells, smoothing)
         else:
             terms = self._terms(labels, smoothing)
         others = tuple(sorted(axes - {2, 3}))
@@ -214,7 +215,7 @@ class SpanScores:
         if choose_spans(who, engine, self.method, parts, labels.cells.indices) is not triton_span_engine:
             return None
         lists = (labels.cells.indices, labels.cells.offsets, labels.values)
-        cells = triton_span_engine.SpanCells(self.lengths, self.triangle, *lists, smoothing)
+        cells = SpanCells(self.lengths, self.triangle, *lists, smoothing)
         value: Tensor = SpanLoss.apply(*parts, cells, float(offset), reduction)  # type: ignore[no-untyped-call]
         return value
 

@@ -43,7 +43,7 @@ class FollowedCut(nn.Module):
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor, where: Tensor | None = None) -> None:
-        """Read a batch: ``logits [S, B, T, L]`` before its step, ``labels [S, B, 1 or T, L]``, ``where`` what counts."""
+        """Read a batch: ``logits [S, B, T, L]`` before its step, ``labels [S, B, 1 or T, L]``, ``where`` how much counts."""
         apart = logits.float() - self.value[:, None, :, None]
         known = torch.ones_like(apart) if where is None else where.float().expand_as(apart)
         chosen, near = (apart > 0) * known, apart.clamp(-20, 20).cosh() ** -2 * known

@@ -15,12 +15,12 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.losses.catalog import get_loss
 from manyhot.train.bundle import TrainedModel, load_model, versions
-from manyhot.train.choose import body_for, choose_device, num_epochs, resolved
+from manyhot.train.choose import body_for, choose_device, dropout_for, num_epochs, resolved
 from manyhot.train.encoder import EPOCHS, LEARNING_RATE, encoder_fingerprint, encoder_shape
 from manyhot.train.fit import TrainingRows
 from manyhot.train.inputs import INPUTS
 from manyhot.train.objective import link_of, loss_settings, natural_rule
-from manyhot.train.phases import Session, fit_crossed, fit_held_out
+from manyhot.train.phases import Session, fit_crossed, fit_held_out, fit_members
 from manyhot.train.processes import Processes, ProcessesError
 from manyhot.train.progress import Event, Progress
 from manyhot.train.rule import Tuning, fit_rule
@@ -45,7 +45,8 @@ def train(
     """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
 
     A linear body is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model that did not
-    see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping and the rule.
+    see it, or on ``validation``. A bag is the mean of two bodies, each fitted without a share of the rows, which the rule is
+    tuned on. Other bodies hold ``validation`` or a share of the rows out, for early stopping and the rule.
     The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
 
     Args:
@@ -114,11 +115,14 @@ def _train(
     rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
     body_name = body_for(settings, examples, inputs)
     shape: dict[str, Any] = {"body": body_name, "width": inputs.width, "num_labels": examples.num_labels}
-    shape |= {"hidden": settings.hidden, "dropout": settings.dropout}
+    shape |= {"hidden": settings.hidden, "dropout": dropout_for(settings, body_name)}
     if isinstance(inputs, TokenInputs):
         shape |= encoder_shape(settings.encoder, inputs.padding)
     shape["sparse"] = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
-    settings = replace(settings, model=body_name, epochs=settings.epochs or num_epochs(body_name, shape["sparse"], len(rows)))
+    if body_name == "bag":
+        shape["activation"] = "none"
+    epochs = settings.epochs or num_epochs(body_name, shape["sparse"], len(rows))
+    settings = replace(settings, model=body_name, epochs=epochs, dropout=shape["dropout"])
     session = Session(settings, shape, rows, device, folder, progress)
     session.tell(
         Event("start", f"{body_name} body on {len(rows)} rows, {inputs.width} features, {examples.num_labels} labels, {device}")
@@ -132,7 +136,8 @@ def _train(
             "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
             " Start it without torchrun, or choose bag or mlp."
         )
-    body, threshold, tuning = fit_crossed(session, held) if crossed else fit_held_out(session, held)
+    fitted = fit_crossed if crossed else fit_members if body_name == "bag" else fit_held_out
+    body, threshold, tuning = fitted(session, held)
     body.zero_grad(set_to_none=True)
     cardinality = examples.labels.indices.numel() / max(len(examples), 1)
     natural = natural_rule(settings, threshold, cardinality)

@@ -45,18 +45,23 @@ class Objective(nn.Module):
         loss = self._loss()
         logits = body(batch).float()
         if self.cut is not None and self.training:
-            self._follow(logits, targets, where)
+            self._follow(logits, targets, where, sample_weight)
         if settings.rdrop and self.training:
             again = body(batch).float()
             return rdrop_loss(logits, again, targets, alpha=settings.rdrop, loss=loss, where=where, sample_weight=sample_weight)
         value: Tensor = loss(logits, targets, where=where, sample_weight=sample_weight)
         return value
 
-    def _follow(self, logits: Tensor, targets: SparseLabels | Tensor, where: Tensor | None) -> None:
+    def _follow(
+        self, logits: Tensor, targets: SparseLabels | Tensor, where: Tensor | None, sample_weight: Tensor | None
+    ) -> None:
         assert self.cut is not None
         dense = targets.dense(torch.float32) if isinstance(targets, SparseLabels) else targets
-        known = None if where is None else where[None, :, None]
-        self.cut.update(logits.detach()[None, :, None], dense[None, :, None], known)
+        counts = None if where is None else where.float()
+        if sample_weight is not None:
+            by_row = sample_weight.float()[:, None]
+            counts = by_row if counts is None else counts * by_row
+        self.cut.update(logits.detach()[None, :, None], dense[None, :, None], None if counts is None else counts[None, :, None])
 
     def _loss(self) -> Any:
         if self.learned is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
-from manyhot.train.bodies import make_body, set_prior
+from manyhot.train.bodies import HiddenBody, make_body, mean_body, set_prior
 from manyhot.train.choose import log_odds
 from manyhot.train.fit import Fit, TrainingRows
 from manyhot.train.inputs import SparseRows
@@ -22,6 +22,8 @@ from manyhot.train.settings import TrainSettings
 
 # Multiples of the step that are tried on the first fold of a linear body: noisy labels want a smaller one.
 STEPS = (1.0, 1 / 3)
+# Bodies that a bag is the mean of.
+MEMBERS = 2
 
 
 class Session:
@@ -170,6 +172,41 @@ def fit_held_out(session: Session, held: TrainingRows | None) -> tuple[nn.Module
     if held is not None:
         tuning = Tuning(logits_of(fit.body, held, session.device), held.labels, held.where(), apart)
     return fit.body, fit.objective.threshold, tuning
+
+
+def fit_members(session: Session, held: TrainingRows | None) -> tuple[nn.Module, Tensor | None, Tuning | None]:
+    """``(body, learned threshold, scores to tune on)`` of the mean of ``MEMBERS`` bodies, each fitted without some rows.
+
+    The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
+    scored by it. The mean is better than any of its bodies, and together they have seen all rows.
+    """
+    rows, settings = session.rows, session.settings
+    parts: list[np.ndarray[Any, Any]] = []
+    if held is None and round(settings.validation * len(rows)):
+        num_folds = max(round(1 / settings.validation), MEMBERS)
+        folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
+        parts = [fold.numpy() for fold in folds[:MEMBERS]]
+    fits, scores = [], []
+    for place in range(MEMBERS):
+        own = _without(rows, parts[place]) if parts else rows
+        name = "final" if place == MEMBERS - 1 else f"member-{place}"
+        fits.append(session.fit(name, 900 + place, own, linear=False))
+        if parts:
+            scores.append(logits_of(fits[-1].body, rows.take(parts[place]), session.device))
+    session.learning_rate = fits[0].state.learning_rate
+    body = mean_body([cast(HiddenBody, fit.body) for fit in fits])
+    session.shape["hidden"] = body.head.in_features
+    thresholds = [fit.objective.threshold for fit in fits if fit.objective.threshold is not None]
+    threshold = torch.stack(thresholds).mean(dim=0) if thresholds else None
+    tuning = None
+    if held is not None:
+        tuning = Tuning(logits_of(body, held, session.device), held.labels, held.where())
+    elif parts:
+        apart = torch.from_numpy(np.concatenate(parts))
+        fold = torch.arange(MEMBERS).repeat_interleave(torch.tensor([len(part) for part in parts]))
+        tuned = rows.take(apart.numpy())
+        tuning = Tuning(torch.cat(scores), tuned.labels, tuned.where(), apart, fold)
+    return body, threshold, tuning
 
 
 def logits_of(body: nn.Module, rows: TrainingRows, device: torch.device) -> Tensor:

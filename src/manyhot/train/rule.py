@@ -82,14 +82,18 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
     from manyhot.cuts import OBJECTIVES
     from manyhot.metrics.names import DECISIONS, parse_metric
-    from manyhot.metrics.running import Metrics
 
     metric = parse_metric(settings.metric)
     rule = None
     if metric.info.needs == DECISIONS and len(tuning.labels.indices):
         objective = settings.metric if settings.metric in OBJECTIVES else "micro-F1"
         tuned = tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0)
+        if objective == settings.metric:
+            return tuned.value if metric.info.direction == "up" else -tuned.value
         rule = tuned.rule
+    # Seconds to import, and most runs need no other metric than what the cut was found by.
+    from manyhot.metrics.running import Metrics
+
     measured = Metrics([settings.metric], num_labels=tuning.labels.num_labels, rule=rule)
     measured.update(tuning.logits, tuning.labels, tuning.where)
     value = measured.compute()[settings.metric]

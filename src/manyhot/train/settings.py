@@ -41,24 +41,27 @@ class TrainSettings:
     max_tokens: int = _setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
     loss: str = _setting("zlpr", "a loss of the catalog (manyhot losses)")
     pos_weight: float | str | None = _setting(
-        None, "weight of the positives inside the loss, or auto (zlpr): a cut that follows training; chosen where not given"
+        None,
+        "weight of the positives inside the loss, or auto (zlpr): a cut that follows training; where not given auto if nothing"
+        " is tuned, the number of labels in texts (at most 100), else none",
     )
     smoothing: float = _setting(0.0, "label smoothing, 0 to 1")
     mixup: float = _setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
     rdrop: float = _setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
     learn_threshold: bool = _setting(False, "learn the decision threshold with the model (loss zlpr or tlpr)")
     epochs: int | None = _setting(
-        None, "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, else 10 to 40"
+        None,
+        "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 10 to 40",
     )
     batch_size: int = _setting(128, "rows of a step")
     learning_rate: float | None = _setting(
-        None, "peak learning rate; found where not given, for other bodies than linear by a range test"
+        None, "peak learning rate; found where not given, by a range test for mlp on dense features and conv"
     )
     weight_decay: float = _setting(0.01, "decoupled weight decay (mlp, bag, conv; not on sparse inputs)")
     warmup: float = _setting(0.05, "share of all steps in which the learning rate rises")
     schedule: str = _setting("linear", "learning rate after the warm-up: linear, cosine or constant")
-    clip: float = _setting(1.0, "largest norm of the gradient of a step, 0 for none (mlp, bag, conv)")
-    patience: int = _setting(6, "epochs without a better metric before training stops, 0 for never (mlp, bag, conv)")
+    clip: float = _setting(1.0, "largest norm of the gradient of a step, 0 for none (not on sparse inputs)")
+    patience: int = _setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
     metric: str = _setting("micro-F1", "metric on the validation rows for early stopping (manyhot metrics)")
     validation: float = _setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
     folds: int = _setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
@@ -68,8 +71,8 @@ class TrainSettings:
     shrink: float = _setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
     min_labels: int = _setting(0, "labels every row gets at least, its best ones")
     calibrate: str = _setting("none", f"probabilities fitted on held-out scores: none, {', '.join(KINDS)}")
-    hidden: int = _setting(256, "width of the hidden layer (mlp, bag, conv)")
-    dropout: float = _setting(0.3, "share of hidden units dropped (mlp, bag, conv)")
+    hidden: int = _setting(256, "width of the hidden layer (mlp, conv; bag, which has two side by side)")
+    dropout: float | None = _setting(None, "share of hidden units dropped; where not given 0.3, for bag none")
     ngrams: int = _setting(1, "longest run of words that is a feature (text)")
     word_starts: bool = _setting(
         True, "in short texts the first 4 and 5 letters of words are features too, which forms of a word share"
@@ -95,8 +98,10 @@ class TrainSettings:
         ):
             check_choice(who, name, getattr(self, name), choices)
         parse_metric(self.metric)
-        for name in ("smoothing", "warmup", "validation", "dropout"):
-            check_unit(who, name, getattr(self, name), open_end=name in ("validation", "dropout"))
+        for name in ("smoothing", "warmup", "validation"):
+            check_unit(who, name, getattr(self, name), open_end=name == "validation")
+        if self.dropout is not None:
+            check_unit(who, "dropout", self.dropout, open_end=True)
         if self.epochs is not None:
             _check_whole(who, "epochs", self.epochs, 1)
         for name in ("batch_size", "hidden", "ngrams", "min_count", "max_features", "max_tokens"):

@@ -22,7 +22,7 @@ from manyhot.train.span_inputs import TokenInputs
 from manyhot.train.span_network import SpanNetwork
 from manyhot.train.span_pretrained import SubwordInputs
 from manyhot.train.span_settings import SpanSettings
-from manyhot.train.span_windows import decode_windows, make_windows
+from manyhot.train.span_windows import Windows, decode_windows, make_windows
 
 SPAN_FORMAT = "manyhot-spans-1"
 INPUTS: dict[str, Any] = {each.kind: each for each in (TokenInputs, SubwordInputs)}
@@ -86,15 +86,20 @@ class TrainedSpanModel:
             raise TypeError("TrainedSpanModel.predict: `texts` must be a list of strings; got one string.")
         examples = texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])
         for start in range(0, len(examples), CHUNK):
-            yield from self._read(examples[start : start + CHUNK], batch_size)
+            yield from self.read_windows(self.windows(examples[start : start + CHUNK]), batch_size=batch_size)
 
     def with_settings(self, settings: SpanSettings) -> TrainedSpanModel:
         """The same network that decodes by other settings."""
         return TrainedSpanModel(self.network, self.shape, self.inputs, self.type_names, settings, about=self.about)
 
-    def _read(self, examples: SpanExamples, batch_size: int) -> Iterator[list[FoundSpan]]:
+    def windows(self, examples: SpanExamples) -> Windows:
+        """Texts as they are read, for whoever reads them more than once."""
         chosen = self.settings
-        windows = make_windows(self.inputs, examples, (), max_tokens=chosen.max_tokens, overlap=chosen.overlap)
+        return make_windows(self.inputs, examples, (), max_tokens=chosen.max_tokens, overlap=chosen.overlap)
+
+    def read_windows(self, windows: Windows, *, batch_size: int = 64) -> Iterator[list[FoundSpan]]:
+        """The spans of each text of ``windows``, as they are found."""
+        chosen = self.settings
         spans = decode_windows(
             windows,
             lambda batch: self.network.decode(batch, threshold=chosen.threshold, mode=chosen.decode),

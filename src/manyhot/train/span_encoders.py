@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
-from manyhot.train.span_inputs import PADDING, UNKNOWN
+from manyhot.train.span_inputs import PADDING, UNKNOWN, Array
+from manyhot.train.span_rows import SpanBatch, send
 
 # Of the first table (words or characters), of bigrams, and of the shape, which is always the last.
 FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
@@ -120,15 +122,44 @@ class RecurrentEncoder(nn.Module):
                         weight[hidden : 2 * hidden] = 1.0
         self.width = 2 * hidden
 
-    def forward(self, features: Tensor, letters: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
-        vectors = self.drop_in(self.vectors(features, letters))
-        # A text without tokens has no place in a packed batch; it is given one token of padding.
+        vectors = self.drop_in(self.vectors(batch.features, batch.letters))
         # Autocast would run it in float16, where gradients vanish; in float32 a GPU takes its tensor cores by itself.
         with torch.autocast(vectors.device.type, enabled=False):
-            packed = pack_padded_sequence(vectors.float(), lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
-            hidden, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True, total_length=features.shape[1])
+            run = self._packed if vectors.is_cuda else self._padded
+            hidden = run(vectors.float(), batch)
         out: Tensor = self.drop_out(hidden)
+        return out
+
+    def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
+        """One call for all layers; torch's own packing waits for the device and copies token by token."""
+        order, counts = packing(batch.sizes, vectors.shape[1])
+        places = send([order], vectors.device)[0]
+        packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
+        hidden: Tensor = self.recurrent(packed)[0].data
+        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy(0, places, hidden)
+        return whole.reshape(*vectors.shape[:2], self.width)
+
+    def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
+        """A call for each layer and direction, whose rows run backwards from their own ends: on a CPU packed rows are slow."""
+        places = torch.arange(vectors.shape[1])
+        lengths = torch.from_numpy(batch.sizes).unsqueeze(1)
+        there = (places < lengths).unsqueeze(2)
+        turned = torch.where(places < lengths, lengths - 1 - places, places).unsqueeze(2)
+        for layer in range(self.recurrent.num_layers):
+            if layer:
+                vectors = nn.functional.dropout(vectors, self.recurrent.dropout, self.training)
+            forwards, backwards = (
+                self._direction(vectors if side == 0 else _reordered(vectors, turned), 2 * layer + side) for side in (0, 1)
+            )
+            vectors = torch.cat([forwards, _reordered(backwards, turned)], dim=2)
+        return vectors * there
+
+    def _direction(self, vectors: Tensor, place: int) -> Tensor:
+        weights: list[Tensor] = list(self.recurrent.all_weights[place])
+        start = vectors.new_zeros(1, len(vectors), self.recurrent.hidden_size)
+        out: Tensor = torch.lstm(vectors, (start, start), weights, True, 1, 0.0, self.training, False, True)[0]
         return out
 
 
@@ -149,14 +180,34 @@ class TransformerEncoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.width = width
 
-    def forward(self, features: Tensor, letters: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
-        vectors = self.project(self.drop_in(self.vectors(features, letters)))
+        vectors = self.project(self.drop_in(self.vectors(batch.features, batch.letters)))
         places = torch.arange(vectors.shape[1], device=vectors.device)
         vectors = vectors + _sines(places, self.width).to(vectors.dtype)
-        padding = places >= lengths.clamp(min=1).to(places.device).unsqueeze(1)
+        padding = places >= batch.lengths.clamp(min=1).unsqueeze(1)
         out: Tensor = self.layers(vectors, src_key_padding_mask=padding)
         return out
+
+
+def packing(lengths: Array, size: int) -> tuple[Array, Array]:
+    """Rows of a padded ``[B * T]`` in the order of a packed batch, token by token over the longest rows first, and how many
+    rows each token has.
+
+    A row without tokens has no place in a packed batch; it is given one token of padding.
+
+    Example:
+        >>> packing(np.array([1, 3, 2]), 3)
+        (array([3, 6, 0, 4, 7, 5]), array([3, 2, 1]))
+    """
+    lengths = lengths.clip(min=1)
+    rows = np.argsort(-lengths, kind="stable")
+    there = np.arange(lengths.max(initial=1))[:, None] < lengths[rows]
+    return (rows * size + np.arange(len(there))[:, None])[there], there.sum(axis=1)
+
+
+def _reordered(x: Tensor, places: Tensor) -> Tensor:
+    return x.gather(1, places.expand_as(x))
 
 
 def _sines(places: Tensor, width: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.train.checkpoint import Tensors
-from manyhot.train.span_inputs import Encoded, SpanBatch, collate
+from manyhot.train.span_inputs import Encoded
+from manyhot.train.span_rows import SpanBatch, StoredRows
 from manyhot.train.span_settings import SpanSettings
 
 # Windows of similar length stand in one batch: they are sorted within pools of this many batches.
@@ -56,25 +57,22 @@ class SpanFit:
         settings: SpanSettings,
         device: torch.device,
     ) -> None:
-        self.network, self.objective, self.rows = network, objective, list(rows)
-        self.num_types, self.settings, self.device = num_types, settings, device
+        self.network, self.objective, self.settings, self.device = network, objective, settings, device
+        self.rows = StoredRows(rows, num_types=num_types, device=device)
         self.peak = settings.learning_rate or 1e-3
-        self.lengths = np.array([len(row) for row in self.rows])
         self.num_batches = math.ceil(len(self.rows) / settings.batch_size)
-        self.parameters = [each for each in network.parameters() if each.requires_grad]
+        named = {name: each for name, each in network.named_parameters() if each.requires_grad}
+        self.parameters: list[Tensor] = list(named.values())
         decayed = [each for each in self.parameters if each.ndim > 1]
         others = [each for each in self.parameters if each.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.adam = torch.optim.AdamW(groups, lr=self.peak, fused=True)
-        self.average = {name: each.detach().clone() for name, each in self._named()} if settings.average else {}
+        self.average = {name: each.detach().clone() for name, each in named.items()} if settings.average else {}
         self.state = SpanFitState()
         cuda = device.type == "cuda"
         self.bfloat16 = settings.precision == "bfloat16" or (
             cuda and settings.precision == "auto" and torch.cuda.is_bf16_supported()
         )
-
-    def _named(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, each) for name, each in self.network.named_parameters() if each.requires_grad)
 
     def epoch_batches(self, epoch: int) -> list[np.ndarray[Any, Any]]:
         """The rows of each batch of an epoch, of similar length; depends on nothing but the seed and the epoch."""
@@ -83,7 +81,7 @@ class SpanFit:
         batches = []
         for start in range(0, len(order), POOL * size):
             pool = order[start : start + POOL * size]
-            pool = pool[np.argsort(self.lengths[pool], kind="stable")]
+            pool = pool[np.argsort(self.rows.lengths[pool], kind="stable")]
             batches += [pool[first : first + size] for first in range(0, len(pool), size)]
         return [batches[place] for place in draw.permutation(len(batches))]
 
@@ -92,9 +90,8 @@ class SpanFit:
         self.network.train()
         total = torch.zeros((), device=self.device)
         for picked in self.epoch_batches(self.state.epoch)[self.state.batch :]:
-            batch = collate([self.rows[row] for row in picked], self.num_types, self.device)
             # Added up on the device: a look at every loss would wait for it.
-            total += self.step(batch) * len(picked)
+            total += self.step(self.rows.batch(picked)) * len(picked)
             self.state.batch += 1
             self.state.steps += 1
             if self.state.steps % 16 == 0 or self.device.type == "cpu":
@@ -121,7 +118,7 @@ class SpanFit:
             # Early weights are forgotten faster than the decay says.
             share = 1 - min(self.settings.average, (1 + self.state.steps) / (10 + self.state.steps))
             with torch.no_grad():
-                torch._foreach_lerp_(list(self.average.values()), [each for _, each in self._named()], share)
+                torch._foreach_lerp_(list(self.average.values()), self.parameters, share)
         return loss.detach()
 
     def _rate(self) -> float:

@@ -1,4 +1,4 @@
-"""Tokens to numbers: vocabularies fitted to texts, and batches of them.
+"""Tokens to numbers: vocabularies fitted to texts.
 
 A token is some numbers, one for each table of vectors (a word and its shape; a character, its bigrams and its shape), and for
 words the numbers of its characters. In every vocabulary 0 is padding and 1 is what is not in it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,6 @@ from torch import Tensor
 
 from manyhot.data.span_alignment import TokenSpan
 from manyhot.data.span_examples import Offsets
-from manyhot.labels.spans import SpanLabels
-from manyhot.labels.sparse import SparseLabels
 from manyhot.train.span_settings import SpanSettings
 from manyhot.train.span_tokens import SHAPES, shape_of, split_text
 
@@ -28,7 +25,6 @@ PADDING, UNKNOWN = 0, 1
 HEAD_LETTERS, TAIL_LETTERS = 14, 8
 LETTERS = HEAD_LETTERS + TAIL_LETTERS
 EDGE = "\0"
-GPU_STEP = 16
 
 
 class Encoded(NamedTuple):
@@ -41,21 +37,6 @@ class Encoded(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.features)
-
-
-@dataclass(frozen=True)
-class SpanBatch:
-    """Windows next to each other, padded: ``features [B, T, K]``, ``letters [B, T, W]``, ``lengths [B]`` on the CPU."""
-
-    features: Tensor
-    letters: Tensor
-    lengths: Tensor
-    labels: SpanLabels
-
-    def to(self, device: torch.device) -> SpanBatch:
-        """The same on a device; lengths stay, for packing wants them on the CPU."""
-        features, letters = (part.to(device, non_blocking=True) for part in (self.features, self.letters))
-        return SpanBatch(features, letters, self.lengths, self.labels.to(device))
 
 
 class Vocabulary:
@@ -173,28 +154,3 @@ def as_cells(spans: Sequence[TokenSpan], number: dict[str, int], start: int, sto
     """The spans that lie in a window, ``[P, 3]`` of (type, first, last) in its own token numbers, in order."""
     inside = {(number[s.type], s.first - start, s.last - start) for s in spans if start <= s.first and s.last < stop}
     return np.array(sorted(inside), dtype=np.int64).reshape(-1, 3)
-
-
-def collate(rows: Sequence[Encoded], num_types: int, device: torch.device) -> SpanBatch:
-    """Rows under each other on a device, padded with 0."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    # Kernels for a GPU are compiled anew for sizes that do not divide as others do: there all sizes divide alike.
-    step = GPU_STEP if device.type == "cuda" else 1
-    size = -(-int(lengths.max(initial=1)) // step) * step
-    features = np.zeros((len(rows), size, rows[0].features.shape[1]), dtype=np.int32)
-    letters = np.zeros((len(rows), size, rows[0].letters.shape[1]), dtype=np.int32)
-    for place, row in enumerate(rows):
-        features[place, : len(row)] = row.features
-        letters[place, : len(row)] = row.letters
-    cells = [(row.spans[:, 0] * size + row.spans[:, 1]) * size + row.spans[:, 2] for row in rows]
-    offsets = np.concatenate([[0], np.cumsum([len(own) for own in cells])])
-    listed = SparseLabels(
-        torch.from_numpy(np.concatenate(cells)), torch.from_numpy(offsets), num_types * size * size, validate=False
-    )
-    batch = SpanBatch(
-        torch.from_numpy(features),
-        torch.from_numpy(letters),
-        torch.from_numpy(lengths),
-        SpanLabels(listed, num_types=num_types, num_tokens=size),
-    )
-    return batch.to(device)

@@ -105,6 +105,7 @@ class SpanSession:
         if validation is None:
             examples, validation = _held_out(examples, self.settings)
         self.held = validation
+        self.held_windows: Windows | None = None
         self.type_names = examples.type_names
         self.inputs, shape, self.weights = self._inputs(examples)
         chosen = self.settings
@@ -221,7 +222,8 @@ class SpanSession:
         own = {name: each.clone() for name, each in network.state_dict().items()}
         network.load_state_dict(weights)
         model = TrainedSpanModel(network, self.shape, self.inputs, self.type_names, self.settings)
-        metrics = score_spans(model, self.held)
+        self.held_windows = self.held_windows or model.windows(self.held)
+        metrics = score_spans(model, self.held, windows=self.held_windows)
         network.load_state_dict(own)
         return metrics.f1()
 
@@ -252,13 +254,16 @@ class SpanSession:
             self.progress(event)
 
 
-def score_spans(model: TrainedSpanModel, examples: SpanExamples, *, batch_size: int = 256) -> SpanMetrics:
+def score_spans(
+    model: TrainedSpanModel, examples: SpanExamples, *, batch_size: int = 256, windows: Windows | None = None
+) -> SpanMetrics:
     """Counts of predicted against marked spans, in characters: what cannot be found in tokens is missed.
 
     Args:
         model: what finds them.
         examples: texts with marked spans.
         batch_size: windows that are read together.
+        windows: those of the same texts, where ``model.windows`` made them before.
 
     Example:
         >>> from manyhot.data.span_examples import TextSpan
@@ -269,7 +274,11 @@ def score_spans(model: TrainedSpanModel, examples: SpanExamples, *, batch_size: 
     """
     metrics = SpanMetrics()
     lost = [[span.type for span in row] for row in examples.fragmented]
-    metrics.update(model.iter_predict(examples, batch_size=batch_size), examples.spans, unaligned=lost)
+    if windows is None:
+        found = model.iter_predict(examples, batch_size=batch_size)
+    else:
+        found = model.read_windows(windows, batch_size=batch_size)
+    metrics.update(found, examples.spans, unaligned=lost)
     return metrics
 
 

@@ -14,8 +14,8 @@ from manyhot.losses.divergence import prediction_divergence
 from manyhot.losses.zlpr import zlpr_loss
 from manyhot.scores.spans import SpanScores
 from manyhot.train.span_encoders import RecurrentEncoder, TransformerEncoder
-from manyhot.train.span_inputs import SpanBatch
 from manyhot.train.span_pretrained import PretrainedEncoder
+from manyhot.train.span_rows import SpanBatch
 
 
 class SpanNetwork(nn.Module):
@@ -39,7 +39,7 @@ class SpanNetwork(nn.Module):
 
     def forward(self, batch: SpanBatch) -> SpanScores:
         """Lazy scores ``[B, H, T, T]``; the head computes in float32 whatever the encoder does."""
-        hidden = self.encoder(batch.features, batch.letters, batch.lengths)
+        hidden = self.encoder(batch)
         with torch.autocast(hidden.device.type, enabled=False):
             scores: SpanScores = self.head(hidden.float(), batch.lengths)
         return scores

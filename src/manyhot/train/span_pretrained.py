@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from manyhot.data.span_examples import Offsets
 from manyhot.train.span_inputs import Array
+from manyhot.train.span_rows import SpanBatch
 
 
 class SubwordInputs:
@@ -78,15 +79,15 @@ class PretrainedEncoder(nn.Module):
         self.before, self.after, self.padding = (shape["around"][name] for name in ("before", "after", "padding"))
         self.width = int(self.model.config.hidden_size)
 
-    def forward(self, features: Tensor, letters: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
-        del letters
-        numbers, size = features[..., 0].long(), features.shape[1]
+        numbers, size = batch.features[..., 0].long(), batch.features.shape[1]
         front = len(self.before)
-        own = lengths.to(numbers.device).unsqueeze(1)
+        own = batch.lengths.unsqueeze(1)
         places = torch.arange(size + front + len(self.after), device=numbers.device) - front
         row = numbers.new_full((len(numbers), len(places)), self.padding)
-        row[:, :front] = numbers.new_tensor(self.before)
+        for place, number in enumerate(self.before):
+            row[:, place] = number
         row[:, front : front + size] = torch.where(places[front : front + size] < own, numbers, self.padding)
         for place, number in enumerate(self.after):
             row.scatter_(1, own + front + place, number)

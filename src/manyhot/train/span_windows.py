@@ -12,7 +12,8 @@ import torch
 from manyhot.data.span_alignment import Alignment, align_examples
 from manyhot.data.span_examples import Offsets, SpanExamples
 from manyhot.decode_spans import Span, merge_windows, token_windows
-from manyhot.train.span_inputs import Array, Encoded, SpanBatch, as_cells, collate
+from manyhot.train.span_inputs import Array, Encoded, as_cells
+from manyhot.train.span_rows import SpanBatch, StoredRows
 
 Decode = Callable[[SpanBatch], list[list[Span]]]
 
@@ -73,14 +74,14 @@ def decode_windows(
     windows: Windows, decode: Decode, *, num_types: int, device: torch.device, mode: str, threshold: float, batch_size: int
 ) -> list[list[Span]]:
     """The spans of each text, in its tokens; windows of similar length are read together."""
-    lengths = np.array([len(row) for row in windows.rows])
-    order = np.argsort(lengths, kind="stable")
+    stored = StoredRows(windows.rows, num_types=num_types, device=device)
+    order = np.argsort(stored.lengths, kind="stable")
     found: list[list[Span]] = [[] for _ in windows.rows]
     for first in range(0, len(order), batch_size):
-        picked = order[first : first + batch_size].tolist()
+        picked = order[first : first + batch_size]
         with torch.inference_mode():
-            spans = decode(collate([windows.rows[row] for row in picked], num_types, device))
-        for row, own in zip(picked, spans, strict=True):
+            spans = decode(stored.batch(picked))
+        for row, own in zip(picked.tolist(), spans, strict=True):
             found[row] = own
     by_text: list[tuple[list[list[Span]], list[int]]] = [([], []) for _ in windows.offsets]
     for own, text, start in zip(found, windows.text, windows.start, strict=True):
