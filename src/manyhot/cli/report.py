@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HTML = "report.html"
 TEST_REPORT = "test"
+# Metrics of the line that ends a training run.
+HEADLINES = 3
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a run, of a comparison, or of another report.")]
 ToFlag = Annotated[Path | None, typer.Option(help="The folder to write to.", show_default="the same folder")]
 TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", show_default="the folder's name")]
@@ -80,6 +82,17 @@ def run_reporter(
         write_report(measure_run(model, judged, origin, run=folder), folder)
 
     return write
+
+
+def headline(folder: Path) -> str | None:
+    """The first figures of a run's report in one line, None where it has none."""
+    from manyhot.report.files import JSON, read_report
+
+    if not (folder / JSON).is_file():
+        return None
+    found = read_report(folder)
+    named = [f"{each['name']} {each['value']:.4f}" for each in found["metrics"][:HEADLINES] if each["value"] is not None]
+    return f"On {found['rows']['count']:,} rows ({found['rows']['what']}): {', '.join(named)}"
 
 
 def _names(files: Sequence[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from manyhot.cli.flags import flags_of, with_flags
 from manyhot.cli.models import fitted_to
 from manyhot.cli.progress import Watch
 from manyhot.cli.reading import absolute, read_files, read_flags, reading_of
-from manyhot.cli.report import HTML, TEST_REPORT, report_on, run_reporter
+from manyhot.cli.report import HTML, TEST_REPORT, headline, report_on, run_reporter
 from manyhot.cli.scores import show_scores
 from manyhot.cli.span_reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.span_train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
@@ -157,6 +157,9 @@ def _train_here(
     if json:
         show_json({"run": str(folder), "model": model.describe(), "test": scores, "reports": pages})
         return
+    found = headline(folder)
+    if found is not None:
+        show_text(found)
     if scores is not None:
         show_scores(scores, title="On the test examples")
     show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")

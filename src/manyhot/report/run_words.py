@@ -8,12 +8,12 @@ from typing import Any
 ORIGINS = {
     "test": "Measured on {rows} test rows{files}, which nothing was fitted or tuned to.",
     "validation": (
-        "Measured on the {rows} validation rows{files}. Training was stopped and the decision rule tuned by them, so what"
-        " depends on thresholds is a little better here than on new rows."
+        "Measured on the {rows} validation rows{files}. The decision rule was tuned by them, and so was the end of training"
+        " where it stops early: what depends on thresholds is a little better here than on new rows."
     ),
     "held out": (
-        "Measured on {rows} rows held out from training{files}. Training was stopped and the decision rule tuned by them, so"
-        " what depends on thresholds is a little better here than on new rows."
+        "Measured on {rows} rows held out from training{files}. The decision rule was tuned by them, and so was the end of"
+        " training where it stops early: what depends on thresholds is a little better here than on new rows."
     ),
     "cross-fitted": (
         "Measured on all {rows} training rows{files}, each scored by a fit that did not see it; the model itself is fitted to"
