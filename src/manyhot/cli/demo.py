@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
 def demo(
     *,
-    rows: RowsFlag = 1400,
+    rows: RowsFlag = 1250,
     epochs: EpochsFlag = 7,
     seeds: SeedsFlag = 3,
     folder: FolderFlag = Path("runs/demo"),
@@ -130,7 +130,9 @@ def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs
     from manyhot.train.loop import train
 
     fit, held_out, _ = _scenes(variant, rows, seed)
-    settings = TrainSettings(**SMALL, loss=loss, epochs=epochs, learning_rate=rate, metric=OBJECTIVE, tune="none", seed=seed)
+    settings = TrainSettings(
+        **SMALL, loss=loss, epochs=epochs, learning_rate=rate, metric=OBJECTIVE, tune="none", pos_weight=1.0, seed=seed
+    )
     best, started = 0.0, time.perf_counter()
     with Watch(quiet=quiet, title=f"{variant} {loss} seed {seed} rate {rate:g}") as watch:
 
