@@ -46,12 +46,11 @@ WHY = {
     " labels are ranked about as well as by a linear SVM on the same features, which points to the cuts of rare labels; cuts"
     " found as the peer finds them gained macro-F1 there and lost micro-F1, but by less than the gap.",
     "cooking_stackexchange": "P@1 behind one-vs-rest: on one split of the training rows a squared hinge on the same features"
-    " had a point more of P@1 than ZLPR and BCE at the steps, passes and weights of positives tried; why is not known."
+    " had more of it than ZLPR and BCE at the steps, passes and weights of positives tried; why is not known."
     " The cross-validated thresholds were stopped after 25 CPU minutes without a result.",
     "eurlex57k": "P@k behind one-vs-rest: a bag is a table of words times labels in two thin factors. On one split"
-    " of the training rows the whole table, fitted by itself, had the same P@5 and the mean of both 0.8 more,"
-    " but it is seven times as large. One-vs-rest ran while the machine was shared by many: by its CPU seconds, two threads"
-    " by themselves need about 700 s.",
+    " of the training rows the mean of it and of the whole table had more, but that is several times as large."
+    " One-vs-rest ran while the machine was shared by many: by its CPU seconds, two threads by themselves need about 700 s.",
 }
 
 

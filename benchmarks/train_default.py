@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from benchmarks.compare_groups import find_sets
-from manyhot.compare.methods import MOST_WEIGHT
 from manyhot.compare.table import markdown_table
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.decide import DecisionRule
 from manyhot.evaluate import evaluate
+from manyhot.train.choose import MOST_WEIGHT
 from manyhot.train.loop import train
 from manyhot.train.settings import TrainSettings
 

@@ -60,6 +60,14 @@ def test_scores_probabilities_and_predictions_have_a_column_per_label():
     assert np.array_equal(fitted.predict(X), scores > 0)
 
 
+def test_without_tuning_the_cut_is_the_one_that_followed_training():
+    X, y = table()
+    fitted = ManyhotClassifier(tune="none").fit(X, y)
+    cut = fitted.model_.rule.threshold
+    assert cut != 0
+    assert np.array_equal(fitted.predict(X), fitted.decision_function(X) > cut)
+
+
 def test_texts_are_taken_as_they_are():
     X = ["boil the egg", "an iron pan", "egg in a pan", "nothing here"] * 30
     y = np.array([[1, 0], [0, 1], [1, 1], [0, 0]] * 30)

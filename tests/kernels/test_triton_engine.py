@@ -1,19 +1,13 @@
 """The Triton engine: in the interpreter everywhere, on the device where there is one."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+from interpreted import check_interpreted, check_tests_interpreted
 from manyhot import SparseLabels
 from manyhot.kernels import ops, triton_engine
 from manyhot.kernels.terms import DenseTerms, SparseTerms
 from manyhot.losses.sides import Rows, sides_of_rows
-
-TESTS = Path(__file__).parents[1]
 
 INTERPRETED = """
 import sys
@@ -31,23 +25,12 @@ print("checked")
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [8192, 16])
 def test_the_kernels_agree_with_the_plain_form_in_the_interpreter(chunk):
-    pytest.importorskip("triton", reason="triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED, str(TESTS), str(chunk)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "checked" in done.stdout
+    check_interpreted(INTERPRETED, chunk)
 
 
 @pytest.mark.slow
 def test_the_exactness_rules_hold_in_the_interpreter():
-    pytest.importorskip("triton", reason="triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
-    command += ["-k", "interpreted-triton and not bfloat16 and not float16", str(TESTS / "losses" / "test_exactness.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=TESTS.parent)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "[100%]" in done.stdout
+    check_tests_interpreted("losses/test_exactness.py", "interpreted-triton and not bfloat16 and not float16")
 
 
 @pytest.mark.gpu

@@ -1,18 +1,12 @@
 """Rows read as words: in the interpreter everywhere, as instructions on the device where there is one."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+from interpreted import check_interpreted
 from manyhot import SparseLabels
 from manyhot.kernels import triton_engine
 from manyhot.kernels.terms import DenseTerms, SparseTerms
-
-TESTS = Path(__file__).parents[1]
 
 INTERPRETED = """
 import sys
@@ -71,12 +65,7 @@ def check(device, dtype, rows, num_labels, kind, spread=3.0):
 
 @pytest.mark.slow
 def test_words_agree_with_float64_in_the_interpreter():
-    pytest.importorskip("triton", reason="triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED, str(TESTS)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "checked" in done.stdout
+    check_interpreted(INTERPRETED)
 
 
 @pytest.mark.gpu

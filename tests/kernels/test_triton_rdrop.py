@@ -1,19 +1,14 @@
 """Two predictions at once by the Triton engine: in the interpreter everywhere, on the device where there is one."""
 
 import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from interpreted import check_interpreted, check_tests_interpreted
 from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.kernels import ops, triton_engine
 from manyhot.kernels.terms import DenseTerms
-
-TESTS = Path(__file__).parents[1]
 
 INTERPRETED = """
 import sys
@@ -30,23 +25,12 @@ print("checked")
 @pytest.mark.slow
 @pytest.mark.parametrize("longest", [4096, 32])
 def test_pairs_agree_with_the_plain_form_in_the_interpreter(longest):
-    pytest.importorskip("triton", reason="triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED, str(TESTS), str(longest)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "checked" in done.stdout
+    check_interpreted(INTERPRETED, longest)
 
 
 @pytest.mark.slow
 def test_the_rules_for_two_predictions_hold_in_the_interpreter():
-    pytest.importorskip("triton", reason="triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
-    command += ["-k", "interpreted-triton", str(TESTS / "losses" / "test_divergence.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=TESTS.parent)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "[100%]" in done.stdout
+    check_tests_interpreted("losses/test_divergence.py", "interpreted-triton")
 
 
 @pytest.mark.gpu

@@ -9,7 +9,8 @@ import torch
 from safetensors import safe_open
 
 from manyhot.decide import DecisionRule
-from manyhot.train.bundle import BundleError, load_model
+from manyhot.train.bundle import load_model
+from manyhot.train.bundle_folder import BundleError
 from manyhot.train.checkpoint import pack
 from manyhot.train.loop import train
 from manyhot.train.settings import TrainSettings

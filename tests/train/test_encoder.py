@@ -9,7 +9,8 @@ import torch
 
 from manyhot.cli.main import main
 from manyhot.evaluate import evaluate
-from manyhot.train.bundle import BundleError, load_model
+from manyhot.train.bundle import load_model
+from manyhot.train.bundle_folder import BundleError
 from manyhot.train.encoder import _parts, make_encoder
 from manyhot.train.loop import train
 from manyhot.train.settings import TrainSettings

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from manyhot.data.span_examples import Fragmented, SpanExamples, TextSpan
-from manyhot.train.bundle import BundleError
+from manyhot.train.bundle_folder import BundleError
 from manyhot.train.span_bundle import is_span_bundle, load_span_model
 from manyhot.train.span_loop import resolved, score_spans, train_spans, tuned_threshold
 from manyhot.train.span_settings import SpanSettings

@@ -17,7 +17,7 @@ from manyhot.cli.console import results, say
 from manyhot.cli.span_page import span_page
 from manyhot.cli.span_reading import read_span_files
 from manyhot.data.span_examples import SpanExamples
-from manyhot.train.bundle import BundleError
+from manyhot.train.bundle_folder import BundleError
 from manyhot.train.span_bundle import FoundSpan, TrainedSpanModel, load_span_model
 
 COLOURS = (

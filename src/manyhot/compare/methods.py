@@ -12,8 +12,6 @@ from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
 
 POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"
-# The weight ``labels`` is the number of labels, and this at most.
-MOST_WEIGHT = 100
 OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
 # Where an option or a loss has a knob of its own, two values share the trials that other methods spend on learning rates.
 KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.compare.methods import AUTO, LABELS, MOST_WEIGHT, POWERSET, Method
+from manyhot.compare.methods import AUTO, LABELS, POWERSET, Method
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.ranking import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
+from manyhot.train.choose import MOST_WEIGHT
 from manyhot.train.followed_cut import FollowedCut
 
 Loss = Callable[..., Tensor]

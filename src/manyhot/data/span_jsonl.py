@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhot.data.examples import Source
+from manyhot.data.json_lines import json_objects
 from manyhot.data.opening import InputFile, PathLike, bare_name
 from manyhot.data.problems import ProblemLog, shown
 from manyhot.data.span_examples import Offsets, SpanExamples, TextSpan, in_reading_order
@@ -44,7 +45,7 @@ def read_span_jsonl(file: InputFile, problems: ProblemLog, *, need_spans: bool, 
     ids: list[str | None] = []
     tokens: list[Offsets | None] = []
     declined, repeated = 0, 0
-    for line, record in records(file, problems):
+    for line, record in json_objects(file, problems, adapt=_pair_as_object):
         if record.get("answer") in ("reject", "ignore"):
             declined += 1
             continue
@@ -75,36 +76,11 @@ def read_span_jsonl(file: InputFile, problems: ProblemLog, *, need_spans: bool, 
     )
 
 
-def records(file: InputFile, problems: ProblemLog) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects; a pair ``[text, {...}]`` is taken as the object with the text in it."""
-    for line, text in file.lines():
-        if not text or text.isspace():
-            continue
-        try:
-            record = json.loads(text)
-            json.dumps(record, ensure_ascii=False).encode("utf-8")
-        except json.JSONDecodeError as error:
-            problems.add(
-                f"the line must be a JSON object; {error.msg} at {shown(text[error.pos : error.pos + 30])}.",
-                line=line,
-                column=error.pos + 1,
-            )
-            continue
-        except UnicodeEncodeError:
-            problems.add("holds half a surrogate pair (\\ud800 to \\udfff), which is no character. Remove it.", line=line)
-            continue
-        except (RecursionError, ValueError) as error:
-            problems.add(f"the line could not be parsed as JSON: {error}.", line=line)
-            continue
-        if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
-            record = {"text": record[0], **record[1]}
-        if isinstance(record, dict):
-            yield line, record
-        else:
-            hint = " One array over the whole file is not JSON lines: write each of its objects on a line."
-            problems.add(
-                f"the line must be a JSON object; got {shown(record)}.{hint if isinstance(record, list) else ''}", line=line
-            )
+def _pair_as_object(record: Any) -> Any:
+    """A pair ``[text, {...}]`` as the object with the text in it; all else as it is."""
+    if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
+        return {"text": record[0], **record[1]}
+    return record
 
 
 def is_cluener(record: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ def labelwise_kernel(
     counts = in_tile
     if HAS_WHERE:
         counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
-    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1)
+    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1, BLOCK)
     t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
                        LABELS, False, ROWS, BLOCK, "", WIDTH)  # fmt: skip
     up = tl.where(counts, t * column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)[None, :], 0.0)

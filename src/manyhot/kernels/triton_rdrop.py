@@ -143,7 +143,7 @@ def _weights(
 ):  # fmt: skip
     """The labels twice where LEAN, else the weights of the positive and of the negative terms."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1)
+    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1, BLOCK)
     t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
                        LABELS, LEAN, ROWS, BLOCK, "", WIDTH)  # fmt: skip
     up, down = t, t

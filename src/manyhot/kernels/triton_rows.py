@@ -65,7 +65,7 @@ def row_kernel(
     c = tl.zeros([ROWS], tl.float32) + offset_number
     if OFFSET == "row":
         c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)
-    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1)
+    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1, BLOCK)
     zero = tl.zeros([ROWS], tl.float32)
     if FAST:
         if LISTED:

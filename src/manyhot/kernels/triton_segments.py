@@ -10,13 +10,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.kernels.triton_math import distance, exp
-from manyhot.kernels.triton_merge import merge_chunks, publish, wait_for_row
+from manyhot.kernels.triton_merge import conclude
 from manyhot.kernels.triton_scans import careful_store, careful_sums
 from manyhot.kernels.triton_tiles import (
     SAFE,
     add_pairs,
-    finish,
     first_listed,
     plain_terms,
     side_terms,
@@ -53,7 +51,7 @@ def segment_kernel(
     c = tl.zeros([1], tl.float32) + offset_number
     if OFFSET == "row":
         c = tl.load(offset + rows).to(tl.float32)
-    listed, stop = first_listed(offsets, indices, row, rows, in_rows, first, LABELS, 1, CHUNKS > 1)
+    listed, stop = first_listed(offsets, indices, row, rows, in_rows, first, LABELS, 1, CHUNKS > 1, SEGMENT)
     pos_top, neg_top = tl.zeros([1], tl.float32), tl.zeros([1], tl.float32)
     pos_sum, neg_sum = tl.zeros([1], tl.float32), tl.zeros([1], tl.float32)
     plain = FORM == "split"
@@ -79,21 +77,10 @@ def segment_kernel(
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, FORM, 1, SEGMENT, BLOCK,
         )  # fmt: skip
 
-    pos_here, neg_here = pos_top, neg_top
-    if CHUNKS > 1:
-        publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
-        wait_for_row(arrived, row, CHUNKS)
-        pos_top, pos_sum = merge_chunks(partial, row, FORM, CHUNKS, MANY)
-        neg_top, neg_sum = merge_chunks(partial + 2, row, FORM, CHUNKS, MANY)
-    value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
-    mine = tl.zeros([1], tl.int32) + chunk == 0
-    tl.store(out_value + rows, value, mask=mine)
-    tl.store(out_slope + rows, slope, mask=mine)
-    scale = tl.zeros([1], tl.float32) + scale_number
-    if HAS_SCALE:
-        scale = tl.load(row_scale + rows).to(tl.float32)
-    pos_factor = pos_factor * exp(distance(pos_here, pos_top)) * scale
-    neg_factor = neg_factor * exp(distance(neg_here, neg_top)) * scale
+    pos_factor, neg_factor = conclude(
+        pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+        row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, 1,
+    )  # fmt: skip
     if plain:
         cursor = listed
         for start in tl.range(0, SEGMENT, BLOCK, loop_unroll_factor=UNROLL):
@@ -115,6 +102,6 @@ def segment_kernel(
             out_grad, num_labels,
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
             pos_number, neg_number, smoothing, num_labels, rows, in_rows, first, c, listed, stop,
-            pos_here, neg_here, pos_factor, neg_factor,
+            pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from manyhot.kernels.triton_lists import find_listed
 from manyhot.kernels.triton_math import bounded_log, distance, exp, softplus
 
 # Sums of plain exponentials up to here have lost nothing; beyond, the largest exponent is taken out first.
@@ -21,8 +22,11 @@ SAFE = tl.constexpr(1e30)
 
 
 @triton.jit
-def first_listed(offsets, indices, row, rows, in_rows, column, LABELS: tl.constexpr, ROWS: tl.constexpr, SEEK: tl.constexpr):
-    """Where rows start and stop in their index lists, a number for one row; the start is not before ``column`` if SEEK."""
+def first_listed(
+    offsets, indices, row, rows, in_rows, begin,
+    LABELS: tl.constexpr, ROWS: tl.constexpr, SEEK: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip
+    """Where rows start and stop in their index lists, a number for one row: of SPAN labels from ``begin`` on if SEEK."""
     if LABELS == "dense":
         start = tl.zeros([ROWS], tl.int64)
         stop = start
@@ -32,13 +36,7 @@ def first_listed(offsets, indices, row, rows, in_rows, column, LABELS: tl.conste
     else:
         start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
         if SEEK:
-            low, high = start, stop
-            while low < high:
-                middle = (low + high) // 2
-                before = tl.load(indices + middle) < column
-                low = tl.where(before, middle + 1, low)
-                high = tl.where(before, high, middle)
-            start = low
+            start, stop = find_listed(indices, start, stop, begin, begin + SPAN)
     return start, stop
 
 

@@ -19,17 +19,22 @@ from manyhot.decide import DecisionRule, decide_sparse
 from manyhot.labels.sparse import SparseLabels
 from manyhot.links import LINKS, probabilities
 from manyhot.train.bodies import make_body
-from manyhot.train.checkpoint import pack, unpack
+from manyhot.train.bundle_folder import (
+    DESCRIPTION,
+    BundleError,
+    inside,
+    model_folder,
+    read_description,
+    read_weights,
+    remove_others,
+)
+from manyhot.train.checkpoint import pack
 from manyhot.train.inputs import INPUTS, Inputs, SparseRows, take_rows
 from manyhot.train.settings import TrainSettings
 
 FORMAT = "manyhot-model-1"
 # Large parts of model.json that are files of their own, and the entry they belong to.
 DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
-
-
-class BundleError(ValueError):
-    """A folder does not hold a model that can be trusted to be whole."""
 
 
 class TrainedModel:
@@ -163,11 +168,9 @@ class TrainedModel:
             "settings": self.settings.to_dict(),
             "about": self.about,
         }
-        write_whole(folder / "model.json", json_bytes(described))
+        write_whole(folder / DESCRIPTION, json_bytes(described))
         for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
-            for other in folder.glob(pattern):
-                if other.name not in (weights, *documents.values()):
-                    other.unlink(missing_ok=True)
+            remove_others(folder, pattern, (weights, *documents.values()))
 
 
 def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
@@ -194,10 +197,8 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
         ...     load_model(folder).predict(["the dog"]).lists()
         [[1]]
     """
-    folder = Path(folder)
-    if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
-        folder = folder / "model"
-    data = _read_json(folder / "model.json")
+    folder = model_folder(folder)
+    data = read_description("load_model", folder, FORMAT)
     try:
         return _assemble(folder, data, device)
     except BundleError:
@@ -211,7 +212,7 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
     for name, file in dict(data.get("documents", {})).items():
         parts[DOCUMENTS[name]][name] = _read_document(folder, file)
     shape, inputs_data = parts["shape"], parts["inputs"]
-    tensors = _read_weights(folder, data["weights"])
+    tensors = read_weights("load_model", folder, data["weights"])
     inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
     body = _body_with(shape, _below("body.", tensors))
     if shape["num_labels"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
@@ -263,40 +264,12 @@ def versions() -> dict[str, str]:
     return {"manyhot": own, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BundleError(f"load_model: {str(path.parent)!r} must hold a model.json; there is none.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BundleError(f"load_model: {str(path)!r} cannot be read: {error}.") from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise BundleError(f"load_model: {str(path)!r} must have the format {FORMAT!r}; got {found!r}.")
-    return data
-
-
-def _inside(folder: Path, name: Any, what: str) -> Path:
-    path = folder / str(name)
-    if Path(str(name)).name != name or path.resolve().parent != folder.resolve():
-        raise BundleError(f"load_model: the {what} must lie in the model's folder; got {name!r}.")
-    return path
-
-
 def _read_document(folder: Path, name: Any) -> Any:
-    path = _inside(folder, name, "documents")
+    path = inside("load_model", folder, name, "documents")
     content = path.read_bytes() if path.is_file() else b""
     if not path.stem.endswith(f"-{_digest(content)}"):
         raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
     return json.loads(content)
-
-
-def _read_weights(folder: Path, name: Any) -> dict[str, Tensor]:
-    path = _inside(folder, name, "weights")
-    found = unpack(path)
-    if found is None:
-        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
-    return found[0]
 
 
 def _below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:

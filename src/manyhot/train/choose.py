@@ -84,13 +84,13 @@ def dropout_for(settings: TrainSettings, body: str) -> float:
     return usual if settings.dropout is None else settings.dropout
 
 
-def choose_device(settings: TrainSettings) -> torch.device:
-    """The device of the settings; ``auto`` is a GPU where there is one."""
-    if settings.device == "auto":
+def choose_device(name: str) -> torch.device:
+    """The device of settings; ``auto`` is a GPU where there is one."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(settings.device)
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"train: `device` must be one that is there; got {settings.device!r} and no GPU is. Use cpu or auto.")
+        raise ValueError(f"train: `device` must be one that is there; got {name!r} and no GPU is. Use cpu or auto.")
     return device
 
 

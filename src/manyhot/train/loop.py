@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
@@ -23,6 +21,7 @@ from manyhot.train.objective import link_of, loss_settings, natural_rule
 from manyhot.train.phases import Session, fit_crossed, fit_held_out, fit_members
 from manyhot.train.processes import Processes, ProcessesError
 from manyhot.train.progress import Event, Progress
+from manyhot.train.random_state import random_state_kept
 from manyhot.train.rule import Tuning, fit_rule
 from manyhot.train.run_folder import RunFolder, fingerprint
 from manyhot.train.settings import TrainSettings
@@ -92,7 +91,7 @@ def train(
         folder = RunFolder(Path(run), given, prints, resume=resume)
         if folder.finished:
             return load_model(folder.model)
-    with _random_state_kept(settings):
+    with random_state_kept(settings.seed, settings.threads):
         model, tuning = _train(train_examples, settings, validation, sample_weight, folder, progress)
     if folder is not None and processes.first:
         model.save(folder.model)
@@ -109,7 +108,7 @@ def _train(
     folder: RunFolder | None,
     progress: Progress | None,
 ) -> tuple[TrainedModel, Tuning | None]:
-    device = Processes.current().device(choose_device(settings))
+    device = Processes.current().device(choose_device(settings.device))
     kind = TokenInputs.kind if settings.model == "encoder" and examples.kind == "texts" else examples.kind
     inputs, prepared = INPUTS[kind].fit(examples, settings)
     rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
@@ -125,7 +124,11 @@ def _train(
     settings = replace(settings, model=body_name, epochs=epochs, dropout=shape["dropout"])
     session = Session(settings, shape, rows, device, folder, progress)
     session.tell(
-        Event("start", f"{body_name} body on {len(rows)} rows, {inputs.width} features, {examples.num_labels} labels, {device}")
+        Event(
+            "start",
+            f"{body_name} body on {len(rows):,} rows, {_width(examples, inputs.width)}, "
+            f"{examples.num_labels:,} labels, {device}",
+        )
     )
     held = None
     if validation is not None:
@@ -190,15 +193,7 @@ def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: 
         raise ValueError("train: `mixup` must be 0 for texts; it mixes images and dense features.")
 
 
-@contextlib.contextmanager
-def _random_state_kept(settings: TrainSettings) -> Iterator[None]:
-    """Torch's own generator, which dropout and initial weights draw from, is as before afterwards; so are its threads."""
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+def _width(examples: Examples, width: int) -> str:
+    """What a row is made of, in words."""
+    what = "channel" if examples.kind == "images" else "feature"
+    return f"{width:,} {what}{'' if width == 1 else 's'}"

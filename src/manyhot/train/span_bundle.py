@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 from manyhot._checks import check_at_least, shape_text
 from manyhot._files import make_folder, remove_drafts, write_json, write_whole
 from manyhot.data.span_examples import SpanExamples
 from manyhot.decode_spans import MODES, Span
-from manyhot.train.bundle import BundleError
-from manyhot.train.checkpoint import pack, unpack
+from manyhot.train.bundle_folder import DESCRIPTION, BundleError, model_folder, read_description, read_weights, remove_others
+from manyhot.train.checkpoint import pack
 from manyhot.train.span_inputs import TokenInputs
 from manyhot.train.span_network import SpanNetwork
 from manyhot.train.span_pretrained import SubwordInputs
@@ -149,10 +146,8 @@ class TrainedSpanModel:
             "settings": self.settings.to_dict(),
             "about": self.about,
         }
-        write_json(folder / "model.json", data)
-        for other in folder.glob("weights-*.safetensors"):
-            if other.name != weights:
-                other.unlink(missing_ok=True)
+        write_json(folder / DESCRIPTION, data)
+        remove_others(folder, "weights-*.safetensors", (weights,))
 
 
 def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanModel:
@@ -176,10 +171,8 @@ def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanMo
         ...     load_span_model(folder).type_names
         ('PER',)
     """
-    folder = Path(folder)
-    if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
-        folder = folder / "model"
-    data = _read_json(folder / "model.json")
+    folder = model_folder(folder)
+    data = read_description("load_span_model", folder, SPAN_FORMAT)
     try:
         return _assemble(folder, data, device)
     except BundleError:
@@ -190,13 +183,11 @@ def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanMo
 
 def is_span_bundle(folder: str | Path) -> bool:
     """Whether a folder, or the model in a run folder, holds a span model."""
-    for path in (Path(folder) / "model.json", Path(folder) / "model" / "model.json"):
-        if path.exists():
-            try:
-                return dict(json.loads(path.read_text(encoding="utf-8"))).get("format") == SPAN_FORMAT
-            except (ValueError, TypeError):
-                return False
-    return False
+    path = model_folder(folder) / DESCRIPTION
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))).get("format") == SPAN_FORMAT
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanModel:
@@ -208,43 +199,10 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanMod
         raise BundleError(f"load_span_model: `decode` must be one of {', '.join(MODES)}; got {settings.decode!r}.")
     inputs = INPUTS[data["inputs"]["kind"]].from_json(dict(data["inputs"]))
     network = SpanNetwork(shape)
-    own = _read_weights(folder, data["weights"])
+    own = read_weights("load_span_model", folder, data["weights"])
     for name, wanted in network.state_dict().items():
         if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
             got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
             raise BundleError(f"load_span_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
     network.load_state_dict(own)
     return TrainedSpanModel(network.to(device), shape, inputs, names, settings, about=dict(data["about"]))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BundleError(f"load_span_model: {str(path.parent)!r} must hold a model.json; there is none.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BundleError(f"load_span_model: {str(path)!r} cannot be read: {error}.") from error
-    if not isinstance(data, dict) or data.get("format") != SPAN_FORMAT:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise BundleError(f"load_span_model: {str(path)!r} must have the format {SPAN_FORMAT!r}; got {found!r}.")
-    return data
-
-
-def _read_weights(folder: Path, name: Any) -> dict[str, Tensor]:
-    path = folder / str(name)
-    if Path(str(name)).name != name or path.resolve().parent != folder.resolve():
-        raise BundleError(f"load_span_model: the weights must lie in the model's folder; got {name!r}.")
-    found = unpack(path)
-    if found is None:
-        raise BundleError(f"load_span_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
-    return found[0]
-
-
-def checked_device(name: str) -> torch.device:
-    """The device of settings; ``auto`` is a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"train: `device` must be one that is there; got {name!r} and no GPU is. Use cpu or auto.")
-    return device

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from manyhot.data.span_examples import SpanExamples
 from manyhot.metrics.spans import SpanMetrics
 from manyhot.train.bundle import versions
+from manyhot.train.choose import choose_device
 from manyhot.train.progress import Event, Progress
+from manyhot.train.random_state import random_state_kept
 from manyhot.train.run_folder import RunFolder
-from manyhot.train.span_bundle import TrainedSpanModel, checked_device, load_span_model
+from manyhot.train.span_bundle import TrainedSpanModel, load_span_model
 from manyhot.train.span_fit import Objective, SpanFit
 from manyhot.train.span_inputs import TokenInputs
 from manyhot.train.span_network import SpanNetwork, SpanObjective
@@ -79,7 +79,7 @@ def train_spans(
         folder = RunFolder(Path(run), given, prints, resume=resume)
         if folder.finished:
             return load_span_model(folder.model)
-    with _random_state_kept(given):
+    with random_state_kept(given.seed, given.threads):
         session = SpanSession(train_examples, given, validation, folder, progress)
         model = session.train()
     if folder is not None:
@@ -100,7 +100,7 @@ class SpanSession:
     ) -> None:
         self.folder, self.progress = folder, progress
         self.started = self.saved = time.monotonic()
-        self.device = checked_device(settings.device)
+        self.device = choose_device(settings.device)
         self.settings = resolved(settings, examples)
         if validation is None:
             examples, validation = _held_out(examples, self.settings)
@@ -340,17 +340,3 @@ def _check_examples(examples: SpanExamples, validation: SpanExamples | None) -> 
             )
     if not any(examples.spans):
         raise ValueError(f"train_spans: `train_examples` must have texts with spans; got {len(examples)} texts and no span.")
-
-
-@contextlib.contextmanager
-def _random_state_kept(settings: SpanSettings) -> Iterator[None]:
-    """Torch's own generator, which dropout and initial weights draw from, is as before afterwards; so are its threads."""
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
