@@ -1,4 +1,4 @@
-"""The native engine on a CPU, forward and backward, against torch's losses, the public recipe and a plain copy.
+"""The native engine on a CPU, forward and backward, against torch's losses, the public recipe and plain copies.
 
     python -m benchmarks.cpu_engine --threads 2 --output page.md
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 import platform
 import statistics
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
+from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.kernels import native
 from manyhot.kernels.terms import DenseTerms, SparseTerms
 
@@ -31,7 +33,8 @@ POSITIVES = 5
 # The gradient of a mean is 1 / R; what follows is the largest error of R times it.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2**-8, "float16": 2**-10}
 
-Result = tuple[Tensor, Tensor]
+# The loss, and the gradient by every prediction.
+Result = tuple[Tensor, ...]
 Contender = Callable[[], Result]
 
 
@@ -56,15 +59,26 @@ def public_recipe(logits: Tensor, labels: Tensor) -> Tensor:
     return sum(sides).mean()  # type: ignore[union-attr]
 
 
-def eager(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor) -> Contender:
-    """A torch loss with its backward."""
+def public_rdrop(a: Tensor, b: Tensor, labels: Tensor) -> Tensor:
+    """R-Drop on it as public code writes it."""
+    apart = ((torch.sigmoid(a) - torch.sigmoid(b)) * (a - b)).sum(dim=-1).mean()
+    return (public_recipe(a, labels) + public_recipe(b, labels)) / 2 + apart
+
+
+def rdrop_by_parts(a: Tensor, b: Tensor, labels: Tensor, engine: str = "native") -> Tensor:
+    """R-Drop as two losses and a divergence, each by an engine."""
+    losses = zlpr_loss(a, labels, engine=engine) + zlpr_loss(b, labels, engine=engine)
+    return losses / 2 + prediction_divergence(a, b, engine=engine)
+
+
+def eager(loss: Callable[..., Tensor], *inputs: Tensor) -> Contender:
+    """A loss of predictions and labels, which come last, with its backward."""
+    *predictions, labels = inputs
 
     def run() -> Result:
-        x = logits.detach().requires_grad_()
-        value = loss(x, labels)
-        value.backward()
-        assert x.grad is not None
-        return value.detach(), x.grad
+        leaves = [x.detach().requires_grad_() for x in predictions]
+        value = loss(*leaves, labels)
+        return value.detach(), *torch.autograd.grad(value, leaves)
 
     return run
 
@@ -104,11 +118,12 @@ def reference(logits: Tensor, labels: Tensor, kind: str) -> Result:
 
 
 def check(name: str, got: Result, wanted: Result, rows: int) -> float:
-    """The largest error of a row's gradient; ends the run where loss or gradient is wrong."""
-    tolerance = TOLERANCE[str(got[1].dtype).removeprefix("torch.")]
+    """The largest error of a row's gradients; ends the run where loss or gradient is wrong."""
+    largest = max(float(right.abs().max()) * rows for right in wanted[1:])
+    tolerance = TOLERANCE[str(got[1].dtype).removeprefix("torch.")] * max(1.0, largest)
     if got[1].dtype == torch.float16:
         tolerance += rows * 2**-25  # half its smallest number: the gradient of a mean over many rows goes below it
-    error = float((got[1].double() - wanted[1]).abs().max()) * rows
+    error = max(float((ours - right).abs().max()) * rows for ours, right in zip(got[1:], wanted[1:], strict=True))
     loss_error = abs(float(got[0]) - float(wanted[0]))
     if error > tolerance or loss_error > 1e-4 * abs(float(wanted[0])):
         sys.exit(f"{name}: the result is wrong (loss by {loss_error:g}, gradient by {error:g}); no times are printed.")
@@ -126,10 +141,22 @@ def interleave(contenders: dict[str, Callable[[], object]], rounds: int) -> dict
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def table(times: dict[str, float], errors: dict[str, float], rivals: dict[str, str]) -> list[str]:
+    """One line for each contender: its time beside the copies and beside the ``rivals``, which are given a column each."""
+    lines = [f"| | ms | x copy | x clone | {' | '.join(rivals)} | gradient error |", "|---" * (5 + len(rivals)) + "|"]
+    for name, seconds in times.items():
+        ratios = [f"{seconds / times[copy]:.2f}" for copy in ("copy", "clone")]
+        ratios += [f"{times[rival] / seconds:.1f}" for rival in rivals.values()]
+        error = f"{errors[name]:.1e}" if name in errors else ""
+        lines.append(f"| {name} | {seconds * 1e3:.3f} | {' | '.join(ratios)} | {error} |")
+    return lines
+
+
 def measure(rows: int, labels: int, rounds: int) -> list[str]:
-    """The table of one shape."""
+    """The tables of one shape: losses of one prediction, and R-Drop of two."""
     logits, truth, listed = make_inputs(rows, labels)
-    hard, dense, target = truth.float(), DenseTerms(truth), torch.empty_like(logits)
+    copies = make_copies(logits)
+    hard, dense = truth.float(), DenseTerms(truth)
     half, short = logits.bfloat16(), logits.half()
     contenders: dict[str, tuple[Contender, Tensor, str]] = {
         "torch BCE, eager": (eager(binary_cross_entropy_with_logits, logits, hard), logits, "BCE"),
@@ -146,18 +173,35 @@ def measure(rows: int, labels: int, rounds: int) -> list[str]:
         name: check(name, run(), reference(x, truth, kind), rows * (labels if kind == "BCE" else 1))
         for name, (run, x, kind) in contenders.items()
     }
-    times = interleave({"copy": lambda: target.copy_(logits), **{n: c[0] for n, c in contenders.items()}}, rounds)
-    lines = [
-        f"\n## {rows:,} x {labels:,}\n",
-        "| | ms | x copy | BCE / it | recipe / it | gradient error |",
-        "|---|---|---|---|---|---|",
-    ]
-    bce, recipe = times["torch BCE, eager"], times["public ZLPR recipe, eager"]
-    for name, seconds in times.items():
-        ratios = f"{seconds / times['copy']:.2f} | {bce / seconds:.1f} | {recipe / seconds:.1f}"
-        error = f"{errors[name]:.1e}" if name in errors else ""
-        lines.append(f"| {name} | {seconds * 1e3:.3f} | {ratios} | {error} |")
-    return lines
+    times = interleave({**copies, **{name: run for name, (run, *_) in contenders.items()}}, rounds)
+    rivals = {"BCE / it": "torch BCE, eager", "recipe / it": "public ZLPR recipe, eager"}
+    return [f"\n## {rows:,} x {labels:,}\n", *table(times, errors, rivals), "", *measure_rdrop(logits, truth, copies, rounds)]
+
+
+def measure_rdrop(logits: Tensor, truth: Tensor, copies: dict[str, Callable[[], object]], rounds: int) -> list[str]:
+    """The table of two predictions."""
+    other, hard = logits.roll(1, 0) + 0.5 * logits, truth.float()
+    contenders = {
+        "public R-Drop, eager": eager(public_rdrop, logits, other, hard),
+        "native R-Drop, by parts": eager(rdrop_by_parts, logits, other, truth),
+        "native R-Drop, one read": eager(rdrop_loss, logits, other, truth),
+        "native R-Drop, one read, bfloat16": eager(rdrop_loss, logits.bfloat16(), other.bfloat16(), truth),
+    }
+    wanted = eager(functools.partial(rdrop_by_parts, engine="torch"), logits.double(), other.double(), truth)()
+    rounded = eager(
+        functools.partial(rdrop_by_parts, engine="torch"), logits.bfloat16().double(), other.bfloat16().double(), truth
+    )()
+    errors = {
+        name: check(name, run(), rounded if "bfloat16" in name else wanted, logits.shape[0]) for name, run in contenders.items()
+    }
+    times = interleave({**copies, **contenders}, rounds)
+    return table(times, errors, {"public / it": "public R-Drop, eager"})
+
+
+def make_copies(logits: Tensor) -> dict[str, Callable[[], object]]:
+    """What it costs to move the logits: into memory that is there, and into memory that has to be asked for."""
+    target = torch.empty_like(logits)
+    return {"copy": lambda: target.copy_(logits), "clone": logits.clone}
 
 
 def processor() -> str:
@@ -184,8 +228,9 @@ def main() -> None:
         f" torch {torch.__version__}, Python {platform.python_version()}, {platform.system()};"
         f" {datetime.datetime.now(datetime.UTC).date()}; `{command}`.\n",
         "Medians of rounds in which all contenders run in turn. The copy is `copy_` of the float32 logits into memory that is"
-        " there already; all others allocate their gradient. Errors are those of R times the gradient of the mean (R L times"
-        " for BCE) against float64.",
+        " there already; the clone allocates its result, as all others allocate their gradient. The second table of a shape is"
+        " R-Drop: two predictions, both losses, their divergence, and two gradients. Errors are those of R times the gradient"
+        " of the mean (R L times for BCE) against float64.",
     ]
     for rows, labels in SHAPES:
         lines += measure(rows, labels, settings.rounds)

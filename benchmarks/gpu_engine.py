@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpu_engine [--output PAGE.md]
 
-Device times are medians of `triton.testing.do_bench` over the replay of a captured CUDA graph of one call of the public
-function and its backward, so that no contender waits for Python; the host's time to issue a call is measured by itself. The
-floor is the bytes that any implementation must move (read logits, read labels, write the gradient) over the copy bandwidth
-measured in the same run. Nothing is timed whose gradient disagrees with float64. Beside the page the figures are left as
-JSON, from which `python -m benchmarks.loss_figure` draws.
+Device times are medians of `triton.testing.do_bench` over the replay of a captured CUDA graph of a few calls of the public
+function and its backward, so that no contender waits for Python, nor for the start of a graph; the host's time to issue a
+call is measured by itself. The floor is the bytes that any implementation must move (read logits, read labels, write the
+gradient) over the copy bandwidth measured in the same run. Nothing is timed whose gradient disagrees with float64. Beside the
+page the figures are left as JSON, from which `python -m benchmarks.loss_figure` draws.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192),
 SHAPES += [(128, 1048576)]
 TINY = [(256, 80), (65536, 20), (65536, 128)]
 PAIRS = [(65536, 128), (16384, 4096), (4096, 32768)]
+ODD = [(65536, 600), (16384, 4271), (16384, 4272), (8192, 10000), (4096, 20001), (1024, 100003), (8, 10_000_000)]
 TYPES = (torch.bfloat16, torch.float32)
 POSITIVES = 5
+CALLS = 8
 
 
 def recipe(logits, labels):
@@ -123,7 +125,7 @@ def cells(found):
 
 
 def graph_milliseconds(function):
-    """Device time of one call without the host, by replaying a captured graph."""
+    """Device time of one call without the host, by replaying a captured graph of some."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -132,8 +134,9 @@ def graph_milliseconds(function):
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        function()
-    return milliseconds(graph.replay)
+        for _ in range(CALLS):
+            function()
+    return milliseconds(graph.replay) / CALLS
 
 
 def host_microseconds(function, calls=300):
@@ -160,6 +163,18 @@ def tiny_rows(compiled):
         yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (*device, *host))]
 
 
+def odd_cells(rows, num_labels, bandwidth):
+    """A row of the table of label counts that are no power of two: multiples of the floor."""
+    row = [f"{rows:,} x {num_labels:,}"]
+    for dtype in TYPES:
+        logits, labels = problem(rows, num_labels, dtype)
+        for kind, given in (("dense", labels), ("lists", SparseLabels.from_dense(labels))):
+            moved = rows * num_labels * (2 * logits.element_size() + (kind == "dense"))
+            time_taken = graph_milliseconds(functools.partial(gradients, zlpr_loss, (logits,), given))
+            row.append(f"{time_taken:.3f} ({time_taken / (moved / bandwidth * 1e3):.2f})")
+    return row
+
+
 def rdrop_by_parts(a, b, labels):
     return (zlpr_loss(a, labels) + zlpr_loss(b, labels)) / 2 + prediction_divergence(a, b, engine="torch")
 
@@ -173,18 +188,18 @@ def pair_calls(pair, labels, compiled):
     """R-Drop of two passes: in one read of each, by parts, and the public formula, eager and compiled."""
     floats = labels.to(pair[0].dtype)
     calls = [(rdrop_loss, labels), (rdrop_by_parts, labels), (rdrop_recipe, floats), (compiled[2], floats)]
-    return [functools.partial(both_gradients, call, pair, given) for call, given in calls]
+    return [functools.partial(gradients, call, pair, given) for call, given in calls]
 
 
-def both_gradients(call, pair, labels, **settings):
-    return torch.autograd.grad(call(*pair, labels, **settings), pair)
+def gradients(call, scores, labels, **settings):
+    return torch.autograd.grad(call(*scores, labels, **settings), scores)
 
 
 def pair_error(pair, labels, engine, rows=64):
     """As ``error``, of both gradients."""
     exact = tuple(x[:rows].detach().double().requires_grad_() for x in pair)
-    wanted = both_gradients(rdrop_loss, exact, labels[:rows], reduction="sum", engine="torch")
-    grads = both_gradients(rdrop_loss, pair, labels, reduction="sum", engine=engine)
+    wanted = gradients(rdrop_loss, exact, labels[:rows], reduction="sum", engine="torch")
+    grads = gradients(rdrop_loss, pair, labels, reduction="sum", engine=engine)
     apart = [(grad[:rows].double() - right).abs().max() / right.abs().max() for grad, right in zip(grads, wanted, strict=True)]
     return max(apart).item()
 
@@ -208,22 +223,23 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
 
 
-def page(found, tiny, pairs, bandwidth):
+def page(found, tiny, odd, pairs, bandwidth):
     import triton
 
     head = ["rows x labels", "type", "ours, uint8", "ours, index lists", "ours, soft"]
     head += ["BCE eager", "recipe eager", "BCE compiled", "recipe compiled", "peak / logits", "error ours / plain"]
     small = ["rows x labels", "ours, device us", "BCE eager, device us", "one multiplication", "ours, host us", "BCE, host us"]
+    other = ["rows x labels", "bfloat16, uint8", "bfloat16, index lists", "float32, uint8", "float32, index lists"]
     two = ["rows x labels", "type", "one read", "by parts", "public formula eager", "compiled", "error ours / plain"]
     return f"""# The loss on {torch.cuda.get_device_name()}
 
 {datetime.date.today()}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s.
 Command: `python -m benchmarks.gpu_engine`. {POSITIVES} positives a row.
 
-Forward and backward in milliseconds on the device: medians over replays of a captured graph of the public call; in brackets
-the multiple of the byte floor (ours) or of our time on uint8 labels (others). "peak / logits" is the extra peak memory of one
-call in units of the logits: 1 is the gradient alone. The error is the largest of the gradient against float64, beside that
-of the plain form in the same type.
+Forward and backward in milliseconds on the device: medians over replays of a captured graph of {CALLS} public calls, of one
+call; in brackets the multiple of the byte floor (ours) or of our time on uint8 labels (others). "peak / logits" is the extra
+peak memory of one call in units of the logits: 1 is the gradient alone. The error is the largest of the gradient against
+float64, beside that of the plain form in the same type.
 
 {table(head, [cells(each) for each in found])}
 
@@ -231,6 +247,10 @@ Short rows in bfloat16, microseconds: the device by itself, and what the host ta
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for.
 
 {table(small, tiny)}
+
+Label counts that are no power of two, milliseconds and the multiple of the byte floor:
+
+{table(other, odd)}
 
 R-Drop of two passes, uint8 labels, forward and backward in milliseconds on the device: in brackets the multiple of the byte
 floor (read both passes and the labels, write both gradients) or of our time. "By parts" is our loss of either pass and the
@@ -252,6 +272,8 @@ def main():
         for rows, num_labels, dtype in cases[first::step]:
             logits, labels = problem(rows, num_labels, dtype)
             calls = list(contenders(logits, labels, compiled).values())
+            if (rows, num_labels) in SHAPES[: len(ODD)] and dtype == TYPES[0]:
+                odd_cells(*ODD[SHAPES.index((rows, num_labels))], 1.0)
             if (rows, num_labels) in PAIRS:
                 calls += pair_calls((logits, logits.detach().clone().requires_grad_()), labels, compiled)
             for call in calls:
@@ -262,17 +284,18 @@ def main():
         return
     bandwidth, found = copy_bandwidth(), []
     tiny = list(tiny_rows(compiled))
+    odd = [odd_cells(*shape, bandwidth) for shape in ODD]
     pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
     for case in cases:
         found.append(measure(*case, bandwidth, compiled))
         print(cells(found[-1]), file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
         if settings.output:
-            settings.output.write_text(page(found, tiny, pairs, bandwidth))
+            settings.output.write_text(page(found, tiny, odd, pairs, bandwidth))
             about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
             settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
     if not settings.output:
-        print(page(found, tiny, pairs, bandwidth))
+        print(page(found, tiny, odd, pairs, bandwidth))
 
 
 if __name__ == "__main__":

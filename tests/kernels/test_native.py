@@ -20,23 +20,9 @@ from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
 from manyhot.losses.labelwise import sum_over_labels, weigh
 from manyhot.losses.reduction import softplus
 from manyhot.losses.sides import Rows
+from native_problems import INF, NAN, SCORES, assert_grad, fused_oracle, problems, sparse_terms
 
 ROOT = Path(__file__).resolve().parents[2]
-INF, NAN = math.inf, math.nan
-SCORES = [torch.float32, torch.bfloat16, torch.float16]
-LABELS = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int32,
-    torch.int64,
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-]
-# One step of the gradient's own type beside the value, and room for the arithmetic in float32.
-STEP = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason=native.available()[1])
 
@@ -46,90 +32,21 @@ def variant(request):
     return request.param
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
+@pytest.fixture(params=["torch", "own"])
+def threads(request):
+    """Sets the number of threads: torch's, or those of the pool that stands in for them."""
+    library, before = native._load()[0], torch.get_num_threads()
+    if request.param == "own":
+        library.manyhot_share_threads(None)
     yield torch.set_num_threads
     torch.set_num_threads(before)
-
-
-def draw_terms(draw, x, generator, *, weights=True):
-    size = x.shape[1]
-    if draw(st.booleans()):
-        dtype = draw(st.sampled_from(LABELS))
-        hard = torch.rand(x.shape, generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
-        soft = dtype.is_floating_point and draw(st.booleans())
-        labels = (torch.rand(x.shape, generator=generator) if soft else hard).to(dtype)
-        if soft:
-            labels = torch.where(hard, labels, (labels > 0.5).to(dtype))
-        terms = DenseTerms(labels)
-    else:
-        dense = torch.rand(x.shape, generator=generator) < draw(st.sampled_from([0.0, 0.1, 1.0]))
-        terms = sparse_terms(dense, torch.rand(int(dense.sum()), generator=generator) if draw(st.booleans()) else None)
-    if draw(st.booleans()):
-        counts = torch.rand(x.shape, generator=generator) < draw(st.sampled_from([0.0, 0.5, 0.9]))
-        terms = terms._replace(where=counts)
-    if weights and draw(st.booleans()):
-        per_label = torch.rand(size, generator=generator) * (torch.rand(size, generator=generator) < 0.8)
-        pos, neg = draw(st.sampled_from([(per_label, None), (None, 3.0), (0.25, 0.75), (0.0, per_label), (per_label, 0.0)]))
-        terms = terms._replace(pos_weight=pos, neg_weight=neg)
-    if weights and draw(st.booleans()):
-        terms = terms._replace(smoothing=draw(st.sampled_from([0.1, 1.0])))
-    return terms
-
-
-def sparse_terms(dense, values=None, **rest):
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), dense.sum(dim=1).cumsum(0)])
-    return SparseTerms(dense.nonzero(as_tuple=True)[1], offsets, values, **rest)
-
-
-SHAPES = [(0, 5), (3, 0), (1, 1), (70, 2), (40, 20), (9, 16), (5, 33), (30, 128), (3, 2048), (2, 2049), (1, 5000)]
-
-
-@st.composite
-def problems(draw, *, finite=False, weights=True):
-    """Scores with anything in them, and terms of every kind."""
-    rows, size = draw(st.sampled_from(SHAPES))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    scale = draw(st.sampled_from([1.0, 5.0, 60.0, 5e3]))
-    x = torch.randn(rows, size, generator=generator) * scale + draw(st.sampled_from([0.0, 0.0, -40.0, 90.0, -3e3]))
-    if not finite:
-        odd = torch.rand(x.shape, generator=generator) < draw(st.sampled_from([0.0, 0.0, 0.02, 0.3, 1.0]))
-        kinds = torch.tensor(draw(st.sampled_from([[INF], [-INF], [INF, -INF], [NAN], [INF, NAN], [1e38, -1e38], [0.0, -0.0]])))
-        x = torch.where(odd, kinds[torch.randint(len(kinds), x.shape, generator=generator)], x)
-    x = x.to(draw(st.sampled_from(SCORES)))
-    terms = draw_terms(draw, x, generator, weights=weights)
-    if terms.where is not None and finite:
-        x = torch.where(terms.where, x, torch.tensor(NAN, dtype=x.dtype))
-    return x, terms
+    library.manyhot_share_threads(native._torch_threads())
 
 
 def assert_sides(x, terms, got):
     for ours, theirs in zip(got, terms.sides(x.double()), strict=True):
         assert ours.shift.isfinite().logical_or(theirs.value.isnan()).all()
         torch.testing.assert_close(ours.value.double(), theirs.value, rtol=2e-6, atol=2e-6, equal_nan=True)
-
-
-def assert_grad(got, wanted, scale=1.0):
-    kind = got.dtype
-    torch.testing.assert_close(got.double(), wanted.to(kind).double(), rtol=STEP[kind], atol=1e-6 * scale, equal_nan=True)
-
-
-def fused_oracle(x, terms, form, offset, row_scale):
-    """Values, gradient and the gradient of the offset in float64 by the plain engine and autograd after it.
-
-    The shifts are added first, as they may cancel: one float64 for a side has no digits left for the rest at 1e38.
-    """
-    pos, neg = terms.sides(x.double())
-    p, n, c = (value.requires_grad_() for value in (pos.rest, neg.rest, offset.double()))
-    if form == "split":
-        values = softplus(pos.shift + c + p) + softplus(neg.shift - c + n)
-    else:
-        empty = (p == -INF) | (n == -INF)
-        values = softplus(torch.where(empty, -INF, (pos.shift + neg.shift) + (p + n)) + c)
-    gp, gn, gc = torch.autograd.grad(values.sum(), (p, n, c))
-    with torch.no_grad():
-        return values.detach(), terms.gradient(x.double(), pos, neg, gp * row_scale, gn * row_scale), gc
 
 
 @given(problems())
@@ -305,6 +222,15 @@ def test_results_are_the_same_for_every_number_of_threads(threads, dtype, shape)
         assert all(torch.equal(one, other) for one, other in zip(runs[0], run, strict=True))
 
 
+def test_rows_of_a_gradient_in_large_pages_are_those_of_small_ones():
+    """Memory is asked for in another way from 4 MB on; a row does not depend on its neighbours."""
+    x = torch.randn(1100, 1024, generator=torch.Generator().manual_seed(6))
+    whole = native.fused(x, DenseTerms(x > 2))
+    parts = [native.fused(half, DenseTerms(half > 2)) for half in x.split(550)]
+    for all_rows, *some in zip(whole, *parts, strict=True):
+        assert torch.equal(all_rows, torch.cat(some))
+
+
 def test_calls_from_several_threads_at_once_do_not_disturb_each_other(threads):
     threads(3)
     generator = torch.Generator().manual_seed(11)
@@ -325,27 +251,32 @@ def test_calls_from_several_threads_at_once_do_not_disturb_each_other(threads):
 
 
 FORKED = """
-import os, torch
+import os, sys, torch, zlib
 from manyhot.kernels import native
 from manyhot.kernels.terms import DenseTerms
 torch.set_num_threads(3)
 x = torch.randn(64, 4096)
-terms = DenseTerms(x > 2)
-values = lambda: native.fused(x, terms)[0].numpy().tobytes()
-before = values()
+terms = DenseTerms(x.exp() > 8)  # torch's threads are at work
+values = lambda: zlib.crc32(native.fused(x, terms)[0].numpy().tobytes())
+if sys.argv[1] == "used":
+    values()
+if sys.argv[1] == "loaded":
+    native.available()
 child = os.fork()  # torch's own threads do not survive this: the child must not ask torch for arithmetic
 if child == 0:
-    os._exit(0 if all(values() == before for _ in range(3)) else 1)
-status = os.waitpid(child, 0)[1]
-assert values() == before
-print(os.waitstatus_to_exitcode(status))
+    os.write(1, f"{values()} {values()} ".encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(values())
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_starts_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout.strip(), done.returncode) == ("0", 0), done.stderr
+@pytest.mark.parametrize("before", ["used", "loaded", "untouched"])
+def test_a_forked_child_starts_threads_of_its_own(before):
+    done = subprocess.run([sys.executable, "-c", FORKED, before], capture_output=True, text=True, timeout=60, check=False)
+    found = done.stdout.split()
+    assert (len(found), len(set(found)), done.returncode) == (3, 1, 0), done.stderr
 
 
 def test_index_lists_of_other_rows_are_refused():

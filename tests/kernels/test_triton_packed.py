@@ -17,8 +17,11 @@ for dtype in (torch.float32, torch.bfloat16):
     for num_labels in (16, 19, 32, 61, 131):
         for kind in ("hard", "soft", "weighted"):
             check("cpu", dtype, 5, num_labels, kind)
-    for num_labels in (257, 264):
+    for num_labels in (257, 264, 700):
         check("cpu", dtype, 2, num_labels, "lists")
+    for num_labels in (301, 640, 1032):
+        check("cpu", dtype, 2, num_labels, "hard")
+        check("cpu", dtype, 2, num_labels, "soft", 60.0)
 print("checked")
 """
 
@@ -71,7 +74,7 @@ def test_words_agree_with_float64_in_the_interpreter():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["hard", "soft", "weighted", "lists"])
-@pytest.mark.parametrize("num_labels", [1000, 3993, 16_384, 40_003])
+@pytest.mark.parametrize("num_labels", [1000, 3993, 4271, 4272, 16_384, 18_003, 40_003])
 def test_words_agree_with_float64_on_the_device(dtype, kind, num_labels):
     for spread in (3.0, 60.0):
         check("cuda", dtype, 300, num_labels, kind, spread)
@@ -105,6 +108,13 @@ def test_rows_stay_whole_as_long_as_a_program_can_hold_them():
     assert plan_of(8192, 32_768, score_bytes=2, packed="hard").chunks == 1
     assert plan_of(8192, 16_384, score_bytes=4, packed="hard").chunks == 1
     assert plan_of(8192, 32_768, score_bytes=4, packed="hard").chunks == 8
+
+
+def test_a_row_little_longer_than_a_power_of_two_is_that_and_a_smaller_tile():
+    for num_labels in (300, 600, 4271, 10_000, 20_001):
+        found = plan_of(8192, num_labels, score_bytes=2, packed="hard")
+        assert found.chunks == 1
+        assert found.block < num_labels <= found.segment < 4 / 3 * num_labels
 
 
 def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():

@@ -42,6 +42,10 @@ class Engine(Protocol):
         """``(values, grad)``."""
         ...
 
+    def total(self, values: Tensor, scale: Tensor | float) -> Tensor:
+        """``sum scale values``."""
+        ...
+
     def scale_(self, grad: Tensor, factor: Tensor) -> Tensor:
         """``grad *= factor`` in place."""
         ...

@@ -4,11 +4,11 @@
 wheel serves every version of both, and where it could not be built the package works without it (``available`` says why).
 It is compiled for several instruction sets and takes the widest that the processor has.
 
-Threads come from a small pool inside the library, as many as ``torch.get_num_threads()`` says; it starts again, empty, in a
-forked child. OpenMP was the alternative, but a child that is forked after OpenMP was used hangs at its next parallel loop,
-and whether the loops would share torch's runtime or load a second one depends on the name under which a torch wheel ships
-its own. Python threads were the other one; handing work to them costs more than to the pool. Results are the same bit by
-bit for every number of threads.
+As many threads work as ``torch.get_num_threads()`` says. They are torch's own, called through the OpenMP runtime that its
+wheel brings: they stay awake for some milliseconds after each of torch's operations, and a second set of threads would have
+to wait for them. A child that is forked after OpenMP was used would hang at its next parallel loop; there, and where torch's
+runtime is not found, threads come from a small pool inside the library. Results are the same bit by bit for every number of
+threads.
 
 All functions take scores ``x [R, L]`` in float32, bfloat16 or float16 on the CPU; sums are taken in float32 with a double
 across chunks, and gradients have the type of ``x``. They are tested against ``manyhot.kernels.terms``.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 
 from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Weight
+from manyhot.kernels.totals import total as total
 
 KINDS = {
     torch.float32: 0,
@@ -38,21 +40,23 @@ KINDS = {
 }
 SPARSE = 7
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
-TASKS = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3}
+TASKS = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3, "rdrop": 4, "divergence": 5}
 FORMS = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
 LIBRARY = Path(__file__).with_name("_native.so")
+_PROCESS = os.getpid()
 
-_INTEGERS = "num_rows num_labels num_listed threads variant task form x_kind label_kind x_stride label_stride where_stride"
-_INPUTS = "x labels indices offsets listed_values where pos_weight neg_weight"
-_NUMBERS = "pos_scale neg_scale smoothing offset scale gamma_pos gamma_neg margin"
-_ROWS = "row_offsets row_scales grad_pos grad_neg pos_shift pos_rest neg_shift neg_rest values offset_grad grad"
+_INTEGERS = "num_rows num_labels num_listed threads variant task form x_kind label_kind"
+_STRIDES = "x_stride other_stride label_stride where_stride"
+_INPUTS = "x other labels indices offsets listed_values where pos_weight neg_weight"
+_NUMBERS = "pos_scale neg_scale smoothing offset scale gamma_pos gamma_neg margin alpha link"
+_ROWS = "row_offsets row_scales grad_pos grad_neg pos_shift pos_rest neg_shift neg_rest values offset_grad grad other_grad"
 
 
 class _Job(ctypes.Structure):
     """The fields of ``job`` in native.c, in their order."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in _INTEGERS.split()),
+        *((name, ctypes.c_int64) for name in (*_INTEGERS.split(), *_STRIDES.split())),
         *((name, ctypes.c_void_p) for name in _INPUTS.split()),
         *((name, ctypes.c_float) for name in _NUMBERS.split()),
         *((name, ctypes.c_void_p) for name in _ROWS.split()),
@@ -75,7 +79,22 @@ def _load() -> tuple[Any, str]:
     library.manyhot_run.restype = ctypes.c_int
     library.manyhot_variant.argtypes = [ctypes.c_int64]
     library.manyhot_variant.restype = ctypes.c_char_p
+    library.manyhot_share_threads.argtypes = [ctypes.c_void_p]
+    library.manyhot_share_threads(_torch_threads())
     return library, ""
+
+
+def _torch_threads() -> Any:
+    """``GOMP_parallel`` of the runtime that torch has loaded; None where there is none, and in a forked child."""
+    if os.getpid() != _PROCESS:
+        return None
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+        try:
+            runtime = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            return ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p)
+        except (OSError, AttributeError):
+            continue
+    return None
 
 
 @functools.cache
@@ -122,9 +141,9 @@ def gradient(
 ) -> Tensor:
     """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``."""
     call = _Call(x, terms, "gradient", variant)
-    for side, total, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
-        call.give_rows(f"{side}_shift", total.shift)
-        call.give_rows(f"{side}_rest", total.rest)
+    for side, sums, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
+        call.give_rows(f"{side}_shift", sums.shift)
+        call.give_rows(f"{side}_rest", sums.rest)
         call.give_rows(f"grad_{side}", grads)
     grad = call.new_grad()
     call.run()
@@ -204,6 +223,45 @@ def labelwise(
     return values, grad
 
 
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+    variant: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+
+    With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
+    link (a_i - b_i)``.
+
+    Args:
+        a: ``[R, L]``, the first prediction.
+        b: the second, of the type of ``a``.
+        terms: the labels and weights of both; None leaves the losses out.
+        where: which entries count, ``[R, L]``, where there are no terms; otherwise the terms say it.
+        alpha: weight of the divergence.
+        link: what the scores are multiplied by in the probabilities.
+        row_scale: what the gradients of each row are multiplied by, a number or ``[R]``.
+        variant: the instruction set, one of ``variants()``; None takes the widest.
+
+    Returns:
+        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled; ``row_scale d values / d a`` and ``/ d b``, ``[R, L]`` in
+        their type.
+    """
+    call = _Call(a, DenseTerms(a, where) if terms is None else terms, "divergence" if terms is None else "rdrop", variant)
+    call.job.other_stride = call.give_matrix("other", b.detach())
+    call.job.alpha, call.job.link = alpha, link
+    call.give_rows("row_scales", row_scale, "scale")
+    values, grads = call.new_rows("values"), (call.new_grad(), call.new_grad("other_grad"))
+    call.run()
+    return values, *grads
+
+
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:
     """``grad *= factor`` in place, for a factor that is nearly always 1."""
     return grad if factor.item() == 1 else grad.mul_(factor)
@@ -219,13 +277,13 @@ class _Call:
         self.job.variant = len(variants()) - 1 if variant is None else variants().index(variant)
         self.alive: list[Tensor] = []
         self.job.x_kind = KINDS[x.dtype]
-        self.job.x_stride = self._give_matrix("x", self.x)
+        self.job.x_stride = self.give_matrix("x", self.x)
         if isinstance(terms, SparseTerms):
             self._give_lists(terms)
         else:
             self._give_labels(terms.labels)
         if terms.where is not None:
-            self.job.where_stride = self._give_matrix("where", terms.where)
+            self.job.where_stride = self.give_matrix("where", terms.where)
         self.job.pos_scale = self._give_weight("pos_weight", terms.pos_weight)
         self.job.neg_scale = self._give_weight("neg_weight", terms.neg_weight)
 
@@ -238,9 +296,9 @@ class _Call:
         """A result ``[R]``."""
         return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32))
 
-    def new_grad(self) -> Tensor:
-        """The gradient ``[R, L]``."""
-        return self._point("grad", torch.empty(self.x.shape, dtype=self.x.dtype))
+    def new_grad(self, name: str = "grad") -> Tensor:
+        """A gradient ``[R, L]``."""
+        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype))
 
     def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
         """One value per row, or one for all in the field ``number``."""
@@ -249,12 +307,7 @@ class _Call:
         else:
             setattr(self.job, number, rows)
 
-    def _point(self, name: str, tensor: Tensor) -> Tensor:
-        self.alive.append(tensor)
-        setattr(self.job, name, tensor.data_ptr())
-        return tensor
-
-    def _give_matrix(self, name: str, matrix: Tensor) -> int:
+    def give_matrix(self, name: str, matrix: Tensor) -> int:
         """Point to ``[R, L]`` and return its row stride; copies only where the entries of a row are not adjacent."""
         if matrix.shape != self.x.shape:
             matrix = matrix.reshape(self.x.shape)
@@ -263,11 +316,16 @@ class _Call:
         self._point(name, matrix)
         return matrix.stride(0)
 
+    def _point(self, name: str, tensor: Tensor) -> Tensor:
+        self.alive.append(tensor)
+        setattr(self.job, name, tensor.data_ptr())
+        return tensor
+
     def _give_labels(self, labels: Tensor) -> None:
         if labels.dtype not in KINDS:
             labels = labels.to(torch.float32)
         self.job.label_kind = KINDS[labels.dtype]
-        self.job.label_stride = self._give_matrix("labels", labels)
+        self.job.label_stride = self.give_matrix("labels", labels)
 
     def _give_lists(self, terms: SparseTerms) -> None:
         if terms.offsets.shape[0] != self.x.shape[0] + 1:

@@ -1,11 +1,11 @@
 /* Losses that judge every label by itself: binary cross-entropy, focal and asymmetric loss. Included by native_rows.h. */
 
-static inline float NAME(whole_power)(float x, int k) { /* x^k for k = 0 ... 15 */
+INLINE float NAME(whole_power)(float x, int k) { /* x^k for k = 0 ... 15 */
     float x2 = x * x, x4 = x2 * x2;
     return ((k & 1 ? x : 1.0f) * (k & 2 ? x2 : 1.0f)) * ((k & 4 ? x4 : 1.0f) * (k & 8 ? x4 * x4 : 1.0f));
 }
 
-static inline float NAME(log_rest)(float m) { /* log(1 - m) for 0 <= m < 1 */
+INLINE float NAME(log_rest)(float m) { /* log(1 - m) for 0 <= m < 1 */
     return m < 0.5f ? -NAME(atanh2)(m / (2.0f - m)) : NAME(vlog)(1.0f - m);
 }
 
@@ -16,7 +16,7 @@ static inline float NAME(log_rest)(float m) { /* log(1 - m) for 0 <= m < 1 */
 
 /* sum_i p f(s_i) + n g(s_i) of one chunk and its derivative; f and g are those of manyhot.losses.binary. The last three are
  * constants where this is called, so that each loop holds one formula. power: 0 none, 1 whole numbers, 2 any. */
-static inline __attribute__((always_inline)) float NAME(labelwise)(const job *j, const scratch *k, int64_t start, int64_t n,
+INLINE float NAME(labelwise)(const job *j, const scratch *k, int64_t start, int64_t n,
                                                                    float scale, float *restrict out, int power, int cut, int hard) {
     const float *restrict s = k->s + start, *restrict wp = k->wp + start, *restrict wn = k->wn + start;
     const uint32_t *restrict side = k->side + start;
@@ -91,6 +91,7 @@ static double NAME(chunk_labelwise)(const job *j, int64_t r, int64_t c, scratch 
     char *to = (char *)j->grad + (r * j->num_labels + c * CHUNK) * kind_size[j->x_kind];
     float *out = j->x_kind == F32 && padded == n ? (float *)to : k->out;
     float scale = j->row_scales ? j->row_scales[r] : j->scale;
+    for (int64_t i = 0; i < padded && k->hard; i++) k->side[i] = -(uint32_t)(k->y[i] != 0);
     double total = 0.0;
     for (int64_t i = 0; i < padded; i += BLOCK)
         total += NAME(labelwise_by_kind)(j, k, i, padded - i < BLOCK ? padded - i : BLOCK, scale, out + i);

@@ -1,19 +1,17 @@
 /* Exponentials, logarithms and number types for the loops of native_rows.h, which includes this file. */
 
-/* Relative error below 2 ulp; 0 below -87.3, infinite above 88.4; NaN stays NaN. */
-static inline float NAME(vexp)(float x) {
-    float t = x * 1.44269504f + 12582912.0f; /* the nearest integer lands in the low bits */
-    float k = t - 12582912.0f;
-    float r = (x - k * 0.693359375f) + k * 2.12194440e-4f, r2 = r * r;
-    float high = 1.9875691500e-4f * r + 1.3981999507e-3f, middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
-    float low = 1.6666665459e-1f * r + 5.0000001201e-1f;
-    float p = ((high * r2 + middle) * r2 + low) * r2 + (r + 1.0f);
-    uint32_t e = bits_of(p * from_bits((bits_of(t) << 23) + 0x3f800000u));
-    uint32_t below = -(uint32_t)(x < -87.3f), above = -(uint32_t)(x > 88.4f);
+#include "native_vector.h"
+
+/* The same exponential in plain C, for loops that are left to the compiler; 0 below -87.3. */
+INLINE float NAME(vexp)(float x) {
+    float t = x * 1.44269504f + 12583039.0f, k = t - 12583039.0f, r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
+    float r2 = r * r, high = (8.3687454462e-3f * r + 4.1668388993e-2f) + 1.3814539416e-3f * r2;
+    float p = (high * r2 + (1.6666521132e-1f * r + 4.9999994040e-1f)) * r2 + (r + 1.0f);
+    uint32_t e = bits_of(p * from_bits(bits_of(t) << 23)), below = -(uint32_t)(x < -87.3f), above = -(uint32_t)(x > 88.3f);
     return from_bits((e & ~(below | above)) | (above & 0x7f800000u));
 }
 
-static inline float NAME(atanh2)(float s) { /* 2 atanh(s) for |s| <= 1/3 */
+INLINE float NAME(atanh2)(float s) { /* 2 atanh(s) for |s| <= 1/3 */
     float w = s * s;
     float p = 0.11619509f;
     p = p * w + 0.10851661f;
@@ -23,9 +21,9 @@ static inline float NAME(atanh2)(float s) { /* 2 atanh(s) for |s| <= 1/3 */
     return 2.0f * s + 2.0f * s * (w * p);
 }
 
-static inline float NAME(vlog1p)(float z) { return NAME(atanh2)(z / (2.0f + z)); } /* 0 <= z <= 1 */
+INLINE float NAME(vlog1p)(float z) { return NAME(atanh2)(z / (2.0f + z)); } /* 0 <= z <= 1 */
 
-static inline float NAME(vlog_rest)(float x, float *whole) { /* log x = *whole + the result; *whole has few bits, 0 to infinity */
+INLINE float NAME(vlog_rest)(float x, float *whole) { /* log x = *whole + the result; *whole has few bits, 0 to infinity */
     float tiny = x < 1.1754944e-38f ? 1.0f : 0.0f;
     uint32_t b = bits_of(x * (1.0f + tiny * 16777215.0f));
     uint32_t shifted = b - 0x3f3504f3u; /* mantissa in [sqrt(1/2), sqrt(2)) */
@@ -37,18 +35,18 @@ static inline float NAME(vlog_rest)(float x, float *whole) { /* log x = *whole +
     return regular ? l : x == 0.0f ? -INFINITY : x;
 }
 
-static inline float NAME(vlog)(float x) { /* -inf at 0, +inf and NaN stay */
+INLINE float NAME(vlog)(float x) { /* -inf at 0, +inf and NaN stay */
     float whole, rest = NAME(vlog_rest)(x, &whole);
     return whole + rest;
 }
 
-static inline float NAME(softplus)(float x) {
+INLINE float NAME(softplus)(float x) {
     float a = x < 0.0f ? -x : x;
     float l = NAME(vlog1p)(NAME(vexp)(-a));
     return x < 0.0f ? l : x + l;
 }
 
-static inline float NAME(sigmoid)(float x) {
+INLINE float NAME(sigmoid)(float x) {
     float z = NAME(vexp)(x < 0.0f ? x : -x);
     return (x < 0.0f ? z : 1.0f) / (1.0f + z);
 }

@@ -13,18 +13,33 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyhot.kernels import totals
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
-from manyhot.kernels.triton_launch import interpreted, launcher
+from manyhot.kernels.triton_launch import Launcher, Numbers, interpreted, launcher
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
 PAIR = 4096
+# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
+# not the fastest. Index lists take two reads, one after the other: with fewer registers more rows wait for theirs at once.
+WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
+    ("lists", 2, 512): (1, 64),
+    ("lists", 2, 1024): (1, 64),
+    ("lists", 4, 1024): (2, 64),
+    ("lists", 4, 8192): (16, 48),
+    ("lists", 2, 16384): (16, 64),
+    ("soft", 2, 16384): (16, 64),
+    ("hard", 2, 16384): (8, None),
+}
 BLOCK = 4096
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
 SMALL = 1 << 20
+SCALED = 8192
+# Values of so many rows are summed by one program; of more by torch.
+MOST_ROWS = 1 << 17
 
 
 @functools.cache
@@ -39,15 +54,18 @@ def available() -> tuple[bool, str]:
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     """Whether this engine can serve scores ``x`` with ``terms``."""
-    if x.dtype not in SCORES or x.is_cuda == interpreted():
+    cuda = x.is_cuda
+    if x.dtype not in SCORES or cuda == interpreted():
         return False
-    place = x.device.type
-    return all(field.device.type == place for field in terms if isinstance(field, Tensor))
+    for field in terms:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
+        if isinstance(field, Tensor) and field.is_cuda != cuda:
+            return False
+    return True
 
 
 class Plan(NamedTuple):
     """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program, and how
-    many registers a thread may use where the assembler would take too many."""
+    many registers a thread may use where the assembler would take too many. A chunk may be a tile and a smaller one."""
 
     kernel: str
     rows: int
@@ -101,23 +119,29 @@ def plan(
         return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
     most = SEGMENTS if together is None else min(SEGMENTS, together)
     segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
-    return Plan("segments", 1, BLOCK if lean else BLOCK // 2, -(-num_labels // segment), segment, 8)
+    large = fast and not lists and score_bytes == 4 and segment == SEGMENT
+    block, warps = (2 * BLOCK, 16) if large else (BLOCK if lean else BLOCK // 2, 8)
+    return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
     """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
 
-    Of short rows every program has several, but one index list only.
+    A row that is a little longer than a power of two is that and a smaller tile. Of short rows every program has several, but
+    one index list only.
     """
-    block = max(16, 1 << (num_labels - 1).bit_length())
+    block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
+    tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
     if block <= 256:
         rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
         return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
     few = together is not None and num_rows < together
-    if block <= 8192:
-        return Plan("packed", 1, block, 1, block, max(1, block // 1024))
-    if score_bytes == 2 and block == 16384 and not few:
-        return Plan("packed", 1, block, 1, block, 16, 64) if kind == "soft" else Plan("packed", 1, block, 1, block, 8)
+    most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
+    if whole < num_labels and tail < whole <= most:
+        warps = max(1, whole * score_bytes // 2048)
+        return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
+    if block <= 8192 or (block == 16384 and score_bytes == 2 and not few):
+        return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
     if block == (32768 if score_bytes == 2 else 16384) and kind != "lists" and not few:
         return Plan("packed", 1, block, 1, block, block // 1024)
     chunk, registers = (8192, None if kind == "soft" else 96) if score_bytes == 2 else (4096, None)
@@ -292,13 +316,38 @@ def rdrop(
     return values if values.ndim == 1 else values.sum(dim=1), *grads
 
 
+def total(values: Tensor, scale: Tensor | float) -> Tensor:
+    """``sum scale values``; see ``manyhot.kernels.totals.total``."""
+    size = values.numel()
+    if not 0 < size <= MOST_ROWS:
+        return totals.total(values, scale)
+    scales, number = per_row(scale)
+    start, numbers = _totals(size, number, type_of(scales), values.dtype, values.device)
+    out = values.new_empty(())
+    start(1, values, (scales, out), numbers)
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _totals(
+    size: int, number: float, scale_type: torch.dtype | None, dtype: torch.dtype, device: torch.device
+) -> tuple[Launcher, Numbers]:
+    """What sums up ``size`` values, and with which numbers."""
+    from manyhot.kernels.triton_totals import total_kernel
+
+    mean, scaled = number == 1.0 / size, scale_type is not None
+    block = 1024 if size <= 1024 else (8192 if size <= 8192 else 32768)
+    numbers = (size, 1.0 if mean or scaled else number, float(size) if mean else 1.0)
+    return launcher(total_kernel, (scaled, block), max(4, block // 1024), (dtype, scale_type, device), numbers), numbers
+
+
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:
     """``grad *= factor`` in place, for a factor on the device that is nearly always 1."""
     size = grad.numel()
     if size <= SMALL:
         return grad.mul_(factor)
-    from manyhot.kernels.triton_rows import scale_kernel
+    from manyhot.kernels.triton_totals import scale_kernel
 
-    start = launcher(scale_kernel, (4096,), 4, (grad.dtype, factor.dtype, grad.device), (size,))
-    start(min(blocks(size, 4096), 1024), grad, (factor,), (size,))
+    start = launcher(scale_kernel, (SCALED,), 8, (grad.dtype, factor.dtype, grad.device), (size,))
+    start(min(blocks(size, SCALED), 256), grad, (factor,), (size,))
     return grad

@@ -148,14 +148,3 @@ def _store(
     if HAS_WHERE:
         grad = tl.where(tile_where(where, where_stride, rows, columns, in_tile, WIDTH), grad, 0.0)
     tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
-
-
-@triton.jit
-def scale_kernel(grad, factor, size, BLOCK: tl.constexpr):
-    """``grad *= factor`` with the factor on the device; nothing is touched where it is 1."""
-    by = tl.load(factor).to(tl.float32)
-    if by != 1.0:
-        for start in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0).to(tl.int64) * BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            value = tl.load(grad + place, mask=place < size).to(tl.float32)
-            tl.store(grad + place, (value * by).to(grad.dtype.element_ty), mask=place < size)

@@ -55,7 +55,8 @@ def prediction_divergence(
         where: bool, broadcastable to the logits; False leaves an entry out, whatever the scores.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
-        engine: see ``zlpr_loss``; ``"triton"`` gives ``"sigmoid"`` and ``"sigmoid2"`` with both gradients from one read.
+        engine: see ``zlpr_loss``; ``"native"`` and ``"triton"`` give ``"sigmoid"`` and ``"sigmoid2"`` with both gradients from
+            one read.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -124,9 +125,9 @@ def rdrop_loss(
         where: bool, broadcastable to the logits.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
-        engine: see ``zlpr_loss``, and given on to the loss unless it is ``"auto"``. ``"triton"`` gives ``zlpr_loss``, also with
-            weights or smoothing by ``functools.partial``, and the divergence by ``"sigmoid"`` or ``"sigmoid2"`` with both
-            gradients from one read of each pass.
+        engine: see ``zlpr_loss``, and given on to the loss unless it is ``"auto"``. ``"native"`` and ``"triton"`` give
+            ``zlpr_loss``, also with weights or smoothing by ``functools.partial``, and the divergence by ``"sigmoid"`` or
+            ``"sigmoid2"`` with both gradients from one read of each pass.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.

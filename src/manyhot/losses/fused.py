@@ -16,6 +16,7 @@ from manyhot._checks import check_broadcast, check_choice, check_engine, check_r
 from manyhot.kernels import ops
 from manyhot.kernels.engines import NAMES, Engine, choose
 from manyhot.kernels.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
+from manyhot.kernels.totals import total
 from manyhot.losses.forms import FORMS
 from manyhot.losses.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.reduction import reduce
@@ -179,15 +180,6 @@ def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, of
     return out
 
 
-def total(values: Tensor, scale: Tensor | float) -> Tensor:
-    """``sum scale values``, by one operation where it is a sum or a mean."""
-    if not isinstance(scale, Tensor):
-        if scale == 1:
-            return values.sum()
-        return values.mean() if scale == 1.0 / values.numel() else values.sum() * scale
-    return torch.where(scale == 0, 0.0, values * scale).sum()
-
-
 class _Eager(torch.autograd.Function):
     """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
 
@@ -198,7 +190,7 @@ class _Eager(torch.autograd.Function):
         ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
         ctx.finished = [(grad, slope)]
         ctx.call, ctx.offset = call, offset
-        return total(values, scale)
+        return engine.total(values, scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

@@ -14,8 +14,9 @@ from torch import Tensor
 from manyhot.kernels import ops
 from manyhot.kernels.engines import Engine, choose
 from manyhot.kernels.terms import DenseTerms, accumulation_dtype
+from manyhot.kernels.totals import total
 from manyhot.losses.forms import split
-from manyhot.losses.fused import Terms, row_scale, total, wants_fusion
+from manyhot.losses.fused import Terms, row_scale, wants_fusion
 from manyhot.losses.sides import Rows, sides_of_rows
 
 # What the scores are multiplied by in the link of a kind of divergence.
@@ -103,7 +104,7 @@ class _Eager(torch.autograd.Function):
         values, *grads = pair.fused(engine, a, b, terms, scale)
         ctx.save_for_backward(a, b)
         ctx.finished, ctx.call = [grads], call
-        return total(values, scale)
+        return engine.total(values, scale)
 
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
