@@ -49,12 +49,16 @@ def inside(who: str, folder: Path, name: Any, what: str) -> Path:
 
 
 def read_weights(who: str, folder: Path, name: Any) -> dict[str, Tensor]:
-    """The tensors of a whole weights file."""
+    """The tensors of a whole weights file, copied to where torch puts its own.
+
+    Where they lie in a file they may start at any address; products of matrices are then rounded in another way, and a model
+    would differ in the last digit from itself before it was saved.
+    """
     path = inside(who, folder, name, "weights")
     found = unpack(path)
     if found is None:
         raise BundleError(f"{who}: {str(path)!r} is missing, cut off or changed. Save the model again.")
-    return found[0]
+    return {key: tensor.clone() for key, tensor in found[0].items()}
 
 
 def remove_others(folder: Path, pattern: str, kept: Collection[str]) -> None:

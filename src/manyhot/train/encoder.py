@@ -191,6 +191,8 @@ def _with_weights(config: Any, name: str) -> Any:
             f"train: `encoder` must hold all weights; {name!r} has none for {missing[0]!r} ({len(missing)} missing)."
             " Save it again, or name another."
         )
+    for each in (*encoder.parameters(), *encoder.buffers()):
+        each.data = each.data.clone()  # as read_weights has it: a file may have them at any address
     return encoder
 
 
