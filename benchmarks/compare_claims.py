@@ -256,15 +256,17 @@ def automatic(cells: Cells) -> list[str]:
         " scores by log w: it changes no ranking and no gradient of the model, only where zero is. log w follows the training"
         " batches: at the best cut for micro-F1 the probability of a label is half the F1 that is reached, and w moves"
         " until the"
-        " entries near zero have that probability. A weight on the positives alone is half such a shift and half another loss.",
+        " entries near zero have that probability. Where a model learns its training rows by heart its scores on them say"
+        " little and w would stay near 1; so w is as large at least as it takes to give validation rows as many labels as"
+        " training rows have, for which no label of theirs is looked at. A weight on the positives alone is half such a shift"
+        " and half another loss.",
         "",
         f"Means in percent over the {len(pair['groups'])} groups that have both:",
         "",
         averages_table(pair, [("zlpr", "natural"), (AUTO, "natural"), ("zlpr", "tuned")]),
         "",
         f"Of what a cut tuned on validation rows gains for plain ZLPR, the automatic weight reaches without one:"
-        f" {', '.join(reached)}. Where a model learns its training rows by heart its scores on them say little, and w stays"
-        " near 1.",
+        f" {', '.join(reached)}.",
         "",
         f"Beside fixed weights, over the {len(weights['groups'])} groups that have them all:",
         "",

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.zlpr import zlpr_loss
-from manyhot.train.followed_cut import FollowedCut
+from manyhot.train.followed_cut import FollowedCut, density_cut
 from manyhot.train.loop import train
+from manyhot.train.rule import Tuning, bounded_cut
 from manyhot.train.settings import TrainSettings
 from train.problems import feature_examples, text_examples
 
@@ -58,6 +60,37 @@ def test_what_is_unknown_does_not_move_the_cut():
     for cut, filler in zip(cuts, (0.0, 1.0), strict=True):
         cut.update(logits, torch.where(where, labels, filler), where)
     torch.testing.assert_close(cuts[0].value, cuts[1].value)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.2, 0.999, 1.0])
+def test_a_share_of_the_scores_lies_above_the_cut_of_a_density(density):
+    draw = torch.Generator().manual_seed(3)
+    logits, known = torch.randn(2, 40, 5, generator=draw), torch.rand(40, 5, generator=draw) < 0.7
+    for counted in (None, known):
+        cut = density_cut(logits, density, counted)
+        above = (logits > cut[:, None, None]) & (torch.ones(40, 5, dtype=torch.bool) if counted is None else counted)
+        size = 200 if counted is None else int(known.sum())
+        assert above.sum(dim=(1, 2)).tolist() == [round(density * size)] * 2
+
+
+def test_equal_scores_and_no_rows_have_a_cut_too():
+    assert density_cut(torch.full((1, 3, 4), 2.0), 0.5).tolist() == [2.0]
+    assert density_cut(torch.zeros(1, 0, 4), 0.5).tolist() == [math.inf]
+
+
+def test_rows_not_trained_on_get_as_many_labels_as_training_rows_have():
+    draw = torch.Generator().manual_seed(4)
+    logits, where = torch.randn(50, 6, generator=draw) - 3, torch.rand(50, 6, generator=draw) < 0.8
+    labels = SparseLabels.from_dense(torch.rand(90, 6, generator=draw) < 0.3)
+    unknown = SparseLabels.from_dense((torch.rand(90, 6, generator=draw) < 0.2) & ~labels.dense(torch.bool))
+    density = labels.indices.numel() / (540 - unknown.indices.numel())
+    tuning = Tuning(logits, SparseLabels.from_dense(logits > 0), where)
+    found = bounded_cut(torch.zeros(1, 1), tuning, labels, unknown, None)
+    assert int(((logits > found) & where).sum()) == round(density * int(where.sum()))
+    assert float(bounded_cut(torch.full((1, 1), -9.0), tuning, labels, unknown, None)) == -9
+    half = (torch.arange(90) < 45).float()
+    picked = bounded_cut(torch.zeros(1, 1), tuning, labels[:45], unknown[:45], None)
+    assert torch.equal(bounded_cut(torch.zeros(1, 1), tuning, labels, unknown, half), picked)
 
 
 @pytest.mark.parametrize("make", [feature_examples, text_examples])

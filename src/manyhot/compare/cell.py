@@ -173,6 +173,7 @@ class JobRun:
             truth = self.truth[rows]
             raw = self.ensemble.scores_of(self.ensemble.weights, self._table(place)[rows], place)
             scores = raw if self.sets is None else self.sets.label_scores(raw)
+            self.loss.bound(place, raw, self.cardinality[place] / truth.shape[1])
             boundary = self.loss.boundary
             thresholds = None if boundary is None else boundary[place].detach()
             values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth))

@@ -16,7 +16,7 @@ from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.ranking import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.train.choose import MOST_WEIGHT
-from manyhot.train.followed_cut import FollowedCut
+from manyhot.train.followed_cut import FollowedCut, density_cut
 
 Loss = Callable[..., Tensor]
 MOST_PAIRS = 1000
@@ -47,6 +47,7 @@ class MemberLoss:
         learns = bool(method.options.get("threshold"))
         self.threshold = torch.zeros(seeds, len(trials), device=device, requires_grad=True) if learns else None
         self.cut = FollowedCut(seeds, len(trials)).to(device) if method.options.get("pos_weight") == AUTO else None
+        self.most = torch.full((seeds, len(trials)), float("inf"), device=device)
 
     @property
     def learned(self) -> list[Tensor]:
@@ -56,7 +57,12 @@ class MemberLoss:
     @property
     def boundary(self) -> Tensor | None:
         """``[S, T]``: the score from which on a label is predicted, where it is not zero."""
-        return self.threshold if self.cut is None else self.cut.value
+        return self.threshold if self.cut is None else torch.minimum(self.cut.value, self.most)
+
+    def bound(self, seed: int, held: Tensor, density: float) -> None:
+        """Bound the followed cut by scores ``[T, N, L]`` of rows not trained on."""
+        if self.cut is not None:
+            self.most[seed] = density_cut(held, density)
 
     def __call__(self, logits: Tensor, labels: Tensor, again: Tensor | None, draws: Sequence[torch.Generator]) -> Tensor:
         """``logits [S, B, T, K]``, ``labels [S, B, L]`` (class numbers ``[S, B]`` for label powerset); ``again``: R-Drop."""

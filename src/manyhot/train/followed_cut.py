@@ -1,4 +1,4 @@
-"""A decision threshold that follows training: no gradient comes from it, and no rows have to be held out for it."""
+"""A decision threshold that follows training: no gradient comes from it, and no labels have to be held out for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class FollowedCut(nn.Module):
     difference of their log odds. Inside ZLPR a cut at c is a weight w on the positives and 1 / w on the negatives with
     log w = -c: a shift of all scores, so that neither ranking nor calibration changes. (A weight on the positives alone
     changes both.)
-    Scores of rows in training are too good where a model has learned them by heart; the cut then stays near zero.
+    Scores of rows in training are too good where a model has learned them by heart; the cut then stays near zero, and
+    ``density_cut`` of rows not trained on bounds it.
 
     Args:
         seeds: S.
@@ -54,3 +55,31 @@ class FollowedCut(nn.Module):
         wanted = (right / (predicted + positive).clamp(min=1e-6)).clamp(LEAST, MOST)
         found = (near_positive / near_all.clamp(min=1e-6)).clamp(0.001, 0.999)
         self.value += RATE_OF_CUT * (wanted.logit() - found.logit())
+
+
+def density_cut(logits: Tensor, density: float, known: Tensor | None = None) -> Tensor:
+    """The cut ``[T]`` above which a share ``density`` of the scores lies.
+
+    For scores of rows not trained on and the density of the labels in training it is a bound: the cut that is best for F1
+    predicts as many labels as there are, or more where they are hard to tell. No label of these rows is looked at.
+
+    Args:
+        logits: ``[T, N, L]``.
+        density: in [0, 1].
+        known: bool ``[N, L]``; the others do not count.
+
+    Example:
+        >>> density_cut(torch.tensor([[[-0.2, -0.8], [-3.0, -1.0]]]), 0.5)
+        tensor([-0.9000])
+    """
+    flat = logits.float().flatten(1)
+    if known is not None:
+        flat = flat[:, known.flatten()]
+    size = flat.shape[1]
+    wanted = round(density * size)
+    if wanted == 0:
+        return flat.new_full((len(flat),), float("inf"))
+    if wanted == size:
+        return flat.amin(dim=1).nextafter(flat.new_full((), -float("inf")))
+    top = flat.topk(wanted + 1, dim=1).values
+    return (top[:, -2] + top[:, -1]) / 2

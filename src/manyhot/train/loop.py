@@ -22,9 +22,9 @@ from manyhot.train.phases import Session, fit_crossed, fit_held_out, fit_members
 from manyhot.train.processes import Processes, ProcessesError
 from manyhot.train.progress import Event, Progress
 from manyhot.train.random_state import random_state_kept
-from manyhot.train.rule import Tuning, fit_rule
+from manyhot.train.rule import Tuning, bounded_cut, fit_rule
 from manyhot.train.run_folder import RunFolder, fingerprint
-from manyhot.train.settings import TrainSettings
+from manyhot.train.settings import AUTO, TrainSettings
 from manyhot.train.tokens import TokenInputs
 
 HeldOut = Callable[[TrainedModel, Tuning | None], None]
@@ -143,6 +143,8 @@ def _train(
     body, threshold, tuning = fitted(session, held)
     body.zero_grad(set_to_none=True)
     cardinality = examples.labels.indices.numel() / max(len(examples), 1)
+    if threshold is not None and tuning is not None and settings.pos_weight == AUTO:
+        threshold = bounded_cut(threshold, tuning, examples.labels, examples.unknown, sample_weight)
     natural = natural_rule(settings, threshold, cardinality)
     rule, calibration, found = fit_rule(settings, natural, tuning)
     session.tell(Event("rule", found or "the natural rule of the loss"))

@@ -11,6 +11,7 @@ from torch import Tensor
 from manyhot.calibrate import Calibration, fit_calibration
 from manyhot.decide import DecisionRule
 from manyhot.labels.sparse import SparseLabels
+from manyhot.train.followed_cut import density_cut
 from manyhot.train.settings import TrainSettings
 from manyhot.tune import balanced_thresholds, tune_rule
 
@@ -27,6 +28,16 @@ class Tuning(NamedTuple):
     where: Tensor | None
     rows: Tensor | None = None
     fold: Tensor | None = None
+
+
+def bounded_cut(
+    cut: Tensor, tuning: Tuning, labels: SparseLabels, unknown: SparseLabels | None, sample_weight: Tensor | None
+) -> Tensor:
+    """A followed cut, or the lower one at which the rows of ``tuning`` have labels as densely as those of training."""
+    weight = torch.ones(len(labels), dtype=torch.float64) if sample_weight is None else sample_weight.double().cpu()
+    known = (weight * (labels.num_labels - (0 if unknown is None else unknown.counts()))).sum()
+    density = float((weight * labels.counts()).sum() / known) if known > 0 else 0.0
+    return torch.minimum(cut.detach().cpu(), density_cut(tuning.logits[None], density, tuning.where))
 
 
 def fit_rule(

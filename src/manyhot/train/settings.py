@@ -42,8 +42,8 @@ class TrainSettings:
     loss: str = _setting("zlpr", "a loss of the catalog (manyhot losses)")
     pos_weight: float | str | None = _setting(
         None,
-        "weight of the positives inside the loss, or auto (zlpr): a cut that follows training; where not given auto if nothing"
-        " is tuned, the number of labels in texts (at most 100), else none",
+        "weight of the positives inside the loss, or auto (zlpr): a cut that follows training, with no fewer labels on other"
+        " rows; where not given auto if nothing is tuned, the number of labels in texts (at most 100), else none",
     )
     smoothing: float = _setting(0.0, "label smoothing, 0 to 1")
     mixup: float = _setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
