@@ -1,8 +1,13 @@
 """What an engine must give of two predictions at once, asked of the plain form in float64."""
 
+import functools
+
 import torch
 
 from kernels_oracle import all_terms, close, moved
+from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
+from manyhot.kernels import ops
+from manyhot.kernels.terms import DenseTerms
 from manyhot.losses.forms import split
 from manyhot.losses.pairs import jeffreys, left_out_as_zero
 from manyhot.losses.sides import Rows, sides_of_rows
@@ -37,3 +42,28 @@ def check_pairs(engine, device, dtype, shapes):
             for spread, link in ((3.0, 1.0), (60.0, 2.0)):
                 a, b = ((spread * torch.randn(*shape, generator=generator)).to(dtype) for _ in range(2))
                 check_pair(engine, a, b, terms, device, dtype, generator, link, where if terms is None else None)
+
+
+def pair_problem(device, rows, num_labels, dtype=torch.float32):
+    """Two predictions that want gradients, and labels."""
+    generator = torch.Generator().manual_seed(rows)
+    a, b = (torch.randn(rows, num_labels, generator=generator).to(device, dtype).requires_grad_() for _ in range(2))
+    return a, b, (torch.rand(rows, num_labels, generator=generator) < 0.05).to(device)
+
+
+def check_operator(device, num_labels):
+    a, b, labels = pair_problem(device, 4, num_labels)
+    inputs = (a.detach(), b.detach(), 2.0, 1.0, None, 0.25)
+    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, *ops.pack(DenseTerms(labels))))
+    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, None, None, None, None, labels, None, None, 1.0, 1.0, 0.0))
+
+
+def check_whole_graph(device):
+    torch._dynamo.reset()
+    loss = functools.partial(rdrop_loss, alpha=2.0, loss=functools.partial(zlpr_loss, smoothing=0.1))
+    compiled = torch.compile(lambda a, b, y: loss(2 * a, b, y) + prediction_divergence(a, b), fullgraph=True, dynamic=True)
+    for rows in (8, 24):
+        a, b, labels = pair_problem(device, rows, 300)
+        got = torch.autograd.grad(compiled(a, b, labels), (a, b))
+        plain = loss(2 * a, b, labels, engine="torch") + prediction_divergence(a, b, engine="torch")
+        torch.testing.assert_close(got, torch.autograd.grad(plain, (a, b)), rtol=1e-4, atol=1e-6)

@@ -10,6 +10,7 @@ from manyhot.compare.cell import Job, JobRun, TooLargeError, _check_memory, batc
 from manyhot.compare.ensemble import Ensemble, Shape
 from manyhot.compare.grid import LoadedSets, run_job
 from manyhot.compare.methods import parse_method
+from manyhot.compare.objective import MemberLoss
 from manyhot.compare.sets import load_set, pair_files
 from manyhot.compare.settings import CompareSettings
 
@@ -62,6 +63,16 @@ def test_at_least_one_label_leaves_no_row_empty(tmp_path, name):
     record = run_job(Job("toy", "linear", plan.methods[0], (0,)), plan, LoadedSets(plan), "cpu")[0]
     assert record["metrics"]["natural"]["empty"] == 0
     assert record["rules"]["natural"].endswith(", at least 1")
+
+
+def test_the_automatic_weight_gives_rows_not_trained_on_as_many_labels_as_training_rows_have():
+    method = parse_method("zlpr+pos_weight=auto")
+    loss = MemberLoss(method, [{"learning_rate": 0.1}] * 2, seeds=1, num_labels=5, device=torch.device("cpu"))
+    held = torch.randn(2, 40, 5, generator=torch.Generator().manual_seed(0)) - 4
+    loss.bound(0, held, 0.3)
+    assert (held > loss.boundary[0, :, None, None]).sum(dim=(1, 2)).tolist() == [60, 60]
+    loss.cut.value.fill_(-9.0)
+    assert loss.boundary.tolist() == [[-9.0, -9.0]]
 
 
 def test_an_ensemble_is_its_members(tmp_path):

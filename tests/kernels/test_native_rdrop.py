@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot import SparseLabels, prediction_divergence, rdrop_loss, zlpr_loss
-from manyhot.kernels import native, ops
+from manyhot import SparseLabels, prediction_divergence, rdrop_loss
+from manyhot.kernels import native
 from manyhot.kernels.terms import DenseTerms, SparseTerms
 from manyhot.losses.pairs import left_out_as_zero
 from native_problems import INF, NAN, SCORES, STEP, fused_oracle, problems, sparse_terms
-from pairs_oracle import check_pairs, plain_pair
+from pairs_oracle import check_operator, check_pairs, check_whole_graph, pair_problem, plain_pair
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason=native.available()[1])
 
@@ -185,19 +185,13 @@ def test_index_lists_that_break_the_rules_never_leave_the_memory():
         assert part.isfinite().all()
 
 
-def problem(rows, num_labels, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(rows)
-    a, b = (torch.randn(rows, num_labels, generator=generator).to(dtype).requires_grad_() for _ in range(2))
-    return a, b, torch.rand(rows, num_labels, generator=generator) < 0.05
-
-
 @pytest.mark.parametrize("engine", ["native", "auto"])
 def test_the_losses_take_both_gradients_from_one_read(engine, monkeypatch):
     """The engine is asked once for each; afterwards only the factor of the backward pass is put on."""
     calls = []
     rdrop = native.rdrop
     monkeypatch.setattr(native, "rdrop", lambda *args, **rest: calls.append(args[2] is None) or rdrop(*args, **rest))
-    a, b, labels = problem(6, 50, torch.bfloat16)
+    a, b, labels = pair_problem("cpu", 6, 50, torch.bfloat16)
     for truth in (labels, SparseLabels.from_dense(labels)):
         got = torch.autograd.grad(3 * rdrop_loss(a, b, truth, alpha=2.0, engine=engine), (a, b))
         wanted = torch.autograd.grad(3 * rdrop_loss(a, b, truth, alpha=2.0, engine="torch"), (a, b))
@@ -208,20 +202,10 @@ def test_the_losses_take_both_gradients_from_one_read(engine, monkeypatch):
 
 @pytest.mark.parametrize("num_labels", [1, 50, 20_000])
 def test_the_operator_for_pairs_passes_opcheck(num_labels):
-    a, b, labels = problem(4, num_labels)
-    inputs = (a.detach(), b.detach(), 2.0, 1.0, None, 0.25)
-    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, *ops.pack(DenseTerms(labels))))
-    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, None, None, None, None, labels, None, None, 1.0, 1.0, 0.0))
+    check_operator("cpu", num_labels)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_whole_graph_with_rdrop_compiles():
-    torch._dynamo.reset()
-    loss = functools.partial(rdrop_loss, alpha=2.0, loss=functools.partial(zlpr_loss, smoothing=0.1))
-    compiled = torch.compile(lambda a, b, y: loss(2 * a, b, y) + prediction_divergence(a, b), fullgraph=True, dynamic=True)
-    for rows in (8, 24):
-        a, b, labels = problem(rows, 300)
-        got = torch.autograd.grad(compiled(a, b, labels), (a, b))
-        plain = loss(2 * a, b, labels, engine="torch") + prediction_divergence(a, b, engine="torch")
-        torch.testing.assert_close(got, torch.autograd.grad(plain, (a, b)), rtol=1e-4, atol=1e-6)
+    check_whole_graph("cpu")

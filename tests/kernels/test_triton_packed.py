@@ -5,8 +5,9 @@ import torch
 
 from interpreted import check_interpreted
 from manyhot import SparseLabels
-from manyhot.kernels import triton_engine
+from manyhot.kernels import triton_engine, triton_plans
 from manyhot.kernels.terms import DenseTerms, SparseTerms
+from manyhot.kernels.triton_calls import Call
 
 INTERPRETED = """
 import sys
@@ -56,7 +57,7 @@ def expected(x, t, weights):
 
 def check(device, dtype, rows, num_labels, kind, spread=3.0):
     x, terms, t, weights = problem(device, dtype, rows, num_labels, kind, spread)
-    layout = triton_engine.Call(x, terms, "fused", triton_engine._cut, True).layout
+    layout = Call(x, terms, "fused", triton_plans.cut_rows, True).layout
     assert layout.plan.kernel == "packed"
     values, grad, _ = triton_engine.fused(x, terms)
     wanted, slope = expected(x, t, weights)
@@ -101,7 +102,7 @@ def test_scores_that_start_off_a_word_or_lie_apart_are_served_all_the_same():
 
 
 def plan_of(num_rows, num_labels, **about):
-    return triton_engine.plan(num_rows, num_labels, lean=True, stage="fused", together=132, **about)
+    return triton_plans.plan(num_rows, num_labels, lean=True, stage="fused", together=132, **about)
 
 
 def test_rows_stay_whole_as_long_as_a_program_can_hold_them():
@@ -130,4 +131,4 @@ def test_no_more_programs_wait_for_each_other_than_run_together():
 
 
 def test_the_interpreter_never_waits():
-    assert triton_engine.plan(4, 40_000, lean=True, stage="fused", packed="hard").kernel != "packed"
+    assert triton_plans.plan(4, 40_000, lean=True, stage="fused", packed="hard").kernel != "packed"

@@ -1,23 +1,22 @@
 """Two predictions at once by the Triton engine: in the interpreter everywhere, on the device where there is one."""
 
-import functools
-
 import pytest
 import torch
 
 from interpreted import check_interpreted, check_tests_interpreted
-from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
-from manyhot.kernels import ops, triton_engine
+from manyhot import rdrop_loss
+from manyhot.kernels import triton_engine
 from manyhot.kernels.terms import DenseTerms
+from pairs_oracle import check_operator, check_pair, check_pairs, check_whole_graph, pair_problem
 
 INTERPRETED = """
 import sys
 import torch
 sys.path.insert(0, sys.argv[1])
-from manyhot.kernels import triton_engine
-triton_engine.PAIR = int(sys.argv[2])
+from manyhot.kernels import triton_engine, triton_plans
+triton_plans.PAIR = int(sys.argv[2])
 from pairs_oracle import check_pairs
-check_pairs(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33)) if triton_engine.PAIR > 1000 else ((2, 100),))
+check_pairs(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33)) if triton_plans.PAIR > 1000 else ((2, 100),))
 print("checked")
 """
 
@@ -36,8 +35,6 @@ def test_the_rules_for_two_predictions_hold_in_the_interpreter():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_pairs_agree_with_the_plain_form_on_the_device(dtype):
-    from pairs_oracle import check_pairs
-
     check_pairs(triton_engine, "cuda", dtype, shapes=((300, 33), (3, 20_001)))
 
 
@@ -46,7 +43,6 @@ def test_pairs_agree_with_the_plain_form_on_the_device(dtype):
 @pytest.mark.parametrize("kind", [None, 0, 5])
 def test_pairs_of_every_length_are_cut_rightly(shape, kind):
     from kernels_oracle import all_terms
-    from pairs_oracle import check_pair
 
     generator = torch.Generator().manual_seed(0)
     a, b = (3 * torch.randn(*shape, generator=generator) for _ in range(2))
@@ -54,15 +50,10 @@ def test_pairs_of_every_length_are_cut_rightly(shape, kind):
     check_pair(triton_engine, a, b, terms, "cuda", torch.float32, generator)
 
 
-def problem(rows, num_labels, dtype=torch.float32):
-    a, b = (torch.randn(rows, num_labels, device="cuda", dtype=dtype, requires_grad=True) for _ in range(2))
-    return a, b, torch.rand(rows, num_labels, device="cuda") < 0.05
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("num_labels", [80, 50_000])
 def test_pairs_are_the_same_bit_by_bit_every_time(num_labels):
-    a, b, labels = problem(64, num_labels, torch.bfloat16)
+    a, b, labels = pair_problem("cuda", 64, num_labels, torch.bfloat16)
     first = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
     for _ in range(10):
         again = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
@@ -72,29 +63,19 @@ def test_pairs_are_the_same_bit_by_bit_every_time(num_labels):
 @pytest.mark.gpu
 @pytest.mark.parametrize("num_labels", [50, 20_000])
 def test_the_operator_for_pairs_passes_opcheck(num_labels):
-    a, b, labels = problem(4, num_labels)
-    inputs = (a.detach(), b.detach(), 2.0, 1.0, None, 0.25)
-    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, *ops.pack(DenseTerms(labels))))
-    torch.library.opcheck(torch.ops.manyhot.rdrop, (*inputs, None, None, None, None, labels, None, None, 1.0, 1.0, 0.0))
+    check_operator("cuda", num_labels)
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_whole_graph_with_rdrop_compiles():
-    torch._dynamo.reset()
-    loss = functools.partial(rdrop_loss, alpha=2.0, loss=functools.partial(zlpr_loss, smoothing=0.1))
-    compiled = torch.compile(lambda a, b, y: loss(2 * a, b, y) + prediction_divergence(a, b), fullgraph=True, dynamic=True)
-    for rows in (8, 24):
-        a, b, labels = problem(rows, 300)
-        got = torch.autograd.grad(compiled(a, b, labels), (a, b))
-        plain = loss(2 * a, b, labels, engine="torch") + prediction_divergence(a, b, engine="torch")
-        torch.testing.assert_close(got, torch.autograd.grad(plain, (a, b)), rtol=1e-4, atol=1e-6)
+    check_whole_graph("cuda")
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("num_labels", [80, 50_000])
 def test_rdrop_in_cuda_graphs_and_with_retained_graphs(num_labels):
-    a, b, labels = problem(16, num_labels)
+    a, b, labels = pair_problem("cuda", 16, num_labels)
     value = rdrop_loss(a, b, labels)
     first = torch.autograd.grad(value, (a, b), retain_graph=True)
     second = torch.autograd.grad(value * 3, (a, b))

@@ -1,4 +1,4 @@
-"""The Triton engine: host side. Plans tiles, launches kernels, keeps the contract of ``manyhot.kernels.terms``.
+"""The Triton engine: host side. Launches kernels as planned, keeps the contract of ``manyhot.kernels.terms``.
 
 Scores are ``x [R, L]`` in float32, bfloat16 or float16 on a CUDA device (or, with TRITON_INTERPRET=1 set before the first
 import, in float32 on the CPU). Nothing waits for the device.
@@ -8,33 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyhot.kernels import totals
+from manyhot.kernels import totals, triton_plans
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
 from manyhot.kernels.triton_launch import Launcher, Numbers, interpreted, launcher
+from manyhot.kernels.triton_plans import cut_pairs, cut_rows
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
-CHUNK = 8192
-SEGMENT = 32768
-SEGMENTS = 128
-PAIR = 4096
-# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
-# not the fastest. Index lists take two reads, one after the other: with fewer registers more rows wait for theirs at once.
-WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
-    ("lists", 2, 512): (1, 64),
-    ("lists", 2, 1024): (1, 64),
-    ("lists", 4, 1024): (2, 64),
-    ("lists", 4, 8192): (16, 48),
-    ("lists", 2, 16384): (16, 64),
-    ("soft", 2, 16384): (16, 64),
-    ("hard", 2, 16384): (8, None),
-}
-BLOCK = 4096
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
 SMALL = 1 << 20
 SCALED = 8192
@@ -63,121 +47,9 @@ def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     return True
 
 
-class Plan(NamedTuple):
-    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program, and how
-    many registers a thread may use where the assembler would take too many. A chunk may be a tile and a smaller one."""
-
-    kernel: str
-    rows: int
-    block: int
-    chunks: int
-    segment: int
-    warps: int
-    registers: int | None = None
-
-
-@functools.cache
-def _multiprocessors(index: int) -> int:
-    count: int = torch.cuda.get_device_properties(index).multi_processor_count
-    return count
-
-
-def plan(
-    num_rows: int,
-    num_labels: int,
-    *,
-    lean: bool,
-    stage: str,
-    score_bytes: int = 4,
-    lists: bool = False,
-    packed: str | None = None,
-    together: int | None = None,
-) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: chunks that wait
-    for each other, or segments that are read twice. Rows that can be read as words are planned by themselves; ``packed``
-    says of which kind their labels are.
-
-    Which of chunks and segments is faster was measured: half types spend their time on arithmetic, and chunks that wait do
-    less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
-    wait for another.
-    """
-    found = _packed_plan(num_rows, num_labels, score_bytes, packed, together) if packed else None
-    if found is not None:
-        return found
-    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
-    fast = lean and stage == "fused"
-    if block <= CHUNK:
-        rows = max(1, min((2048 if fast and not lists else 1024) // block, 1 << max(num_rows - 1, 0).bit_length()))
-        return Plan("rows", rows, block, 1, block, min(16, max(1, rows * block // (1024 if fast else 512))))
-    chunks = -(-num_labels // CHUNK)
-    if stage != "fused":
-        return Plan("rows", 1, CHUNK, chunks, CHUNK, 16)
-    if fast and lists and block <= 2 * CHUNK:
-        return Plan("rows", 1, block, 1, block, max(1, block // 2048))
-    pieces = -(-num_labels // BLOCK)
-    if fast and not lists and score_bytes == 4 and together is not None and pieces <= min(SEGMENTS, together):
-        return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
-    most = SEGMENTS if together is None else min(SEGMENTS, together)
-    segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
-    large = fast and not lists and score_bytes == 4 and segment == SEGMENT
-    block, warps = (2 * BLOCK, 16) if large else (BLOCK if lean else BLOCK // 2, 8)
-    return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
-
-
-def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
-    """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
-
-    A row that is a little longer than a power of two is that and a smaller tile. Of short rows every program has several, but
-    one index list only.
-    """
-    block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
-    tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
-    if block <= 256:
-        rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
-        return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
-    few = together is not None and num_rows < together
-    most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
-    if whole < num_labels and tail < whole <= most:
-        warps = max(1, whole * score_bytes // 2048)
-        return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
-    if block <= 8192 or (block == 16384 and score_bytes == 2 and not few):
-        return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
-    if block == (32768 if score_bytes == 2 else 16384) and kind != "lists" and not few:
-        return Plan("packed", 1, block, 1, block, block // 1024)
-    chunk, registers = (8192, None if kind == "soft" else 96) if score_bytes == 2 else (4096, None)
-    pieces = -(-num_labels // chunk)
-    if together is None or pieces > min(SEGMENTS, together):
-        return None
-    return Plan("packed", 1, chunk, pieces, chunk, 4, registers)
-
-
-def _cut(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
-    """The plan for a device, and how many programs carry it out."""
-    together = _multiprocessors(device.index) if device.type == "cuda" else None
-    cut = plan(num_rows, num_labels, together=together, **about)
-    return cut, blocks(num_rows, cut.rows) * cut.chunks
-
-
-def _cut_pair(device: torch.device, num_rows: int, num_labels: int, *, lean: bool, **_: Any) -> tuple[Plan, int]:
-    """The same for two predictions at once: whole rows to ``PAIR`` labels, chunks beyond.
-
-    A thread has 8 labels of either prediction, half as many as for one. Of whole rows two programs should fit on a
-    multiprocessor, so that one reads while the other computes; that is worth a few registers that are kept in memory.
-    """
-    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
-    if block <= PAIR:
-        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
-        warps = max(1, rows * block // 256)
-        cut = Plan("rows", rows, block, 1, block, warps, 64 if lean and warps == 16 else None)
-    else:
-        chunk = max(PAIR // 2, min(2 * PAIR, block // 256))
-        cut = Plan("rows", 1, chunk, blocks(num_labels, chunk), chunk, min(16, max(1, chunk // 256)))
-    return cut, blocks(num_rows, cut.rows) * cut.chunks
-
-
 def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
     """``terms.sides(x)``: ``(pos, neg)``, float32 ``[R]``."""
-    call = Call(x, terms, "sides", _cut)
+    call = Call(x, terms, "sides", cut_rows)
     partial = x.new_empty((x.shape[0], call.layout.plan.chunks, 4), dtype=torch.float32)
     call.launch("none", partial=partial)
     return _merge(partial[..., 0], partial[..., 1]), _merge(partial[..., 2], partial[..., 3])
@@ -202,7 +74,7 @@ def gradient(
     x: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
 ) -> Tensor:
     """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``."""
-    call = Call(x, terms, "gradient", _cut)
+    call = Call(x, terms, "gradient", cut_rows)
     parts = []
     for side in (pos, neg):
         infinite = side.rest == INF
@@ -222,7 +94,7 @@ def fused(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
-    call = Call(x, terms, "fused", _cut, wordwise)
+    call = Call(x, terms, "fused", cut_rows, wordwise)
     num_rows, chunks = x.shape[0], call.layout.plan.chunks
     values, slope, grad = new_rows(x), new_rows(x), new_grad(x)
     partial = arrived = None
@@ -244,7 +116,7 @@ def fused(
 
 def can_fuse(x: Tensor) -> bool:
     """Whether ``fused`` can serve ``x``: programs that wait for each other need a device that runs them together."""
-    return not (interpreted() and x.shape[1] > SEGMENT)
+    return not (interpreted() and x.shape[1] > triton_plans.SEGMENT)
 
 
 def labelwise(
@@ -258,7 +130,7 @@ def labelwise(
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """``(values, grad)`` in one pass; see ``manyhot.kernels.native.labelwise``."""
-    call = Call(x, terms, "labelwise", _cut)
+    call = Call(x, terms, "labelwise", cut_rows)
     layout = call.layout
     chunks = layout.plan.chunks
     values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
@@ -297,7 +169,7 @@ def rdrop(
     """
     from manyhot.kernels.triton_rdrop import rdrop_kernel
 
-    call = Call(a, DenseTerms(a, where) if terms is None else terms, "rdrop", _cut_pair)
+    call = Call(a, DenseTerms(a, where) if terms is None else terms, "rdrop", cut_pairs)
     b, layout, losses = as_matrix(b, a), call.layout, terms is not None
     chunks = layout.plan.chunks
     halves = losses and chunks > 1
