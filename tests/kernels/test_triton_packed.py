@@ -13,7 +13,7 @@ INTERPRETED = """
 import sys
 import torch
 sys.path.insert(0, sys.argv[1])
-from kernels.test_triton_packed import check
+from kernels.test_triton_packed import check, check_negative_scale
 for dtype in (torch.float32, torch.bfloat16):
     for num_labels in (16, 19, 32, 61, 131):
         for kind in ("hard", "soft", "weighted"):
@@ -23,6 +23,8 @@ for dtype in (torch.float32, torch.bfloat16):
     for num_labels in (301, 640, 1032):
         check("cpu", dtype, 2, num_labels, "hard")
         check("cpu", dtype, 2, num_labels, "soft", 60.0)
+for kind in ("hard", "lists"):
+    check_negative_scale("cpu", kind)
 print("checked")
 """
 
@@ -67,6 +69,16 @@ def check(device, dtype, rows, num_labels, kind, spread=3.0):
     torch.testing.assert_close(grad.double(), slope, **close)
 
 
+def check_negative_scale(device, kind):
+    for dtype in (torch.float32, torch.bfloat16):
+        x, terms, *_ = problem(device, dtype, 3, 700, kind)
+        _, grad, _ = triton_engine.fused(x, terms)
+        for scale in (-0.5, torch.tensor([-0.5, 0.0, 2.0], device=device)):
+            _, scaled, _ = triton_engine.fused(x, terms, row_scale=scale)
+            factor = scale if isinstance(scale, float) else scale.to(dtype)[:, None]
+            torch.testing.assert_close(scaled, factor * grad, rtol=8e-3 if dtype == torch.bfloat16 else 1e-6, atol=1e-7)
+
+
 @pytest.mark.slow
 def test_words_agree_with_float64_in_the_interpreter():
     check_interpreted(INTERPRETED)
@@ -90,6 +102,19 @@ def test_short_rows_and_few_rows_agree_with_float64_on_the_device(dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["hard", "lists"])
+def test_rows_may_count_negatively(kind):
+    check_negative_scale("cuda", kind)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lists_of_few_rows_agree_with_float64_on_the_device(dtype):
+    for rows, num_labels in ((1, 300), (3, 32_768), (2, 300_001), (2, 1_048_576)):
+        check("cuda", dtype, rows, num_labels, "lists")
+
+
+@pytest.mark.gpu
 def test_scores_that_start_off_a_word_or_lie_apart_are_served_all_the_same():
     whole = torch.randn(64 * 1000 + 1, device="cuda")
     labels = torch.rand(64, 1000, device="cuda").lt(0.01)
@@ -109,6 +134,9 @@ def test_rows_stay_whole_as_long_as_a_program_can_hold_them():
     assert plan_of(8192, 32_768, score_bytes=2, packed="hard").chunks == 1
     assert plan_of(8192, 16_384, score_bytes=4, packed="hard").chunks == 1
     assert plan_of(8192, 32_768, score_bytes=4, packed="hard").chunks == 8
+    for score_bytes in (2, 4):
+        assert plan_of(8192, 32_768, score_bytes=score_bytes, packed="lists").chunks == 1
+        assert plan_of(8192, 32_769, score_bytes=score_bytes, packed="lists").chunks == 5
 
 
 def test_a_row_little_longer_than_a_power_of_two_is_that_and_a_smaller_tile():
@@ -125,9 +153,10 @@ def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():
 def test_no_more_programs_wait_for_each_other_than_run_together():
     for num_labels in (1 << 20, 1 << 21, 1 << 22, 10_000_000):
         for score_bytes in (2, 4):
-            found = plan_of(128, num_labels, score_bytes=score_bytes, packed="hard")
-            assert found.chunks <= 132
-            assert found.chunks * found.segment >= num_labels
+            for kind in ("hard", "lists"):
+                found = plan_of(128, num_labels, score_bytes=score_bytes, packed=kind)
+                assert found.chunks <= 132
+                assert found.chunks * found.segment >= num_labels
 
 
 def test_the_interpreter_never_waits():

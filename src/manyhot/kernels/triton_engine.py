@@ -94,13 +94,15 @@ def fused(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
+    if not isinstance(row_scale, Tensor) and row_scale < 0:
+        row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
     call = Call(x, terms, "fused", cut_rows, wordwise)
     num_rows, chunks = x.shape[0], call.layout.plan.chunks
     values, slope, grad = new_rows(x), new_rows(x), new_grad(x)
     partial = arrived = None
     if chunks > 1:
         partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
-        arrived = x.new_zeros(num_rows + 1, dtype=torch.int32)
+        arrived = x.new_zeros(num_rows, dtype=torch.int32)
     call.launch(
         form,
         offset=offset,

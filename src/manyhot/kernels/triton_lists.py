@@ -38,17 +38,28 @@ def listed_terms(
 @triton.jit
 def find_listed(indices, start, stop, begin, end):
     """Which part of a row's list, from ``start`` to ``stop``, is of the labels from ``begin`` to ``end``."""
-    low, high = start, stop
-    while low + NEAR < high:
-        middle = (low + high) // 2
-        before = tl.load(indices + middle) < begin
-        low = tl.where(before, middle + 1, low)
-        high = tl.where(before, high, middle)
+    low = _approach(indices, start, stop, begin)
     entries = low + tl.arange(0, NEAR)
     place = tl.load(indices + entries, mask=entries < stop, other=end)
     here = low + tl.sum((place < begin).to(tl.int32), axis=0)
     after = low + tl.sum((place < end).to(tl.int32), axis=0)
-    return here, tl.where(after == low + NEAR, stop, after)
+    if after == low + NEAR:
+        low = _approach(indices, after, stop, end)
+        entries = low + tl.arange(0, NEAR)
+        place = tl.load(indices + entries, mask=entries < stop, other=end)
+        after = low + tl.sum((place < end).to(tl.int32), axis=0)
+    return here, after
+
+
+@triton.jit
+def _approach(indices, low, high, label):
+    """A place before the first listed label that is not less than ``label``, by at most NEAR."""
+    while low + NEAR < high:
+        middle = (low + high) // 2
+        before = tl.load(indices + middle) < label
+        low = tl.where(before, middle + 1, low)
+        high = tl.where(before, high, middle)
+    return low
 
 
 @triton.jit

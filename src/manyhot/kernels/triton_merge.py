@@ -1,7 +1,8 @@
 """One row by several programs (CUDA): they publish their sums, wait for each other, and merge them in one order.
 
-Programs take their places by a ticket, so that those a program waits for have always started before it, provided that a
-row has no more programs than the device runs at once; the host sees to that. The result does not depend on who came first.
+A device starts programs in the order of their numbers, as CUB's single-pass scan takes for granted too. So the programs of a
+row start one behind the other, and none of them waits for one that has no place, provided that a row has no more programs than
+the device runs at once; the host sees to that. The result does not depend on who came first.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 What a label costs here is instructions before it is memory, so this kernel does little for one. Scores stay in registers as
 they were read, two or four to a word, and their exponentials are made once for the sums and once more for the gradient. The
-labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at; index lists
-become such words first. Sums are of plain exponentials, with m = 0; where one comes near the end of the range the whole tile
-goes the careful way. (The zero class makes what underflows irrelevant.) Of a long row every program keeps a chunk, and the
-chunks are merged before the gradient is written.
+labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at. With index
+lists there are no such words: what is listed is left out, and taken by itself. Sums are of plain exponentials, with m = 0;
+where one comes near the end of the range the whole tile goes the careful way. (The zero class makes what underflows
+irrelevant.) Of a long row every program keeps a chunk, and the chunks are merged before the gradient is written.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from manyhot.kernels.triton_lists import find_listed
 from manyhot.kernels.triton_merge import conclude
 from manyhot.kernels.triton_scans import careful_store, careful_sums
 from manyhot.kernels.triton_tiles import SAFE, add_pairs
+from manyhot.kernels.triton_word_lists import store_taken, take_listed
 from manyhot.kernels.triton_word_tiles import read_rest, read_words, sum_words
-from manyhot.kernels.triton_words import word_gradient, word_labels
+from manyhot.kernels.triton_words import negative_gradient, negative_sums, word_gradient
 
 
 @triton.jit
@@ -49,8 +50,6 @@ def packed_kernel(
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
     SPAN: tl.constexpr = BLOCK + STEP if RAGGED and CHUNKS > 1 else SEGMENT
     program = tl.program_id(0)
-    if CHUNKS > 1:
-        program = tl.atomic_add(arrived + num_rows, 1, sem="relaxed")
     chunk = program % CHUNKS
     row = tl.cast(program // CHUNKS, tl.int64) * ROWS
     rows = row + tl.arange(0, ROWS)
@@ -83,13 +82,19 @@ def packed_kernel(
             cursor, stop = find_listed(indices, cursor, stop, begin, end)
         ahead = tl.max(lead, axis=0)
         limit = (num_labels - ahead) // GROUP * GROUP
-        t = word_labels(t, chunk * WORDS + tl.arange(0, WORDS)[None, :], indices, cursor, stop, ahead, limit, PER)
+        if TAIL == 0:
+            tail_s = s
+        s, tail_s, pos_sum = take_listed(
+            s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit, WORDS, TAIL, RAGGED, PER
+        )
+        neg_sum = tl.sum(negative_sums(s, PER), axis=1)
         if TAIL > 0:
-            tail_t = word_labels(tail_t, WORDS + tl.arange(0, TAIL)[None, :], indices, cursor, stop, ahead, limit, PER)
-    pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PER)
-    if TAIL > 0:
-        pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, PER)
-        pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
+            neg_sum += tl.sum(negative_sums(tail_s, PER), axis=1)
+    else:
+        pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PER)
+        if TAIL > 0:
+            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, PER)
+            pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
     if RAGGED:
         columns, rest, pos_rest, neg_rest = read_rest(
             x, labels, indices, num_labels, smoothing, rows, in_rows, lead, begin, end, cursor, stop, LABELS, HARD, ROWS, GROUP
@@ -106,14 +111,17 @@ def packed_kernel(
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
-        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], offset_number, HARD, PER)
-        tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + grad_at, grad, mask=in_tile)
+        _store(out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, offset_number, LABELS, HAS_SCALE, HARD, PER)
         if TAIL > 0:
-            grad = word_gradient(tail_s, tail_t, smoothing, pos_factor[:, None], neg_factor[:, None], offset_number, HARD, PER)
-            tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + tail_at, grad, mask=in_tail)
+            _store(
+                out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, offset_number,
+                LABELS, HAS_SCALE, HARD, PER,
+            )  # fmt: skip
         if RAGGED:
             grad = neg_rest * neg_factor[:, None] - pos_rest * pos_factor[:, None]
             tl.store(out_grad + rows[:, None] * num_labels + columns, grad.to(out_grad.dtype.element_ty), mask=rest)
+        if LABELS == "lists":
+            store_taken(out_grad + row * num_labels, x + row * x_stride, indices, end, pos_factor, cursor, stop)
     else:
         pos_top, neg_top, pos_sum, neg_sum = careful_sums(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
@@ -131,3 +139,16 @@ def packed_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
         )  # fmt: skip
+
+
+@triton.jit
+def _store(
+    out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
+    LABELS: tl.constexpr, HAS_SCALE: tl.constexpr, HARD: tl.constexpr, PER: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile. Only scales of rows can be negative; the host makes one of a negative number."""
+    if LABELS == "lists":
+        grad = negative_gradient(s, neg_factor[:, None], zero, HAS_SCALE, PER)
+    else:
+        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER)
+    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

@@ -14,13 +14,18 @@ SEGMENT = 32768
 SEGMENTS = 128
 PAIR = 4096
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
-# not the fastest. Index lists take two reads, one after the other: with fewer registers more rows wait for theirs at once.
+# not the fastest. With few registers more rows are under way at once, and index lists, which keep no labels, need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 2, 512): (1, 64),
-    ("lists", 2, 1024): (1, 64),
-    ("lists", 4, 1024): (2, 64),
-    ("lists", 4, 8192): (16, 48),
-    ("lists", 2, 16384): (16, 64),
+    ("lists", 2, 1024): (1, 56),
+    ("lists", 2, 2048): (2, 64),
+    ("lists", 2, 8192): (4, 64),
+    ("lists", 2, 16384): (8, 64),
+    ("lists", 2, 32768): (16, 64),
+    ("lists", 4, 1024): (2, None),
+    ("lists", 4, 8192): (8, 64),
+    ("lists", 4, 16384): (16, 64),
+    ("lists", 4, 32768): (32, 64),
     ("soft", 2, 16384): (16, 64),
     ("hard", 2, 16384): (8, None),
 }
@@ -100,19 +105,23 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
         rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
         return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
     few = together is not None and num_rows < together
-    most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
+    most = 4096 if few else (16384 if score_bytes == 2 else 8192)
     if whole < num_labels and tail < whole <= most:
         warps = max(1, whole * score_bytes // 2048)
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
-    if block <= 8192 or (block == 16384 and score_bytes == 2 and not few):
+    longest = 8192 if few else (32768 if score_bytes == 2 or kind == "lists" else 16384)
+    if block <= longest:
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
-    if block == (32768 if score_bytes == 2 else 16384) and kind != "lists" and not few:
-        return Plan("packed", 1, block, 1, block, block // 1024)
-    chunk, registers = (8192, None if kind == "soft" else 96) if score_bytes == 2 else (4096, None)
+    if kind == "lists":
+        chunk, warps, registers = 8192, 2 * score_bytes, 64
+    elif score_bytes == 2:
+        chunk, warps, registers = 8192, 4, None if kind == "soft" else 96
+    else:
+        chunk, warps, registers = 4096, 4, None
     pieces = -(-num_labels // chunk)
     if together is None or pieces > min(SEGMENTS, together):
         return None
-    return Plan("packed", 1, chunk, pieces, chunk, 4, registers)
+    return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
 
 
 def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

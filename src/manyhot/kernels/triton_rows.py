@@ -44,8 +44,6 @@ def row_kernel(
 ):  # fmt: skip
     """One tile a program. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (them in)."""
     program = tl.program_id(0)
-    if STAGE == "fused" and CHUNKS > 1:
-        program = tl.atomic_add(arrived + num_rows, 1, sem="relaxed")
     # Sizes as multiples of UNIT, which they are: how many elements can be read at once hangs on what Triton can prove.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT

@@ -40,8 +40,6 @@ def segment_kernel(
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
     program = tl.program_id(0)
-    if CHUNKS > 1:
-        program = tl.atomic_add(arrived + num_rows, 1, sem="relaxed")
     chunk = program % CHUNKS
     first = chunk * SEGMENT
     row = (program // CHUNKS).to(tl.int64)

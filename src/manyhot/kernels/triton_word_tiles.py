@@ -26,7 +26,7 @@ def read_words(
 ):  # fmt: skip
     """A tile of words from the ``first`` on: scores, labels, which words are there, and the places of their gradient.
 
-    Labels of index lists are none here.
+    Index lists have no labels here; the scores stand in for them.
     """
     GROUP: tl.constexpr = 2 * PER
     words = first + tl.arange(0, WORDS)
@@ -44,11 +44,11 @@ def read_words(
         grad_at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
     other: tl.constexpr = 0 if not HARD else (NOTHING_4 if PER == 4 else NOTHING_2)
     s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=other, eviction_policy=EVICT)
-    if HARD:
-        # Lists have no label stride, so that nothing is read: what counts is that their tile is laid out as one that was read.
-        present = in_tile if LABELS == "dense" else words[None, :] < label_stride
+    if LABELS == "lists":
+        t = s
+    elif HARD:
         place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
-        t = tl.load(tl.max_contiguous(place, [1, 2]), mask=present, other=0, eviction_policy=EVICT)
+        t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0, eviction_policy=EVICT)
     else:
         t = tl.load(tl.cast(labels, tl.pointer_type(tl.int64)) + label_at, mask=in_tile, other=0, eviction_policy=EVICT)
     return s, t, in_tile, grad_at
@@ -69,7 +69,10 @@ def read_rest(
     x, labels, indices, num_labels, smoothing, rows, in_rows, lead, begin, end, cursor, stop,
     LABELS: tl.constexpr, HARD: tl.constexpr, ROWS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Labels before the first and behind the last whole group of words: columns, which of them count here, and their terms."""
+    """Labels before the first and behind the last whole group of words: columns, which of them count here, and their terms.
+
+    Listed labels have none here.
+    """
     lanes = tl.arange(0, 2 * GROUP)[None, :]
     behind = lead + (num_labels - lead) // GROUP * GROUP
     columns = tl.where(lanes < GROUP, lanes, behind[:, None] + lanes - GROUP)
@@ -89,6 +92,6 @@ def read_rest(
         t = tl.where(tl.load(labels + at, mask=rest, other=0) != 0, 1.0, 0.0)
     else:
         t = tl.load(labels + at, mask=rest, other=0).to(tl.float32) * (1.0 - smoothing) + smoothing / 2
-    pos = tl.where(rest & (t > 0), t * exp(-s), 0.0)
+    pos = tl.where(rest & (t > 0), t * exp(-s), 0.0) if LABELS != "lists" else tl.zeros([ROWS, 2 * GROUP], tl.float32)
     neg = tl.where(rest & (t < 1), (1.0 - t) * exp(s), 0.0)
     return columns, rest, pos, neg

@@ -13,8 +13,6 @@ import triton.language as tl
 
 from manyhot.kernels.triton_math import COMPILED, exp
 
-# Listed labels taken at once, all of their loads under way together; rows with more go round again.
-AT_ONCE = tl.constexpr(8)
 _REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, b, d; .reg .pred any, p; "
 
 
@@ -139,8 +137,18 @@ class _Writer:
             self.pack(),
         )
 
-    def listed(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """A byte 1 for each listed label: only where one falls into the two words they are told apart."""
+    def negative_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
+        return self.finish("neg:=f:2 s:l:2", self.unpack("s"), self.exponentials(), self.sums("e", "$neg"))
+
+    def negative_gradient(self, *, log: bool) -> tuple[tl.constexpr, tl.constexpr]:
+        """Times the factor, or with its logarithm added to the exponent, which takes no instruction."""
+        times, added = ("", "$neg0") if log else (self.each("mul.f32 e#, e#, $neg%; "), "$zero0")
+        return self.finish(
+            "grad:=l:2 s:l:2 neg:f:2 zero:f:2", self.unpack("s", again=True), self.exponentials(added), times, self.pack()
+        )
+
+    def left_out(self) -> tuple[tl.constexpr, tl.constexpr]:
+        """-inf for each of eight listed labels: only where one falls into the two words they are told apart."""
         names = [f"list{'abcdefgh'[k]}" for k in range(8)]
         shift = {4: 3, 2: 2}[self.per]
         lines = f"shr.u32 h0, $word0, 1; shl.b32 h1, $word0, {shift - 1}; "
@@ -148,12 +156,21 @@ class _Writer:
             lines += f"shr.u32 b, ${name}0, {shift}; " + (
                 "setp.eq.u32 any, b, h0; " if k == 0 else "setp.eq.or.u32 any, b, h0, any; "
             )
-        lines += "mov.b32 h2, 0; mov.b32 h3, 0; @!any bra done; "
-        for name in names:
-            lines += f"sub.u32 d, ${name}0, h1; shl.b32 d, d, 3; shl.b32 b, 1, d; or.b32 h2, h2, b; "
-            lines += "sub.u32 d, d, 32; shl.b32 b, 1, d; or.b32 h3, h3, b; " if self.per == 4 else ""
-        lines += "done: mov.b32 $t0, h2; " + ("mov.b32 $t1, h3; " if self.per == 4 else "")
-        return self.finish(f"t:=r:{self.per // 2} word:r:2 " + " ".join(f"{name}:r:2" for name in names), lines)
+        lines += "mov.b64 $out0, $s0; mov.b64 $out1, $s1; @!any bra done; mov.b32 d, 0; "
+        lines += "".join(f"sub.u32 b, ${name}0, h1; shl.b32 b, 1, b; or.b32 d, d, b; " for name in names)
+        bit = "and.b32 b, d, {}; setp.ne.u32 p, b, 0; "
+        if self.per == 4:
+            lines += "mov.b64 {h0, h1}, $s0; mov.b64 {h2, h3}, $s1; "
+            for k in range(8):
+                # The lower or the upper half of a register from 0xff80.
+                lines += bit.format(1 << k) + f"@p prmt.b32 h{k // 2}, h{k // 2}, 0xff80, {'0x5410' if k % 2 else '0x3254'}; "
+            lines += "mov.b64 $out0, {h0, h1}; mov.b64 $out1, {h2, h3}; "
+        else:
+            lines += self.unpack("s")
+            lines += "".join(bit.format(1 << k) + f"@p mov.f32 s{k}, 0fFF800000; " for k in range(4))
+            lines += "mov.b64 $out0, {s0, s1}; mov.b64 $out1, {s2, s3}; "
+        lists = " ".join(f"{name}:r:2" for name in names)
+        return self.finish(f"out:=&l:2 s:l:2 word:r:2 {lists}", lines, "done: ")
 
 
 _TWO, _FOUR = _Writer(2), _Writer(4)
@@ -161,7 +178,10 @@ _TWO, _FOUR = _Writer(2), _Writer(4)
 (HARD_GRAD_2, HARD_GRAD_2_TYPES), (HARD_GRAD_4, HARD_GRAD_4_TYPES) = _TWO.hard_gradient(), _FOUR.hard_gradient()
 (SOFT_SUMS_2, SOFT_SUMS_2_TYPES), (SOFT_SUMS_4, SOFT_SUMS_4_TYPES) = _TWO.soft_sums(), _FOUR.soft_sums()
 (SOFT_GRAD_2, SOFT_GRAD_2_TYPES), (SOFT_GRAD_4, SOFT_GRAD_4_TYPES) = _TWO.soft_gradient(), _FOUR.soft_gradient()
-(LISTED_2, LISTED_2_TYPES), (LISTED_4, LISTED_4_TYPES) = _TWO.listed(), _FOUR.listed()
+(NEG_SUMS_2, NEG_SUMS_2_TYPES), (NEG_SUMS_4, NEG_SUMS_4_TYPES) = _TWO.negative_sums(), _FOUR.negative_sums()
+NEG_GRAD_2, NEG_GRAD_2_TYPES = _TWO.negative_gradient(log=False)
+(NEG_GRAD_4, NEG_GRAD_4_TYPES), (NEG_LOG_4, _) = _FOUR.negative_gradient(log=False), _FOUR.negative_gradient(log=True)
+(LEFT_OUT_2, LEFT_OUT_2_TYPES), (LEFT_OUT_4, LEFT_OUT_4_TYPES) = _TWO.left_out(), _FOUR.left_out()
 
 
 @triton.jit
@@ -195,10 +215,7 @@ def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.conste
             score, label = _score(s, k, PER), _label(t, k, smoothing, HARD, PER)
             neg = tl.where(label == 1, 0.0, (1.0 - label) * exp(score)) * neg_factor
             pos = tl.where(label == 0, 0.0, label * exp(-score)) * pos_factor
-            bits = (neg - pos).to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
-            if PER == 4:
-                bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-            grad = grad | (bits << (64 // PER * k))
+            grad = grad | (_bits(neg - pos, PER) << (64 // PER * k))
     elif HARD:
         ASM: tl.constexpr = HARD_GRAD_4 if PER == 4 else HARD_GRAD_2
         TYPES: tl.constexpr = HARD_GRAD_4_TYPES if PER == 4 else HARD_GRAD_2_TYPES
@@ -212,48 +229,53 @@ def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.conste
 
 
 @triton.jit
-def word_labels(t, words, indices, cursor, stop, ahead, limit, PER: tl.constexpr):
-    """Labels ``t`` of one row's words, a byte each, with those of the index list from ``cursor`` to ``stop`` set.
-
-    The words begin ``ahead`` labels behind the row and hold ``limit`` of them.
-    """
-    while cursor < stop:
-        if COMPILED:
-            t = t | _listed(
-                words,
-                _entry(indices, cursor, stop, ahead, limit),
-                _entry(indices, cursor + 1, stop, ahead, limit),
-                _entry(indices, cursor + 2, stop, ahead, limit),
-                _entry(indices, cursor + 3, stop, ahead, limit),
-                _entry(indices, cursor + 4, stop, ahead, limit),
-                _entry(indices, cursor + 5, stop, ahead, limit),
-                _entry(indices, cursor + 6, stop, ahead, limit),
-                _entry(indices, cursor + 7, stop, ahead, limit),
-                PER,
-            )
-        else:
-            for step in tl.static_range(AT_ONCE):
-                label = _entry(indices, cursor + step, stop, ahead, limit)
-                t = tl.where((label >= 0) & (words == label // PER), t | (1 << (8 * (label % PER))), t).to(t.dtype)
-        cursor += AT_ONCE
-    return t
-
-
-@triton.jit
-def _entry(indices, at, stop, ahead, limit):
-    label = tl.load(indices + at, mask=at < stop, other=-1).to(tl.int32) - ahead
-    return tl.where((label >= 0) & (label < limit), label, -1)
-
-
-@triton.jit
-def _listed(words, a, b, c, d, e, f, g, h, PER: tl.constexpr):
-    ASM: tl.constexpr = LISTED_4 if PER == 4 else LISTED_2
-    TYPES: tl.constexpr = LISTED_4_TYPES if PER == 4 else LISTED_2_TYPES
-    if PER == 4:
-        t = tl.inline_asm_elementwise(ASM, TYPES, [words, a, b, c, d, e, f, g, h], dtype=tl.int32, is_pure=True, pack=2)
+def negative_sums(s, PER: tl.constexpr):
+    """The sums of each word's ``e^s``."""
+    if not COMPILED:
+        neg = tl.zeros(s.shape, tl.float32)
+        for k in tl.static_range(PER):
+            neg += exp(_score(s, k, PER))
     else:
-        t = tl.inline_asm_elementwise(ASM, TYPES, [words, a, b, c, d, e, f, g, h], dtype=tl.int16, is_pure=True, pack=2)
-    return t
+        ASM: tl.constexpr = NEG_SUMS_4 if PER == 4 else NEG_SUMS_2
+        TYPES: tl.constexpr = NEG_SUMS_4_TYPES if PER == 4 else NEG_SUMS_2_TYPES
+        neg = tl.inline_asm_elementwise(ASM, TYPES, [s], dtype=tl.float32, is_pure=True, pack=2)
+    return neg
+
+
+@triton.jit
+def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr):
+    """The gradient of each word, ``e^s`` times a factor, in the type of the scores.
+
+    A factor that is not SIGNED goes into the exponent, where that is exact enough: in half types.
+    """
+    LOG: tl.constexpr = PER == 4 and not SIGNED
+    if not COMPILED:
+        grad = tl.zeros(s.shape, tl.int64)
+        for k in tl.static_range(PER):
+            grad = grad | (_bits(exp(_score(s, k, PER)) * factor, PER) << (64 // PER * k))
+    else:
+        ASM: tl.constexpr = NEG_LOG_4 if LOG else (NEG_GRAD_4 if PER == 4 else NEG_GRAD_2)
+        TYPES: tl.constexpr = NEG_GRAD_4_TYPES if PER == 4 else NEG_GRAD_2_TYPES
+        if LOG:
+            factor = tl.log2(factor)
+        grad = tl.inline_asm_elementwise(ASM, TYPES, [s, factor, zero], dtype=tl.int64, is_pure=True, pack=2)
+    return grad
+
+
+@triton.jit
+def leave_out(s, words, a, b, c, d, e, f, g, h, PER: tl.constexpr):
+    """Scores of the words as they are, -inf at eight labels; a label that is in none of the words changes nothing."""
+    if not COMPILED:
+        for label in (a, b, c, d, e, f, g, h):
+            place = 64 // PER * (label % PER)
+            nothing, whole = (0xFF80, 0xFFFF) if PER == 4 else (0xFF800000, 0xFFFFFFFF)
+            left = (s & ~(tl.full([1, 1], whole, tl.int64) << place)) | (tl.full([1, 1], nothing, tl.int64) << place)
+            s = tl.where((label >= 0) & (words == label // PER), left, s)
+    else:
+        ASM: tl.constexpr = LEFT_OUT_4 if PER == 4 else LEFT_OUT_2
+        TYPES: tl.constexpr = LEFT_OUT_4_TYPES if PER == 4 else LEFT_OUT_2_TYPES
+        s = tl.inline_asm_elementwise(ASM, TYPES, [s, words, a, b, c, d, e, f, g, h], dtype=tl.int64, is_pure=True, pack=2)
+    return s
 
 
 @triton.jit
@@ -274,3 +296,12 @@ def _label(t, k: tl.constexpr, smoothing, HARD: tl.constexpr, PER: tl.constexpr)
     else:
         label = _score(t, k, PER) * (1.0 - smoothing) + smoothing / 2
     return label
+
+
+@triton.jit
+def _bits(grad, PER: tl.constexpr):
+    """A gradient as it stands in a word, for the interpreter."""
+    bits = grad.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+    if PER == 4:
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return bits
