@@ -169,7 +169,8 @@ def host_microseconds(function, calls=300):
 
 def launch_microseconds(logits, labels):
     """The start of our kernel alone and of one multiplication, both into memory that is there."""
-    values, slope, grad = logits.new_empty(2, len(logits), dtype=torch.float32).unbind() + (torch.empty_like(logits),)
+    values, slope = logits.new_empty(2, len(logits), dtype=torch.float32)
+    grad = torch.empty_like(logits)
     call = Call(logits, DenseTerms(labels), "fused", cut_rows, True)
     ours = functools.partial(call.launch, "split", row_scale=0.1, out_value=values, out_slope=slope, out_grad=grad)
     return host_microseconds(ours), host_microseconds(functools.partial(torch.mul, logits, 2, out=grad))
@@ -253,6 +254,7 @@ def page(found, tiny, odd, pairs, bandwidth):
     head += ["BCE eager", "recipe eager", "BCE compiled", "recipe compiled", "peak / logits", "error ours / plain"]
     small = ["rows x labels", "ours, device us", "BCE eager, device us", "one multiplication"]
     small += ["ours, host us", "BCE, host us", "our launch, host us", "multiplication, host us"]
+    long = [each for each in found if each["type"] == "bfloat16" and each["labels"] >= 4096 and "time" in each]
     faster = ["rows x labels", *(f"{other}, uint8 / lists" for other in OTHERS), "recipe compiled / floor"]
     other = ["rows x labels", "bfloat16, uint8", "bfloat16, index lists", "float32, uint8", "float32, index lists"]
     two = ["rows x labels", "type", "one read", "by parts", "public formula eager", "compiled", "error ours / plain"]
@@ -272,7 +274,7 @@ How many times faster than the others ours is in bfloat16, on uint8 labels and o
 and writing the gradient alone, at the speed of a copy, would be as many times faster as the last column says than the recipe
 compiled.
 
-{table(faster, [faster_cells(each) for each in found if each["type"] == "bfloat16" and each["labels"] >= 4096 and "time" in each])}
+{table(faster, map(faster_cells, long))}
 
 Short rows in bfloat16, microseconds: the device by itself, and what the host takes to issue a call and its backward when
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for. The last two

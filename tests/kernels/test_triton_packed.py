@@ -133,7 +133,8 @@ def plan_of(num_rows, num_labels, **about):
 def test_rows_stay_whole_as_long_as_a_program_can_hold_them():
     assert plan_of(8192, 32_768, score_bytes=2, packed="hard").chunks == 1
     assert plan_of(8192, 16_384, score_bytes=4, packed="hard").chunks == 1
-    assert plan_of(8192, 32_768, score_bytes=4, packed="hard").chunks == 8
+    assert plan_of(8192, 32_768, score_bytes=4, packed="hard").chunks == 1
+    assert plan_of(8192, 65_536, score_bytes=4, packed="hard").chunks == 8
     for score_bytes in (2, 4):
         assert plan_of(8192, 32_768, score_bytes=score_bytes, packed="lists").chunks == 1
         assert plan_of(8192, 32_769, score_bytes=score_bytes, packed="lists").chunks == 5

@@ -45,6 +45,8 @@ def packed_kernel(
     TAIL: tl.constexpr = 0 if CHUNKS > 1 else (SEGMENT - BLOCK) // PER
     RAGGED: tl.constexpr = UNIT % PER != 0 or (LABELS == "lists" and UNIT % GROUP != 0)
     HARD: tl.constexpr = LABELS == "lists" or labels.dtype.element_ty.primitive_bitwidth == 8
+    # So long a row gives every thread several words.
+    PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
     # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
@@ -87,13 +89,13 @@ def packed_kernel(
         s, tail_s, pos_sum = take_listed(
             s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit, WORDS, TAIL, RAGGED, PER
         )
-        neg_sum = tl.sum(negative_sums(s, PER), axis=1)
+        neg_sum = tl.sum(negative_sums(s, PAIRED, PER), axis=1)
         if TAIL > 0:
-            neg_sum += tl.sum(negative_sums(tail_s, PER), axis=1)
+            neg_sum += tl.sum(negative_sums(tail_s, False, PER), axis=1)
     else:
-        pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PER)
+        pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER)
         if TAIL > 0:
-            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, PER)
+            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER)
             pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
     if RAGGED:
         columns, rest, pos_rest, neg_rest = read_rest(

@@ -28,6 +28,16 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 4, 32768): (32, 64),
     ("soft", 2, 16384): (16, 64),
     ("hard", 2, 16384): (8, None),
+    ("hard", 4, 32768): (32, 64),
+}
+# Labels, warps and registers of the chunks of longer rows, and how many a row may have, by kind of labels and bytes of a score.
+CHUNKS: dict[tuple[str, int], tuple[int, int, int | None, int]] = {
+    ("lists", 2): (8192, 4, 56, 128),
+    ("lists", 4): (8192, 8, 64, 128),
+    ("hard", 2): (8192, 4, 96, 128),
+    ("hard", 4): (8192, 8, 72, 64),
+    ("soft", 2): (8192, 4, None, 128),
+    ("soft", 4): (4096, 4, None, 128),
 }
 BLOCK = 4096
 
@@ -105,21 +115,15 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
         rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
         return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
     few = together is not None and num_rows < together
-    most = 4096 if few else (16384 if score_bytes == 2 else 8192)
+    most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
     if whole < num_labels and tail < whole <= most:
         warps = max(1, whole * score_bytes // 2048)
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
-    longest = 8192 if few else (32768 if score_bytes == 2 or kind == "lists" else 16384)
-    if block <= longest:
+    if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
-    if kind == "lists":
-        chunk, warps, registers = 8192, 2 * score_bytes, 64
-    elif score_bytes == 2:
-        chunk, warps, registers = 8192, 4, None if kind == "soft" else 96
-    else:
-        chunk, warps, registers = 4096, 4, None
+    chunk, warps, registers, most = CHUNKS[kind, score_bytes]
     pieces = -(-num_labels // chunk)
-    if together is None or pieces > min(SEGMENTS, together):
+    if together is None or pieces > min(most, together):
         return None
     return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
 

@@ -55,9 +55,9 @@ def read_words(
 
 
 @triton.jit
-def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PER: tl.constexpr):
+def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr):
     """The sums ``[ROWS]`` of both sides of a tile."""
-    pos, neg = word_sums(s, t, smoothing, HARD, PER)
+    pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER)
     if not HARD:
         # No score makes both terms of a soft label vanish.
         pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)

@@ -92,15 +92,26 @@ class _Writer:
         test = "and.b32 b, $t^, ~; setp.ne.u32 p, b, 0; neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "
         return some + "@any bra done; " + self.each(test + line) + "done: "
 
-    def hard_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
+    def hard_sums(self, *, paired: bool) -> tuple[tl.constexpr, tl.constexpr]:
+        results, out = self.results(["c", "q"], ["neg", "pos"], paired=paired)
         return self.finish(
-            f"neg:=f:2 pos:=f:2 s:l:2 t:r:{self.per // 2}",
+            f"{results} s:l:2 t:r:{self.per // 2}",
             self.unpack("s"),
             self.exponentials(),
             "mov.f32 q0, 0f00000000; mov.f32 q1, 0f00000000; ",
             self.positives("or.b32", "@p mov.f32 e#, 0f00000000; @p add.f32 q%, q%, f#; "),
-            self.sums("e", "$neg"),
-            "mov.f32 $pos0, q0; mov.f32 $pos1, q1; ",
+            self.sums("e", "c"),
+            out,
+        )
+
+    def results(self, sums: list[str], names: list[str], *, paired: bool) -> tuple[str, str]:
+        """Operands and instructions for sums of each word, or PAIRED, of both together: then a word has half of the float."""
+        if paired:
+            return " ".join(f"{name}:=r:1" for name in names), "".join(
+                f"add.f32 {of}0, {of}0, {of}1; mov.b32 ${name}0, {of}0; " for of, name in zip(sums, names, strict=True)
+            )
+        return " ".join(f"{name}:=f:2" for name in names), "".join(
+            f"mov.f32 ${name}{k}, {of}{k}; " for of, name in zip(sums, names, strict=True) for k in range(2)
         )
 
     def hard_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
@@ -137,8 +148,9 @@ class _Writer:
             self.pack(),
         )
 
-    def negative_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
-        return self.finish("neg:=f:2 s:l:2", self.unpack("s"), self.exponentials(), self.sums("e", "$neg"))
+    def negative_sums(self, *, paired: bool) -> tuple[tl.constexpr, tl.constexpr]:
+        results, out = self.results(["c"], ["neg"], paired=paired)
+        return self.finish(f"{results} s:l:2", self.unpack("s"), self.exponentials(), self.sums("e", "c"), out)
 
     def negative_gradient(self, *, log: bool) -> tuple[tl.constexpr, tl.constexpr]:
         """Times the factor, or with its logarithm added to the exponent, which takes no instruction."""
@@ -174,25 +186,46 @@ class _Writer:
 
 
 _TWO, _FOUR = _Writer(2), _Writer(4)
-(HARD_SUMS_2, HARD_SUMS_2_TYPES), (HARD_SUMS_4, HARD_SUMS_4_TYPES) = _TWO.hard_sums(), _FOUR.hard_sums()
+HARD_SUMS_2, HARD_SUMS_2_TYPES = _TWO.hard_sums(paired=False)
+HARD_PAIRS_2, HARD_PAIRS_2_TYPES = _TWO.hard_sums(paired=True)
+HARD_SUMS_4, HARD_SUMS_4_TYPES = _FOUR.hard_sums(paired=False)
 (HARD_GRAD_2, HARD_GRAD_2_TYPES), (HARD_GRAD_4, HARD_GRAD_4_TYPES) = _TWO.hard_gradient(), _FOUR.hard_gradient()
 (SOFT_SUMS_2, SOFT_SUMS_2_TYPES), (SOFT_SUMS_4, SOFT_SUMS_4_TYPES) = _TWO.soft_sums(), _FOUR.soft_sums()
 (SOFT_GRAD_2, SOFT_GRAD_2_TYPES), (SOFT_GRAD_4, SOFT_GRAD_4_TYPES) = _TWO.soft_gradient(), _FOUR.soft_gradient()
-(NEG_SUMS_2, NEG_SUMS_2_TYPES), (NEG_SUMS_4, NEG_SUMS_4_TYPES) = _TWO.negative_sums(), _FOUR.negative_sums()
+NEG_SUMS_2, NEG_SUMS_2_TYPES = _TWO.negative_sums(paired=False)
+NEG_PAIRS_2, NEG_PAIRS_2_TYPES = _TWO.negative_sums(paired=True)
+NEG_SUMS_4, NEG_SUMS_4_TYPES = _FOUR.negative_sums(paired=False)
+NEG_PAIRS_4, NEG_PAIRS_4_TYPES = _FOUR.negative_sums(paired=True)
 NEG_GRAD_2, NEG_GRAD_2_TYPES = _TWO.negative_gradient(log=False)
 (NEG_GRAD_4, NEG_GRAD_4_TYPES), (NEG_LOG_4, _) = _FOUR.negative_gradient(log=False), _FOUR.negative_gradient(log=True)
 (LEFT_OUT_2, LEFT_OUT_2_TYPES), (LEFT_OUT_4, LEFT_OUT_4_TYPES) = _TWO.left_out(), _FOUR.left_out()
 
 
 @triton.jit
-def word_sums(s, t, smoothing, HARD: tl.constexpr, PER: tl.constexpr):
-    """The sums of each word's positive and negative terms, ``t e^-s`` and ``(1 - t) e^s``."""
+def _of_two(halves):
+    """Float32 for each two words, which have half of its bits each."""
+    low, high = tl.split(tl.reshape(halves, [halves.shape[0], halves.shape[1] // 2, 2]))
+    bits = (high.to(tl.int32) << 16) | (low.to(tl.int32) & 0xFFFF)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def word_sums(s, t, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr):
+    """The sums of each word's positive and negative terms, ``t e^-s`` and ``(1 - t) e^s``.
+
+    Where PAIRED they are of two neighbours each, which takes half the registers; every thread must have pairs of words.
+    """
     if not COMPILED:
         neg, pos = tl.zeros(s.shape, tl.float32), tl.zeros(s.shape, tl.float32)
         for k in tl.static_range(PER):
             score, label = _score(s, k, PER), _label(t, k, smoothing, HARD, PER)
             neg += tl.where(label == 1, 0.0, (1.0 - label) * exp(score))
             pos += tl.where(label == 0, 0.0, label * exp(-score))
+    elif HARD and PAIRED and PER == 2:
+        neg, pos = tl.inline_asm_elementwise(
+            HARD_PAIRS_2, HARD_PAIRS_2_TYPES, [s, t], dtype=(tl.int16, tl.int16), is_pure=True, pack=2
+        )
+        neg, pos = _of_two(neg), _of_two(pos)
     elif HARD:
         ASM: tl.constexpr = HARD_SUMS_4 if PER == 4 else HARD_SUMS_2
         TYPES: tl.constexpr = HARD_SUMS_4_TYPES if PER == 4 else HARD_SUMS_2_TYPES
@@ -229,12 +262,16 @@ def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.conste
 
 
 @triton.jit
-def negative_sums(s, PER: tl.constexpr):
-    """The sums of each word's ``e^s``."""
+def negative_sums(s, PAIRED: tl.constexpr, PER: tl.constexpr):
+    """The sums of each word's ``e^s``, of two neighbours' where PAIRED."""
     if not COMPILED:
         neg = tl.zeros(s.shape, tl.float32)
         for k in tl.static_range(PER):
             neg += exp(_score(s, k, PER))
+    elif PAIRED:
+        PAIR: tl.constexpr = NEG_PAIRS_4 if PER == 4 else NEG_PAIRS_2
+        PAIR_TYPES: tl.constexpr = NEG_PAIRS_4_TYPES if PER == 4 else NEG_PAIRS_2_TYPES
+        neg = _of_two(tl.inline_asm_elementwise(PAIR, PAIR_TYPES, [s], dtype=tl.int16, is_pure=True, pack=2))
     else:
         ASM: tl.constexpr = NEG_SUMS_4 if PER == 4 else NEG_SUMS_2
         TYPES: tl.constexpr = NEG_SUMS_4_TYPES if PER == 4 else NEG_SUMS_2_TYPES
