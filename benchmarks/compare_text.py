@@ -43,9 +43,8 @@ def text_sets(cells: Cells, plans: Sequence[dict[str, Any]]) -> list[str]:
         "Words by tf-idf as `manyhot train` reads them; same trials, bodies and rules as above. The bodies are those of the"
         " tabular groups too, trained by AdamW on dense batches: on short texts the linear one learns rare words by heart, far"
         " below what the linear solver of `manyhot train` reaches (part 3). Read these figures as losses under one body, not"
-        " as what the sets allow. Groups without all six losses are left out; for them, and for the methods that are not"
-        " listed, there was no time. The automatic weight here is the one that follows training batches alone, without the"
-        " bound by validation rows: these cells are older.",
+        " as what the sets allow. Run were the paper's six losses, the asymmetric and the pairwise one, and ZLPR with a learned"
+        " threshold, smoothing, R-Drop and three weights of the positives; not the others of the tabular groups.",
         "",
         *(f"- {line}" for line in descriptions(cells, plans)),
         "",
