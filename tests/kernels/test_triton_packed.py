@@ -147,6 +147,16 @@ def test_a_row_little_longer_than_a_power_of_two_is_that_and_a_smaller_tile():
         assert found.block < num_labels <= found.segment < 4 / 3 * num_labels
 
 
+@pytest.mark.parametrize("kind", ["hard", "lists", "soft"])
+@pytest.mark.parametrize("score_bytes", [2, 4])
+def test_threads_of_long_rows_have_pairs_of_words(kind, score_bytes):
+    for num_rows in (1, 8192):
+        for num_labels in (600, 1000, 1024, 2000, 2048, 4096, 8192, 16_384, 20_001, 32_768, 131_072, 1 << 20):
+            found = plan_of(num_rows, num_labels, score_bytes=score_bytes, packed=kind)
+            if found.kernel == "packed" and found.block >= 1024:
+                assert found.block * score_bytes // 8 >= 2 * 32 * found.warps
+
+
 def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():
     assert plan_of(4, 32_768, score_bytes=2, packed="hard").chunks == 4
 
