@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,12 +78,13 @@ def descriptions(cells: Cells, plans: Sequence[dict[str, Any]]) -> list[str]:
                 continue
             facts, seeds = own[0]["facts"], sorted({cell["seed"] for cell in own})
             methods = {model: len({cell["method"] for cell in own if cell["model"] == model}) for model in plan["models"]}
-            settings = plan["settings"]
+            settings, devices = plan["settings"], Counter(cell["cost"]["device"] for cell in own)
             lines.append(
                 f"{data}: {facts['num_train'] + facts['num_validation']:,} training and {facts['num_test']:,} test rows,"
                 f" {facts['num_labels']:,} labels, {facts['cardinality']:.1f} a row, {facts['num_features']:,} features;"
                 f" {', '.join(f'{count} methods {model}' for model, count in methods.items())}, {len(seeds)} seeds;"
-                f" batches of {settings['batch_size'] or 'up to 128'}, {settings['steps']} steps or 8 epochs at most"
+                f" batches of {settings['batch_size'] or 'up to 128'}, {settings['steps']} steps or 8 epochs at most;"
+                f" {', '.join(f'{count} cells on {device}' for device, count in devices.most_common())}"
             )
     return lines
 
