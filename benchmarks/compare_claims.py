@@ -277,17 +277,19 @@ def automatic(cells: Cells) -> list[str]:
 
 
 def averages(statistics: Statistics, rule: str, name: str) -> dict[str, float]:
-    """Mean over groups by metric."""
+    """Mean over groups by metric; those that the method does not have are left out."""
     values = statistics["values"][rule]
-    return {metric: float(np.mean([row[name]["mean"] for row in values[metric].values() if name in row])) for metric in SEVEN}
+    found = {metric: [row[name]["mean"] for row in values[metric].values() if name in row] for metric in SEVEN}
+    return {metric: float(np.mean(own)) for metric, own in found.items() if own}
 
 
 def averages_table(statistics: Statistics, rows: Sequence[tuple[str, str]]) -> str:
-    """Means over groups of methods under rules."""
+    """Means over groups of methods under rules; a loss without a link to probabilities has no ECE."""
     lines = []
     for name, rule in rows:
         means = averages(statistics, rule, name)
-        lines.append([f"{statistics['titles'][name]}, {rule}", *(f"{100 * means[metric]:.1f}" for metric in SEVEN)])
+        values = [f"{100 * means[metric]:.1f}" if metric in means else "" for metric in SEVEN]
+        lines.append([f"{statistics['titles'][name]}, {rule}", *values])
     return markdown_table(["", *SEVEN], lines)
 
 

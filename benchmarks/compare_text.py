@@ -19,6 +19,7 @@ from benchmarks.compare_claims import (
     averages_table,
     menders,
     over_common_groups,
+    powerset,
 )
 from manyhot.compare.statistics import PAPER_METRICS, RULES, group_of, summarise
 from manyhot.compare.table import markdown_table
@@ -30,13 +31,12 @@ def text_sets(cells: Cells, plans: Sequence[dict[str, Any]]) -> list[str]:
     """What was run, the paper's claims, the remedies, the values."""
     few = over_common_groups(cells, PAPER)
     pairs = Pairs(cells, [*MENDERS, "powerset"])
-    fixed = ("zlpr", "zlpr+pos_weight=10", "zlpr+pos_weight=labels", AUTO)
-    weights = over_common_groups(cells, fixed)
-    means = []
-    if weights["groups"]:
-        shown = averages_table(weights, [(name, rule) for rule in RULES for name in fixed])
-        means = [f"Means in percent over the {len(weights['groups'])} groups that have all the weights:", "", shown, ""]
     methods = list(dict.fromkeys(name for plan in plans for name in plan["methods"]))
+    common = over_common_groups(cells, methods)
+    means = []
+    if common["groups"]:
+        shown = averages_table(common, [(name, rule) for rule in RULES for name in methods])
+        means = [f"Means in percent of all methods over the {len(common['groups'])} groups that have them all:", "", shown, ""]
     every = summarise([cell for cell in cells if group_of(cell) in few["groups"]], order=methods)
     return [
         f"## 4. Text: {len(few['groups'])} groups beside the tabular ones",
@@ -44,8 +44,7 @@ def text_sets(cells: Cells, plans: Sequence[dict[str, Any]]) -> list[str]:
         "Words by tf-idf as `manyhot train` reads them; same trials, bodies and rules as above. The bodies are those of the"
         " tabular groups too, trained by AdamW on dense batches: on short texts the linear one learns rare words by heart, far"
         " below what the linear solver of `manyhot train` reaches (part 3). Read these figures as losses under one body, not"
-        " as what the sets allow. Run were the paper's six losses, the asymmetric and the pairwise one, and ZLPR with a learned"
-        " threshold, smoothing, R-Drop and three weights of the positives; not the others of the tabular groups.",
+        " as what the sets allow.",
         "",
         *(f"- {line}" for line in descriptions(cells, plans)),
         "",
@@ -63,6 +62,7 @@ def text_sets(cells: Cells, plans: Sequence[dict[str, Any]]) -> list[str]:
         "",
         menders(pairs, "tuned"),
         "",
+        *powerset(pairs),
         *means,
         *value_tables(every, SHOWN, RULES),
     ]
