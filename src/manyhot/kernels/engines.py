@@ -34,8 +34,8 @@ class Engine(Protocol):
 
     def fused(
         self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """``(values, grad, offset_grad)``."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """``(values, grad, offset_grad)``; the last for an offset that is a tensor."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:

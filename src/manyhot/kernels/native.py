@@ -158,7 +158,7 @@ def fused(
     row_scale: Tensor | float = 1.0,
     *,
     variant: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """A loss of the family and its gradient in one pass over each row.
 
     With ``c = offset`` the values are ``softplus(pos + c) + softplus(neg - c)`` for ``form="split"`` and
@@ -174,13 +174,14 @@ def fused(
 
     Returns:
         ``(values, grad, offset_grad)``: float32 ``[R]``, not scaled; ``row_scale d values / d x``, ``[R, L]`` in the type of
-        ``x``; ``d values / d offset``, float32 ``[R]``, not scaled.
+        ``x``; ``d values / d offset``, float32 ``[R]``, not scaled, or None where the offset is a number.
     """
     call = _Call(x, terms, "fused", variant)
     call.job.form = FORMS[form]
     call.give_rows("row_offsets", offset, "offset")
     call.give_rows("row_scales", row_scale, "scale")
-    values, offset_grad, grad = call.new_rows("values"), call.new_rows("offset_grad"), call.new_grad()
+    values, grad = call.new_rows("values"), call.new_grad()
+    offset_grad = call.new_rows("offset_grad") if isinstance(offset, Tensor) else None
     call.run()
     return values, grad, offset_grad
 

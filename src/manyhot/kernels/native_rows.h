@@ -81,7 +81,8 @@ static void NAME(finish)(const job *j, int64_t r, int64_t n, rowstate *w) {
             w->gp[i] = w->gn[i] = w->scale[i] * d;
         }
     }
-    if (j->task == FUSED) memcpy(j->values + r, w->value, bytes), memcpy(j->offset_grad + r, w->slope, bytes);
+    if (j->task == FUSED) memcpy(j->values + r, w->value, bytes);
+    if (j->task == FUSED && j->offset_grad) memcpy(j->offset_grad + r, w->slope, bytes);
 }
 
 /* Whether sums and gradients of a row are numbers, so that a stash can be scaled and one exp is enough for hard labels. */

@@ -65,7 +65,7 @@ def unpack(packed: Packed) -> DenseTerms | SparseTerms:
 def fused(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``engine.fused`` as an operator."""
+    """``engine.fused`` as an operator, which has to give a tensor: an empty one where there is nothing by the offset."""
     out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.fused(x, form, *_split(offset), *_split(row_scale), *pack(terms))
     return out
 
@@ -133,8 +133,8 @@ def _register(engine: Any, key: str) -> None:
     def run_fused(x: Tensor, form: str, offset: Tensor | None, number: float, *rest: Any) -> Packed:
         row_scale, scale_number, *terms = rest
         scale = scale_number if row_scale is None else row_scale
-        out: Packed = engine.fused(x, unpack(tuple(terms)), form, number if offset is None else offset, scale)
-        return out
+        values, grad, slope = engine.fused(x, unpack(tuple(terms)), form, number if offset is None else offset, scale)
+        return values, grad, x.new_empty(0, dtype=torch.float32) if slope is None else slope
 
     def run_labelwise(x: Tensor, kind: str, gamma_pos: float, gamma_neg: float, margin: float, *rest: Any) -> Packed:
         row_scale, scale_number, *terms = rest
@@ -169,8 +169,12 @@ def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def _fused_like(x: Tensor, form: str, offset: Tensor | None, *_: Any) -> Packed:  # noqa: ARG001
+    return _rows(x), _like(x), x.new_empty(0, dtype=torch.float32) if offset is None else _rows(x)
+
+
 torch.library.register_fake("manyhot::sides", lambda x, *_: tuple(_rows(x) for _ in range(4)), lib=_LIBRARY)
 torch.library.register_fake("manyhot::gradient", lambda x, *_: _like(x), lib=_LIBRARY)
-torch.library.register_fake("manyhot::fused", lambda x, *_: (_rows(x), _like(x), _rows(x)), lib=_LIBRARY)
+torch.library.register_fake("manyhot::fused", _fused_like, lib=_LIBRARY)
 torch.library.register_fake("manyhot::labelwise", lambda x, *_: (_rows(x), _like(x)), lib=_LIBRARY)
 torch.library.register_fake("manyhot::rdrop", lambda a, b, *_: (_rows(a), _like(a), _like(b)), lib=_LIBRARY)

@@ -50,6 +50,10 @@ def type_of(value: Tensor | None) -> torch.dtype | None:
     return None if value is None else value.dtype
 
 
+# No tensor, a weight of 1, and which of both it is.
+NO_WEIGHT: tuple[None, float, str] = (None, 1.0, "number")
+
+
 class Layout(NamedTuple):
     """What calls of one shape, type and kind share: how they are cut, and how their kernels are started."""
 
@@ -122,24 +126,25 @@ class Call:
     def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, cut: Cut, wordwise: bool = False) -> None:
         self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
         self.stage = stage
-        labels = offsets = indices = values = where = None
+        labels = offsets = indices = values = None
         if isinstance(terms, SparseTerms):
-            indices, offsets, values, where, *_ = terms
+            indices, offsets, values, where, pos, neg, smoothing = terms
             form = "lists" if values is None else "soft lists"
         else:
-            labels, where, form = as_matrix(terms.labels, x), terms.where, "dense"
+            labels, where, pos, neg, smoothing = terms
+            labels, form = as_matrix(labels, x), "dense"
+        plain = pos is None and neg is None and smoothing == 0
         where = None if where is None else as_matrix(where, x)
-        pos, pos_number, pos_kind = _weight(terms.pos_weight, x)
-        neg, neg_number, neg_kind = _weight(terms.neg_weight, x)
+        pos, pos_number, pos_kind = NO_WEIGHT if pos is None else _weight(pos, x)
+        neg, neg_number, neg_kind = NO_WEIGHT if neg is None else _weight(neg, x)
         self.inputs = (labels, offsets, indices, values, where, pos, neg)
-        self.numbers = (pos_number, neg_number, float(terms.smoothing))
+        self.numbers = (pos_number, neg_number, float(smoothing))
         strides = (x.stride(0), 0 if labels is None else labels.stride(0), 0 if where is None else where.stride(0))
-        plain = terms.pos_weight is None and terms.neg_weight is None and terms.smoothing == 0
         types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
         kinds = (form, where is not None, pos_kind, neg_kind)
         if wordwise:
             # Only soft labels are smoothed wordwise, and words have to start where words can start.
-            wordwise = (terms.smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
+            wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
         self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, plain, wordwise, cut)
 
     def launch(
@@ -161,25 +166,27 @@ class Call:
         offsets, offset_number = per_row(offset)
         scales, scale_number = per_row(row_scale)
         moved = "row" if offsets is not None else ("zero" if offset_number == 0 else "number")
-
-        def kernel() -> Kernel:
-            return self._kernel(form, moved, scales is not None)
-
-        key = (form, moved, type_of(offsets), type_of(scales), type_of(grad_pos), type_of(grad_neg))
         rows = (offsets, scales, grad_pos, grad_neg, out_value, out_slope, out_grad, state, partial, arrived)
-        self.start(key, kernel, rows, (offset_number, scale_number, *self.numbers))
+        key = (form, moved, *[None if part is None else part.dtype for part in rows])
+        self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
-    def start(self, key: Any, kernel: Callable[[], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> None:
-        """Run a kernel, given with its constants, on the inputs and ``rows``; the same ``key`` is the same kernel again."""
-        layout, others, numbers = self.layout, (*self.inputs, *rows), (*self.layout.sizes, *numbers)
+    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> None:
+        """Run the kernel of ``key``, which tells it from others of the same layout, on the inputs and ``rows``.
+
+        ``kernel`` gives it with its constants, and is asked once.
+        """
+        layout = self.layout
+        others, numbers = self.inputs + rows, layout.sizes + numbers
         start = layout.launchers.get(key)
         if start is None:
             types = (self.x.device, self.x.dtype, *map(type_of, others))
-            start = layout.launchers[key] = launcher(*kernel(), layout.plan.warps, types, numbers, layout.plan.registers)
+            found = kernel(key)
+            start = layout.launchers[key] = launcher(*found, layout.plan.warps, types, numbers, layout.plan.registers)
         start(layout.programs, self.x, others, numbers)
 
-    def _kernel(self, form: str, moved: str, has_scale: bool) -> Kernel:
+    def _kernel(self, key: Any) -> Kernel:
         """The kernel of the plan and its constants."""
+        form, moved, _, scale_type, *_ = key
         from manyhot.kernels.triton_packed import packed_kernel
         from manyhot.kernels.triton_rows import row_kernel
         from manyhot.kernels.triton_segments import segment_kernel
@@ -187,7 +194,7 @@ class Call:
         layout, cut = self.layout, self.layout.plan
         kernel = {"packed": packed_kernel, "rows": row_kernel, "segments": segment_kernel}[cut.kernel]
         labels, *others = layout.kinds
-        kinds = (labels, layout.lean, *others, moved, has_scale, form, self.stage, layout.even)
+        kinds = (labels, layout.lean, *others, moved, scale_type is not None, form, self.stage, layout.even)
         sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, layout.unit)
         return kernel, (*kinds, *sizes)
 
@@ -206,4 +213,4 @@ def _weight(weight: Weight, x: Tensor) -> tuple[Tensor | None, float, Any]:
     """A weight per label, the one for all, and which of them."""
     if isinstance(weight, Tensor):
         return weight.reshape(-1).expand(x.shape[1]).contiguous(), 1.0, "label"
-    return None, 1.0 if weight is None else float(weight), "number"
+    return None, 1.0 if weight is None else float(weight), NO_WEIGHT[2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from manyhot.kernels import totals, triton_plans
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
 from manyhot.kernels.triton_launch import Launcher, Numbers, interpreted, launcher
-from manyhot.kernels.triton_plans import cut_pairs, cut_rows
+from manyhot.kernels.triton_plans import APART, cut_pairs, cut_rows
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
@@ -91,18 +92,19 @@ def fused(
     form: str = "split",
     offset: Tensor | float = 0.0,
     row_scale: Tensor | float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
     if not isinstance(row_scale, Tensor) and row_scale < 0:
         row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
     call = Call(x, terms, "fused", cut_rows, wordwise)
     num_rows, chunks = x.shape[0], call.layout.plan.chunks
-    values, slope, grad = new_rows(x), new_rows(x), new_grad(x)
+    values, grad = new_rows(x), new_grad(x)
+    slope = new_rows(x) if isinstance(offset, Tensor) else None
     partial = arrived = None
     if chunks > 1:
         partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
-        arrived = x.new_zeros(num_rows, dtype=torch.int32)
+        arrived = x.new_zeros(num_rows * APART, dtype=torch.int32)
     call.launch(
         form,
         offset=offset,
@@ -140,7 +142,7 @@ def labelwise(
     scales, scale_number = per_row(row_scale)
     numbers = (scale_number, *call.numbers, float(gamma_pos), float(gamma_neg), float(margin))
 
-    def kernel() -> Kernel:
+    def kernel(_: Any) -> Kernel:
         from manyhot.kernels.triton_labelwise import labelwise_kernel
 
         constants = ("bce" if kind == "bce" else "focal", margin > 0, *layout.kinds, scales is not None)
@@ -186,7 +188,7 @@ def rdrop(
         cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.rows, layout.plan.block)
         rows = (b, scales, partial, values, *grads)
         key = (losses, stage, type_of(scales), b.stride(0))
-        call.start(key, lambda: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
+        call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
     return values if values.ndim == 1 else values.sum(dim=1), *grads
 
 
@@ -220,8 +222,13 @@ def scale_(grad: Tensor, factor: Tensor) -> Tensor:
     size = grad.numel()
     if size <= SMALL:
         return grad.mul_(factor)
+    _scale(size, grad.dtype, factor.dtype, grad.device)(min(blocks(size, SCALED), 256), grad, (factor,), (size,))
+    return grad
+
+
+@functools.lru_cache(maxsize=1024)
+def _scale(size: int, dtype: torch.dtype, factor_type: torch.dtype, device: torch.device) -> Launcher:
+    """What multiplies ``size`` numbers."""
     from manyhot.kernels.triton_totals import scale_kernel
 
-    start = launcher(scale_kernel, (SCALED,), 8, (grad.dtype, factor.dtype, grad.device), (size,))
-    start(min(blocks(size, SCALED), 256), grad, (factor,), (size,))
-    return grad
+    return launcher(scale_kernel, (SCALED,), 8, (dtype, factor_type, device), (size,))

@@ -109,7 +109,7 @@ def packed_kernel(
     if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
@@ -132,7 +132,7 @@ def packed_kernel(
         )  # fmt: skip
         pos_factor, neg_factor = conclude(
             pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
         )  # fmt: skip
         careful_store(
             out_grad, num_labels,

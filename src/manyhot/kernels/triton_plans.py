@@ -40,6 +40,9 @@ CHUNKS: dict[tuple[str, int], tuple[int, int, int | None, int]] = {
     ("soft", 4): (4096, 4, None, 128),
 }
 BLOCK = 4096
+# The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
+# of programs look at each.
+APART = 32
 
 
 class Plan(NamedTuple):

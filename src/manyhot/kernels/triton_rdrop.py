@@ -64,10 +64,8 @@ def rdrop_kernel(
             num_labels, row, rows, columns, in_rows, in_tile, counts, chunk, LABELS, LEAN, POS, NEG, CHUNKS, ROWS, BLOCK,
         )  # fmt: skip
         if STAGE == "gradient":
-            a_pos_top, a_pos_sum = merge_chunks(all_a, row, "split", CHUNKS, MANY)
-            a_neg_top, a_neg_sum = merge_chunks(all_a + 2, row, "split", CHUNKS, MANY)
-            b_pos_top, b_pos_sum = merge_chunks(all_b, row, "split", CHUNKS, MANY)
-            b_neg_top, b_neg_sum = merge_chunks(all_b + 2, row, "split", CHUNKS, MANY)
+            a_pos_top, a_pos_sum, a_neg_top, a_neg_sum = merge_chunks(all_a, row, "split", CHUNKS, MANY)
+            b_pos_top, b_pos_sum, b_neg_top, b_neg_sum = merge_chunks(all_b, row, "split", CHUNKS, MANY)
             a_pos, a_neg = _terms(s, up, down, counts, a_pos_top, a_neg_top, LEAN)
             b_pos, b_neg = _terms(z, up, down, counts, b_pos_top, b_neg_top, LEAN)
             places = tl.arange(0, MANY)

@@ -116,7 +116,7 @@ class _SideLoss:
     def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values, gradient by ``x`` times ``scale``, derivative by the offset."""
         offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
-        out: tuple[Tensor, Tensor, Tensor] = engine.fused(x, terms, self.form, offset, scale)
+        out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale)
         return out
 
     def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
