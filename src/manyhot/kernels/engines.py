@@ -38,6 +38,12 @@ class Engine(Protocol):
         """``(values, grad, offset_grad)``; the last for an offset that is a tensor."""
         ...
 
+    def reduced(
+        self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same with ``sum row_scale values`` in the place of the values."""
+        ...
+
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:
         """``(values, grad)``."""
         ...

@@ -186,6 +186,18 @@ def fused(
     return values, grad, offset_grad
 
 
+def reduced(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    form: str = "split",
+    offset: Tensor | float = 0.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same with ``sum row_scale values`` in the place of the values."""
+    values, grad, offset_grad = fused(x, terms, form, offset, row_scale)
+    return total(values, row_scale), grad, offset_grad
+
+
 def labelwise(
     x: Tensor,
     terms: DenseTerms | SparseTerms,

@@ -161,16 +161,24 @@ class Call:
         state: Tensor | None = None,
         partial: Tensor | None = None,
         arrived: Tensor | None = None,
-    ) -> None:
-        """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read."""
+        out_total: Tensor | None = None,
+        ended: Tensor | None = None,
+        total: str = "none",
+    ) -> tuple[Launcher, Numbers]:
+        """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read.
+
+        With ``total`` "sum" or "mean" the values are added up too. Says what was started, and with which numbers.
+        """
         offsets, offset_number = per_row(offset)
         scales, scale_number = per_row(row_scale)
         moved = "row" if offsets is not None else ("zero" if offset_number == 0 else "number")
-        rows = (offsets, scales, grad_pos, grad_neg, out_value, out_slope, out_grad, state, partial, arrived)
-        key = (form, moved, *[None if part is None else part.dtype for part in rows])
-        self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
+        rows = (offsets, scales, grad_pos, grad_neg, out_value, out_slope, out_grad, state, partial, arrived, out_total, ended)
+        key = (form, moved, total, *[None if part is None else part.dtype for part in rows])
+        return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
-    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> None:
+    def start(
+        self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers
+    ) -> tuple[Launcher, Numbers]:
         """Run the kernel of ``key``, which tells it from others of the same layout, on the inputs and ``rows``.
 
         ``kernel`` gives it with its constants, and is asked once.
@@ -183,10 +191,11 @@ class Call:
             found = kernel(key)
             start = layout.launchers[key] = launcher(*found, layout.plan.warps, types, numbers, layout.plan.registers)
         start(layout.programs, self.x, others, numbers)
+        return start, numbers
 
     def _kernel(self, key: Any) -> Kernel:
         """The kernel of the plan and its constants."""
-        form, moved, _, scale_type, *_ = key
+        form, moved, total, _, scale_type, *_ = key
         from manyhot.kernels.triton_packed import packed_kernel
         from manyhot.kernels.triton_rows import row_kernel
         from manyhot.kernels.triton_segments import segment_kernel
@@ -196,7 +205,7 @@ class Call:
         labels, *others = layout.kinds
         kinds = (labels, layout.lean, *others, moved, scale_type is not None, form, self.stage, layout.even)
         sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, layout.unit)
-        return kernel, (*kinds, *sizes)
+        return kernel, (*kinds, *sizes, total)
 
 
 def _starts_on_word(x: Tensor, labels: Tensor | None) -> bool:

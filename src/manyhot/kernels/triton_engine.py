@@ -18,13 +18,16 @@ from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
 from manyhot.kernels.triton_launch import Launcher, Numbers, interpreted, launcher
 from manyhot.kernels.triton_plans import APART, cut_pairs, cut_rows
+from manyhot.kernels.triton_ready import kind_of_call, remember, start_again, zero_for
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
-SMALL = 1 << 20
+SMALL = 1 << 21
 SCALED = 8192
 # Values of so many rows are summed by one program; of more by torch.
 MOST_ROWS = 1 << 17
+# Values of so few rows, left by so few programs, are summed by the last of these.
+FEW_ROWS, FEW_PROGRAMS = 4096, 512
 
 
 @functools.cache
@@ -94,6 +97,33 @@ def fused(
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
+    values, grad, slope, *_ = _fuse(x, terms, form, offset, row_scale, whole=False)
+    return values, grad, slope
+
+
+def reduced(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    form: str = "split",
+    offset: Tensor | float = 0.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same with ``sum row_scale values`` in the place of the values."""
+    kind = kind_of_call(x, terms, form, offset, row_scale)
+    again = None if kind is None else start_again(kind[0], x, kind[1])
+    if again is not None:
+        values, grad, whole = again
+        return total(values, row_scale) if whole is None else whole, grad, None
+    values, grad, slope, whole, call, started = _fuse(x, terms, form, offset, row_scale, whole=True)
+    if kind is not None:
+        remember(kind[0], call, kind[1], x, started, summed=whole is not None)
+    return total(values, row_scale) if whole is None else whole, grad, slope
+
+
+def _fuse(
+    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float, *, whole: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Call, tuple[Launcher, Numbers]]:
+    """Values, gradient, derivative by an offset, total, and what was started. With ``whole`` few values are added up too."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
     if not isinstance(row_scale, Tensor) and row_scale < 0:
         row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
@@ -101,11 +131,15 @@ def fused(
     num_rows, chunks = x.shape[0], call.layout.plan.chunks
     values, grad = new_rows(x), new_grad(x)
     slope = new_rows(x) if isinstance(offset, Tensor) else None
-    partial = arrived = None
+    partial = arrived = added = ended = None
+    how = "none"
     if chunks > 1:
         partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
         arrived = x.new_zeros(num_rows * APART, dtype=torch.int32)
-    call.launch(
+    elif whole and num_rows <= FEW_ROWS and call.layout.programs <= FEW_PROGRAMS:
+        added, ended = values.new_empty(()), zero_for(x)
+        how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"
+    started = call.launch(
         form,
         offset=offset,
         row_scale=row_scale,
@@ -114,8 +148,11 @@ def fused(
         out_grad=grad,
         partial=partial,
         arrived=arrived,
+        out_total=added,
+        ended=ended,
+        total=how,
     )
-    return values, grad, slope
+    return values, grad, slope, added, call, started
 
 
 def can_fuse(x: Tensor) -> bool:

@@ -105,7 +105,8 @@ def launcher(
 ) -> Launcher:
     """The launcher for arguments of these kinds.
 
-    ``types`` are those of the tensors, None where there is none, and their device; ``registers`` is how many a thread may use, where the assembler would take too many.
+    ``types`` are those of the tensors, None where there is none, and their device; ``registers`` is how many a thread may use,
+    where the assembler would take too many.
     """
     key = (id(kernel), constants, warps, registers, types, *map(kind_of, numbers))
     found = _LAUNCHERS.get(key)
@@ -117,6 +118,13 @@ def launcher(
 def kind_of(number: int | float) -> Any:
     """What Triton looks at in a number: size and divisibility of an integer, nothing in a float."""
     return (number == 1, number % 16 == 0, number.bit_length() > 31) if isinstance(number, int) else None
+
+
+def stream_for(device: int) -> int | None:
+    """The stream of a device for kernels that are started without asking anybody; None where somebody has to be asked."""
+    if _hooked() or not (_one_device() or device == torch.cuda.current_device()):
+        return None
+    return _stream_of()(device)
 
 
 @functools.cache

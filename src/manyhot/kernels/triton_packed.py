@@ -17,6 +17,7 @@ from manyhot.kernels.triton_lists import find_listed
 from manyhot.kernels.triton_merge import conclude
 from manyhot.kernels.triton_scans import careful_store, careful_sums
 from manyhot.kernels.triton_tiles import SAFE, add_pairs
+from manyhot.kernels.triton_totals import add_up
 from manyhot.kernels.triton_word_lists import store_taken, take_listed
 from manyhot.kernels.triton_word_tiles import read_rest, read_words, sum_words
 from manyhot.kernels.triton_words import negative_gradient, negative_sums, word_gradient
@@ -25,13 +26,13 @@ from manyhot.kernels.triton_words import negative_gradient, negative_sums, word_
 @triton.jit
 def packed_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-    out_value, out_slope, out_grad, state, partial, arrived,
+    out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One tile a program, fused and split, with no offset, no mask and no weight for each label.
 
@@ -141,6 +142,7 @@ def packed_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
         )  # fmt: skip
+    add_up(out_total, ended, out_value, row_scale, num_rows, scale_number, HAS_SCALE, TOTAL)
 
 
 @triton.jit

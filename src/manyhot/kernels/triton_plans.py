@@ -28,14 +28,15 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 4, 32768): (32, 64),
     ("soft", 2, 16384): (16, 64),
     ("hard", 2, 16384): (8, None),
+    ("hard", 4, 16384): (8, 128),
     ("hard", 4, 32768): (32, 64),
 }
 # Labels, warps and registers of the chunks of longer rows, and how many a row may have, by kind of labels and bytes of a score.
 CHUNKS: dict[tuple[str, int], tuple[int, int, int | None, int]] = {
     ("lists", 2): (8192, 4, 56, 128),
-    ("lists", 4): (8192, 8, 64, 128),
+    ("lists", 4): (8192, 4, 96, 128),
     ("hard", 2): (8192, 4, 96, 128),
-    ("hard", 4): (8192, 8, 72, 64),
+    ("hard", 4): (8192, 4, 128, 128),
     ("soft", 2): (8192, 4, None, 128),
     ("soft", 4): (4096, 4, None, 128),
 }

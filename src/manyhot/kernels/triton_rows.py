@@ -29,18 +29,19 @@ from manyhot.kernels.triton_tiles import (
     tile_gradient,
     tile_where,
 )
+from manyhot.kernels.triton_totals import add_up
 
 
 @triton.jit
 def row_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-    out_value, out_slope, out_grad, state, partial, arrived,
+    out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One tile a program. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (them in)."""
     program = tl.program_id(0)
@@ -136,6 +137,7 @@ def row_kernel(
         if STAGE != "sides":
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
+    add_up(out_total, ended, out_value, row_scale, num_rows, scale_number, HAS_SCALE, TOTAL)
 
 
 @triton.jit

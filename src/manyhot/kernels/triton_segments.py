@@ -28,13 +28,13 @@ UNROLL = tl.constexpr(2)
 @triton.jit
 def segment_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
-    out_value, out_slope, out_grad, state, partial, arrived,
+    out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One segment of one row, twice."""
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT

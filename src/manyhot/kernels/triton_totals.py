@@ -5,19 +5,45 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+ADDED = tl.constexpr(1024)
+
 
 @triton.jit
-def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr):
-    """``sum scale values / divisor`` by one program, always in the same order; rows with a scale of 0 are left out."""
+def _sum_rows(values, row_scale, size, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr, FRESH: tl.constexpr):
+    """``sum scale values``, always in the same order; rows with a scale of 0 are left out. FRESH values are of this kernel."""
     lanes = tl.zeros([BLOCK], tl.float32)
     for start in range(0, size, BLOCK):
         place = start + tl.arange(0, BLOCK)
-        value = tl.load(values + place, mask=place < size, other=0)
+        value = tl.load(values + place, mask=place < size, other=0, volatile=FRESH)
         if HAS_SCALE:
             scale = tl.load(row_scale + place, mask=place < size, other=0).to(tl.float32)
             value = tl.where(scale == 0, 0.0, value * scale)
         lanes += value
-    tl.store(out, tl.div_rn(tl.sum(lanes, axis=0) * scale_number, divisor))
+    return tl.sum(lanes, axis=0)
+
+
+@triton.jit
+def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr):
+    """``sum scale values / divisor`` by one program."""
+    tl.store(out, tl.div_rn(_sum_rows(values, row_scale, size, HAS_SCALE, BLOCK, False) * scale_number, divisor))
+
+
+@triton.jit
+def add_up(out, ended, values, row_scale, num_rows, scale_number, HAS_SCALE: tl.constexpr, TOTAL: tl.constexpr):
+    """The last of the programs adds up what all of them left in ``values``: the "sum" or the "mean".
+
+    ``ended`` counts them and is 0 again when the last one has gone.
+    """
+    if TOTAL != "none":
+        tl.debug_barrier()
+        if tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
+            total = _sum_rows(values, row_scale, num_rows, HAS_SCALE, ADDED, True)
+            if TOTAL == "mean":
+                total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
+            elif not HAS_SCALE:
+                total *= scale_number
+            tl.store(out, total)
+            tl.store(ended, 0)
 
 
 @triton.jit

@@ -119,6 +119,11 @@ class _SideLoss:
         out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale)
         return out
 
+    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same with the reduced loss in the place of the values."""
+        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
+        return engine.reduced(x, terms, self.form, offset, scale)
+
     def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
         """Values of the rows in the plain form."""
         pos, neg = sides_of_rows(Rows(x, terms, x.shape[:1]), None)
@@ -166,6 +171,11 @@ class _LabelwiseLoss:
         values, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, **self.powers)
         return values, grad, None
 
+    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
+        """The same with the reduced loss in the place of the values."""
+        values, grad, _ = self.fused(engine, x, terms, scale)
+        return engine.total(values, scale), grad, None
+
     def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:  # noqa: ARG002
         """Values of the rows in the plain form."""
         return sum_over_labels(Rows(x, terms, x.shape[:1]), self.term)
@@ -186,11 +196,12 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
         scale, engine, loss, terms = call
-        values, grad, slope = loss.fused(engine, x, terms, scale)
+        value: Tensor
+        value, grad, slope = loss.reduced(engine, x, terms, scale)
         ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
         ctx.finished = [(grad, slope)]
         ctx.call, ctx.offset = call, offset
-        return engine.total(values, scale)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -200,7 +211,7 @@ class _Eager(torch.autograd.Function):
             offset = ctx.offset if offset is None else offset
             return *_differentiable(loss, terms, x, offset, scale, grads[0]), None
         if not ctx.finished:
-            _, grad, slope = loss.fused(engine, x, terms, scale)
+            _, grad, slope = loss.reduced(engine, x, terms, scale)
             ctx.finished.append((grad, slope))
         grad, slope = ctx.finished.pop()
         by_x, by_offset = ctx.needs_input_grad[:2]

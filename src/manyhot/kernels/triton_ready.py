@@ -1,0 +1,103 @@
+"""Calls of the Triton kernels like one before: of the same shapes and kinds, they are started with nothing but addresses.
+
+A small loss takes longer to be started than to be computed, and nearly every call of a training run is like the one before it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.kernels.terms import DenseTerms, SparseTerms
+from manyhot.kernels.triton_calls import Call, new_grad, new_rows
+from manyhot.kernels.triton_driver import Start
+from manyhot.kernels.triton_launch import Launcher, Numbers, stream_for
+
+MOST = 4096
+
+
+class Ready(NamedTuple):
+    """A kernel with all its numbers; ``summed`` says whether it adds up the values of the rows too."""
+
+    start: Start
+    programs: int
+    numbers: Numbers
+    summed: bool
+
+
+_READY: dict[Any, Ready] = {}
+
+
+def kind_of_call(
+    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, scale: Tensor | float
+) -> tuple[Any, list[Tensor]] | None:
+    """What tells calls apart, and the tensors beside ``x``; None for calls with a mask, weights, smoothing or an offset."""
+    if not x.is_cuda or form != "split" or isinstance(offset, Tensor) or offset != 0 or isinstance(scale, Tensor):
+        return None
+    about: tuple[Any, ...]
+    if isinstance(terms, SparseTerms):
+        indices, offsets, values, where, pos, neg, smoothing = terms
+        inputs, about = [offsets, indices], (offsets.dtype, indices.dtype)
+        if values is not None:
+            return None
+    else:
+        labels, where, pos, neg, smoothing = terms
+        inputs, about = [labels], (labels.dtype, labels.shape, labels.stride())
+    if where is not None or pos is not None or neg is not None or smoothing:
+        return None
+    return (x.get_device(), x.dtype, x.shape, x.stride(), scale, about), inputs
+
+
+def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, started: tuple[Launcher, Numbers], *, summed: bool) -> None:
+    """Keep what was started for calls like this one, provided that it took the tensors as they are."""
+    launcher, numbers = started
+    start = launcher.compiled.get(None)
+    taken = [tensor for tensor in call.inputs if tensor is not None]
+    as_they_are = call.x is x and len(taken) == len(inputs) and all(map(_same, taken, inputs))
+    if isinstance(start, Start) and as_they_are and call.layout.plan.chunks == 1:
+        if len(_READY) >= MOST:
+            _READY.clear()
+        _READY[key] = Ready(start, call.layout.programs, numbers, summed)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one is other
+
+
+def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Values, gradient and, where it was added up, the total of a call like one before; None where there was none."""
+    ready = _READY.get(key)
+    if ready is None:
+        return None
+    stream = stream_for(key[0])
+    pointers = [x.data_ptr(), *[tensor.data_ptr() for tensor in inputs]]
+    bits = 0
+    for pointer in pointers:
+        bits |= pointer
+    if stream is None or bits % 16:
+        return None
+    values, grad, total = new_rows(x), new_grad(x), None
+    pointers += (values.data_ptr(), grad.data_ptr())
+    if ready.summed:
+        total = values.new_empty(())
+        pointers += (total.data_ptr(), zero_for(x, stream).data_ptr())
+    return (values, grad, total) if ready.start(ready.programs, stream, pointers, ready.numbers) else None
+
+
+def zero_for(x: Tensor, stream: int | None = None) -> Tensor:
+    """An integer 0 on the device, which the kernel that takes it leaves as 0.
+
+    Every stream has one, as its kernels run one after the other. What a graph captures has one of its own, and sets it.
+    """
+    if not x.is_cuda or torch.cuda.is_current_stream_capturing():
+        return x.new_zeros(1, dtype=torch.int32)
+    device = x.get_device()
+    return _zero(device, torch.cuda.current_stream(device).cuda_stream if stream is None else stream)
+
+
+@functools.cache
+def _zero(device: int, stream: int) -> Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=f"cuda:{device}")
