@@ -15,6 +15,7 @@ import argparse
 import datetime
 import functools
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -23,9 +24,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from manyhot import SparseLabels, prediction_divergence, rdrop_loss, zlpr_loss
+from manyhot.kernels import triton_engine, triton_ready
 from manyhot.kernels.terms import DenseTerms
-from manyhot.kernels.triton_calls import Call
-from manyhot.kernels.triton_plans import cut_rows
 
 SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
 SHAPES += [(128, 1048576)]
@@ -154,25 +154,33 @@ def graph_milliseconds(function):
     return milliseconds(graph.replay) / CALLS
 
 
-def host_microseconds(function, calls=300):
-    """How long the host takes to issue a call and its backward."""
-    for _ in range(20):
-        function()
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(calls):
-        function()
-    taken = time.perf_counter() - begun
-    torch.cuda.synchronize()
-    return taken / calls * 1e6
+def host_microseconds(functions, calls=50, rounds=21):
+    """How long the host takes to issue a call of each: medians of rounds in which they take turns."""
+    taken = [[] for _ in functions]
+    for _ in range(rounds + 1):
+        for function, own in zip(functions, taken, strict=True):
+            begun = time.perf_counter()
+            for _ in range(calls):
+                function()
+            own.append((time.perf_counter() - begun) / calls * 1e6)
+            torch.cuda.synchronize()
+    return [statistics.median(own[1:]) for own in taken]
 
 
-def launch_microseconds(logits, labels):
-    """The start of our kernel alone and of one multiplication, both into memory that is there."""
-    values, grad = logits.new_empty(len(logits), dtype=torch.float32), torch.empty_like(logits)
-    call = Call(logits, DenseTerms(labels), "fused", cut_rows, True)
-    ours = functools.partial(call.launch, "split", row_scale=0.1, out_value=values, out_grad=grad)
-    return host_microseconds(ours), host_microseconds(functools.partial(torch.mul, logits, 2, out=grad))
+def launches(logits, labels):
+    """The start of our kernel, as the loss does it for every call like the one before, and of one multiplication; both into
+    memory that is there."""
+    terms, scale = DenseTerms(labels), 1 / len(logits)
+    triton_engine.reduced(logits, terms, row_scale=scale)
+    values, total = (logits.new_empty(shape, dtype=torch.float32) for shape in ((len(logits),), ()))
+    grad = torch.empty_like(logits)
+
+    def ours():
+        key, inputs = triton_ready.kind_of_call(logits, terms, "split", 0.0, scale)
+        ready = triton_ready._READY[key]
+        assert ready.run(logits, inputs, [values, grad, total] if ready.summed else [values, grad])
+
+    return ours, functools.partial(torch.mul, logits, 2, out=grad)
 
 
 def tiny_rows(compiled):
@@ -182,7 +190,7 @@ def tiny_rows(compiled):
         ours, bce = calls["dense"], calls["BCE eager"]
         one = graph_milliseconds(lambda: logits.detach() * 2)  # noqa: B023
         device = [graph_milliseconds(ours) * 1e3, graph_milliseconds(bce) * 1e3, one * 1e3]
-        host = [host_microseconds(ours), host_microseconds(bce), *launch_microseconds(logits.detach(), labels)]
+        host = host_microseconds([ours, bce, *launches(logits.detach(), labels)])
         yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (*device, *host))]
 
 
@@ -277,7 +285,8 @@ compiled.
 
 Short rows in bfloat16, microseconds: the device by itself, and what the host takes to issue a call and its backward when
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for. The last two
-columns are the start of the kernel of the loss alone and of one multiplication, both into memory that is there already.
+columns are the start of the kernel of the loss alone, as every call like the one before does it, and of one multiplication,
+both into memory that is there already. Host times are medians of rounds in which the four take turns.
 
 {table(small, tiny)}
 

@@ -48,6 +48,7 @@ def packed_kernel(
     HARD: tl.constexpr = LABELS == "lists" or labels.dtype.element_ty.primitive_bitwidth == 8
     # So long a row gives every thread several words.
     PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
+    INTEGERS: tl.constexpr = LABELS == "lists" or (HARD and PER == 2)
     # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
@@ -110,7 +111,7 @@ def packed_kernel(
     if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS,
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
@@ -133,7 +134,7 @@ def packed_kernel(
         )  # fmt: skip
         pos_factor, neg_factor = conclude(
             pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS,
         )  # fmt: skip
         careful_store(
             out_grad, num_labels,

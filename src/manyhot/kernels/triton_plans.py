@@ -29,16 +29,17 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("soft", 2, 16384): (16, 64),
     ("hard", 2, 16384): (8, None),
     ("hard", 4, 16384): (8, 128),
-    ("hard", 4, 32768): (32, 64),
+    ("hard", 4, 32768): (16, 128),
 }
-# Labels, warps and registers of the chunks of longer rows, and how many a row may have, by kind of labels and bytes of a score.
-CHUNKS: dict[tuple[str, int], tuple[int, int, int | None, int]] = {
-    ("lists", 2): (8192, 4, 56, 128),
-    ("lists", 4): (8192, 4, 96, 128),
-    ("hard", 2): (8192, 4, 96, 128),
-    ("hard", 4): (8192, 4, 128, 128),
-    ("soft", 2): (8192, 4, None, 128),
-    ("soft", 4): (4096, 4, None, 128),
+# Labels, warps and registers of the chunks of longer rows, and to how many of them a row may have, by kind of labels and bytes
+# of a score.
+CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
+    ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
+    ("lists", 4): [(8192, 2, 168, 128)],
+    ("hard", 2): [(8192, 4, 96, 128)],
+    ("hard", 4): [(8192, 4, 128, 128)],
+    ("soft", 2): [(8192, 4, None, 128)],
+    ("soft", 4): [(4096, 4, None, 128)],
 }
 BLOCK = 4096
 # The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
@@ -125,11 +126,11 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
     if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
-    chunk, warps, registers, most = CHUNKS[kind, score_bytes]
-    pieces = -(-num_labels // chunk)
-    if together is None or pieces > min(most, together):
-        return None
-    return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
+    for chunk, warps, registers, most in CHUNKS[kind, score_bytes]:
+        pieces = -(-num_labels // chunk)
+        if together is not None and pieces <= min(most, together):
+            return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
+    return None
 
 
 def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

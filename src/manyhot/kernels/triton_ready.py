@@ -27,6 +27,22 @@ class Ready(NamedTuple):
     numbers: Numbers
     summed: bool
 
+    def run(self, x: Tensor, inputs: list[Tensor], outs: list[Tensor]) -> bool:
+        """Start it on ``x``, its inputs and outputs; False where that needs somebody else."""
+        stream = stream_for(x.get_device())
+        if stream is None:
+            return False
+        pointers = [x.data_ptr(), *[tensor.data_ptr() for tensor in inputs]]
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        if bits % 16:
+            return False
+        pointers += [tensor.data_ptr() for tensor in outs]
+        if self.summed:
+            pointers.append(zero_for(x, stream).data_ptr())
+        return self.start(self.programs, stream, pointers, self.numbers)
+
 
 _READY: dict[Any, Ready] = {}
 
@@ -72,19 +88,10 @@ def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tens
     ready = _READY.get(key)
     if ready is None:
         return None
-    stream = stream_for(key[0])
-    pointers = [x.data_ptr(), *[tensor.data_ptr() for tensor in inputs]]
-    bits = 0
-    for pointer in pointers:
-        bits |= pointer
-    if stream is None or bits % 16:
-        return None
-    values, grad, total = new_rows(x), new_grad(x), None
-    pointers += (values.data_ptr(), grad.data_ptr())
-    if ready.summed:
-        total = values.new_empty(())
-        pointers += (total.data_ptr(), zero_for(x, stream).data_ptr())
-    return (values, grad, total) if ready.start(ready.programs, stream, pointers, ready.numbers) else None
+    values, grad = new_rows(x), new_grad(x)
+    total = values.new_empty(()) if ready.summed else None
+    done = ready.run(x, inputs, [values, grad] if total is None else [values, grad, total])
+    return (values, grad, total) if done else None
 
 
 def zero_for(x: Tensor, stream: int | None = None) -> Tensor:

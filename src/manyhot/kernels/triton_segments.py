@@ -77,7 +77,7 @@ def segment_kernel(
 
     pos_factor, neg_factor = conclude(
         pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-        row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, 1,
+        row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, 1, False,
     )  # fmt: skip
     if plain:
         cursor = listed
