@@ -5,7 +5,8 @@ import torch
 
 from interpreted import check_interpreted
 from manyhot import SparseLabels, zlpr_loss
-from manyhot.kernels import triton_ready
+from manyhot.kernels import triton_engine, triton_ready
+from manyhot.kernels.terms import DenseTerms
 from manyhot.losses.zlpr import tlpr_loss
 
 INTERPRETED = """
@@ -90,6 +91,17 @@ def test_calls_like_one_before_take_what_they_are_given():
     check(wide.detach()[:, ::2].requires_grad_(), its[:, ::2])
     check(wide.detach().t()[:64, :64].requires_grad_(), its.t()[:64, :64])
     check(x, labels)
+
+
+@pytest.mark.gpu
+def test_negative_scales():
+    x, labels = problem(64, 80)
+    x, terms = x.detach(), DenseTerms(labels)
+    total, grad, _ = triton_engine.reduced(x, terms, row_scale=0.5)
+    for _ in range(3):
+        turned, its, _ = triton_engine.reduced(x, terms, row_scale=-0.5)
+        assert torch.equal(turned, -total)
+        torch.testing.assert_close(its, -grad, rtol=1e-6, atol=0)
 
 
 @pytest.mark.gpu

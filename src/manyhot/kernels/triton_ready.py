@@ -50,8 +50,9 @@ _READY: dict[Any, Ready] = {}
 def kind_of_call(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, scale: Tensor | float
 ) -> tuple[Any, list[Tensor]] | None:
-    """What tells calls apart, and the tensors beside ``x``; None for calls with a mask, weights, smoothing or an offset."""
-    if not x.is_cuda or form != "split" or isinstance(offset, Tensor) or offset != 0 or isinstance(scale, Tensor):
+    """What tells calls apart, and the tensors beside ``x``; None for calls with a mask, weights, smoothing, an offset, or
+    scales that are a tensor, as a negative one is made to be."""
+    if not x.is_cuda or form != "split" or isinstance(offset, Tensor) or offset != 0 or isinstance(scale, Tensor) or scale < 0:
         return None
     about: tuple[Any, ...]
     if isinstance(terms, SparseTerms):
