@@ -81,3 +81,14 @@ def test_no_file_a_missing_file_and_no_plan_are_usage_errors(run, tmp_path):
     assert "there is no such file" in run("compare", tmp_path / "nowhere.csv").err
     assert "no comparison that could be resumed" in run("compare", "--resume", tmp_path).err
     assert "as it was begun" in run("compare", "x.csv", "--resume", tmp_path).err
+
+
+def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_told_or_written(run, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"features": {"a": 1}, "labels": ["x"]}\n{"features": {"a": \n')
+    done = run("compare", path, "--out", tmp_path / "out")
+    assert done.code != 0
+    assert len(done.err.strip().splitlines()) == 1
+    assert "rows.jsonl" in done.err
+    assert "line 2" in done.err or ":2" in done.err
+    assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import pytest
 
 import manyhot
 from compare.problems import small_plan
-from manyhot.compare.grid import queued_by_device, run_grid
+from manyhot.compare.grid import queued_by_device, run_grid, shapes_of
 from manyhot.compare.plan import Plan
 from manyhot.compare.records import CELLS, PLAN, add_cells, merge_cells, read_cells
 
@@ -95,7 +95,8 @@ def test_methods_that_are_asked_for_first_run_before_all_others(tmp_path):
 
 def test_processes_take_what_is_asked_for_first_and_then_the_largest_jobs(tmp_path):
     plan = small_plan(tmp_path, losses="zlpr,bce,powerset", models=["linear", "mlp"], seeds=1)
-    queue = queued_by_device(plan, plan.missing([]), ["bce"])["cpu"]
+    jobs = plan.missing([])
+    queue = queued_by_device(plan, jobs, ["bce"], shapes_of(plan, jobs))["cpu"]
     assert [(job.model, job.method.name) for job in queue[:3]] == [("mlp", "bce"), ("linear", "bce"), ("mlp", "powerset")]
     assert len(queue) == 6
 

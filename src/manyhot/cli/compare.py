@@ -21,6 +21,7 @@ from manyhot.compare.settings import DEVICES, CompareSettings
 if TYPE_CHECKING:
     from manyhot.compare.grid import Progress
     from manyhot.compare.plan import Plan
+    from manyhot.compare.sets import SetShape
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -79,8 +80,11 @@ def compare(
         _tell_time(plan, folder, workers, json=json)
         return
     if resume is None:
+        _check_new(folder)
+    shapes = _read_shapes(plan, folder)
+    if resume is None:
         _begin(plan, folder)
-    _run(plan, folder, workers, minutes, reference, json=json, quiet=quiet)
+    _run(plan, folder, shapes, workers, minutes, reference, json=json, quiet=quiet)
 
 
 def _new_plan(
@@ -117,15 +121,26 @@ def _saved_plan(folder: Path) -> Plan:
     return Plan.from_dict(json_module.loads(path.read_text()))
 
 
-def _begin(plan: Plan, folder: Path) -> None:
-    from manyhot._files import make_folder, write_json
-    from manyhot.compare.records import PLAN
-
+def _check_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(
             f"--out must be a folder that is not there yet, or empty; {folder} is not."
             f" To run its missing cells: manyhot compare --resume {folder}"
         )
+
+
+def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
+    """The shapes of the sets; a file that cannot be read is an error before anything is written or told."""
+    from manyhot.compare.grid import shapes_of
+    from manyhot.compare.records import CELLS, read_cells
+
+    return shapes_of(plan, plan.missing(read_cells(folder / CELLS)))
+
+
+def _begin(plan: Plan, folder: Path) -> None:
+    from manyhot._files import make_folder, write_json
+    from manyhot.compare.records import PLAN
+
     make_folder(folder)
     write_json(folder / PLAN, plan.to_dict())
 
@@ -148,7 +163,17 @@ def _tell_time(plan: Plan, folder: Path, workers: int, *, json: bool) -> None:
     )
 
 
-def _run(plan: Plan, folder: Path, workers: int, minutes: float | None, reference: str, *, json: bool, quiet: bool) -> None:
+def _run(
+    plan: Plan,
+    folder: Path,
+    shapes: dict[str, SetShape],
+    workers: int,
+    minutes: float | None,
+    reference: str,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
     from manyhot._files import write_json, write_whole
     from manyhot.compare.grid import run_grid
     from manyhot.compare.records import STATISTICS, TABLE
@@ -158,7 +183,7 @@ def _run(plan: Plan, folder: Path, workers: int, minutes: float | None, referenc
     say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
     try:
         with GridWatch(plan.num_cells, quiet=quiet or json) as watch:
-            cells = run_grid(plan, folder, workers=workers, minutes=minutes, watch=watch)
+            cells = run_grid(plan, folder, workers=workers, minutes=minutes, shapes=shapes, watch=watch)
     except KeyboardInterrupt:
         typer.echo(f"manyhot: interrupted. Continue with: manyhot compare --resume {folder}", err=True)
         raise typer.Exit(130) from None

@@ -60,6 +60,7 @@ def run_grid(
     workers: int,
     minutes: float | None = None,
     first: Sequence[str] = (),
+    shapes: Mapping[str, SetShape] | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Record]:
     """Run the cells that ``folder`` does not have yet, and give all it then has.
@@ -70,6 +71,7 @@ def run_grid(
         workers: processes; 1 runs everything in this one.
         minutes: start no job after this time; None is until the end.
         first: methods whose jobs go before all others, for a grid that may be cut off.
+        shapes: what ``shapes_of`` found, where it was asked before.
         watch: told after every job.
 
     Returns:
@@ -81,6 +83,7 @@ def run_grid(
     jobs = plan.missing(cells)
     counted = plan.num_cells - sum(len(job.seeds) for job in jobs)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    found = shapes_of(plan, jobs) if shapes is None else shapes
 
     def finished(job: Job, records: Sequence[Record], seconds: float, error: str | None) -> None:
         nonlocal counted
@@ -90,9 +93,9 @@ def run_grid(
             watch(Progress(counted, plan.num_cells, job, seconds, error))
 
     if workers == 1 or len(jobs) == 1:
-        _run_here(plan, sorted(jobs, key=lambda job: job.method.name not in first), finished, deadline)
+        _run_here(plan, sorted(jobs, key=lambda job: job.method.name not in first), found, finished, deadline)
     elif jobs:
-        _run_in_processes(plan, jobs, workers, first, finished, deadline)
+        _run_in_processes(plan, queued_by_device(plan, jobs, first, found), workers, finished, deadline)
     return read_cells(path)
 
 
@@ -146,8 +149,14 @@ def estimate_seconds(plan: Plan, jobs: Sequence[Job], watch: Callable[[int, int]
     return total
 
 
-def _run_here(plan: Plan, jobs: Sequence[Job], finished: Callable[..., None], deadline: float | None) -> None:
-    sets, shapes = LoadedSets(plan), shapes_of(plan, jobs)
+def _run_here(
+    plan: Plan,
+    jobs: Sequence[Job],
+    shapes: Mapping[str, SetShape],
+    finished: Callable[..., None],
+    deadline: float | None,
+) -> None:
+    sets = LoadedSets(plan)
     for job in jobs:
         if deadline is not None and time.monotonic() > deadline:
             return
@@ -173,13 +182,11 @@ def failed(job: Job, text: str) -> list[Record]:
 
 def _run_in_processes(
     plan: Plan,
-    jobs: Sequence[Job],
+    waiting: dict[str, list[Job]],
     workers: int,
-    first: Sequence[str],
     finished: Callable[..., None],
     deadline: float | None,
 ) -> None:
-    waiting = queued_by_device(plan, jobs, first)
     shares = _worker_shares({device: len(part) for device, part in waiting.items()}, workers)
     context = multiprocessing.get_context("spawn")
     running: dict[int, tuple[Any, Any, str, Job | None, float]] = {}
@@ -236,15 +243,16 @@ def _run_in_processes(
             process.terminate()
 
 
-def queued_by_device(plan: Plan, jobs: Sequence[Job], first: Sequence[str]) -> dict[str, list[Job]]:
+def queued_by_device(
+    plan: Plan, jobs: Sequence[Job], first: Sequence[str], shapes: Mapping[str, SetShape]
+) -> dict[str, list[Job]]:
     """Jobs for each device: methods of ``first``, then the others; in both the largest sets first, jobs of a set together so
     that a process reads it once, and its largest jobs first so that processes end together."""
-    shapes = shapes_of(plan, jobs)
 
     def work(job: Job) -> float:
         return step_work(job, shapes[job.data], plan.settings)
 
-    of_set = {name: max(work(job) for job in jobs if job.data == name) for name in shapes}
+    of_set = {name: max(work(job) for job in jobs if job.data == name) for name in {job.data for job in jobs}}
     waiting: dict[str, list[Job]] = {}
     for job in sorted(jobs, key=lambda job: (job.method.name not in first, -of_set[job.data], job.data, -work(job))):
         waiting.setdefault(device_of(job, plan, shapes), []).append(job)
