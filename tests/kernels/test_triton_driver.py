@@ -1,7 +1,9 @@
 """Kernels started through the driver: what the driver would read must be what Triton's own launcher would give it."""
 
 import ctypes
+import time
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -97,3 +99,24 @@ def test_a_number_that_does_not_fit_is_an_error_and_not_another_number(driver):
     with pytest.raises(Exception, match="format requires"):
         start(1, 0, [64], [2**31])
     assert not driver
+
+
+def test_threads_do_not_write_into_each_others_parameters(monkeypatch):
+    wrong = []
+
+    def launch(function, *about):
+        *_, stream, params, _ = about
+        time.sleep(1e-4)  # another thread has its turn
+        if read(params, ctypes.c_uint64, ctypes.c_int64) != [8 * stream, stream]:
+            wrong.append(stream)
+        return function - 77
+
+    monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
+    start = direct_start(compiled_for(["*fp32", "i64"]), [True], 1)
+
+    def call(number):
+        return all(start(1, number, [8 * number], [number]) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(4)))
+    assert not wrong
