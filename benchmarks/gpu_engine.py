@@ -171,13 +171,13 @@ def launches(logits, labels):
     """The start of our kernel, as the loss does it for every call like the one before, and of one multiplication; both into
     memory that is there."""
     terms, scale = DenseTerms(labels), 1 / len(logits)
-    triton_engine.reduced(logits, terms, row_scale=scale)
+    triton_engine.fused(logits, terms, row_scale=scale, whole=True)
     values, total = (logits.new_empty(shape, dtype=torch.float32) for shape in ((len(logits),), ()))
     grad = torch.empty_like(logits)
 
     def ours():
         key, inputs = triton_ready.kind_of_call(logits, terms, "split", 0.0, scale)
-        ready = triton_ready._READY[key]
+        ready = triton_ready.READY[key]
         assert ready.run(logits, inputs, [values, grad, total] if ready.summed else [values, grad])
 
     return ours, functools.partial(torch.mul, logits, 2, out=grad)

@@ -83,7 +83,7 @@ def run_grid(
     jobs = plan.missing(cells)
     counted = plan.num_cells - sum(len(job.seeds) for job in jobs)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    found = shapes_of(plan, jobs) if shapes is None else shapes
+    shapes = shapes_of(plan, jobs) if shapes is None else shapes
 
     def finished(job: Job, records: Sequence[Record], seconds: float, error: str | None) -> None:
         nonlocal counted
@@ -93,9 +93,9 @@ def run_grid(
             watch(Progress(counted, plan.num_cells, job, seconds, error))
 
     if workers == 1 or len(jobs) == 1:
-        _run_here(plan, sorted(jobs, key=lambda job: job.method.name not in first), found, finished, deadline)
+        _run_here(plan, sorted(jobs, key=lambda job: job.method.name not in first), shapes, finished, deadline)
     elif jobs:
-        _run_in_processes(plan, queued_by_device(plan, jobs, first, found), workers, finished, deadline)
+        _run_in_processes(plan, queued_by_device(plan, jobs, first, shapes), workers, finished, deadline)
     return read_cells(path)
 
 

@@ -33,15 +33,16 @@ class Engine(Protocol):
         ...
 
     def fused(
-        self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
+        self,
+        x: Tensor,
+        terms: DenseTerms | SparseTerms,
+        form: str,
+        offset: Tensor | float,
+        row_scale: Tensor | float,
+        *,
+        whole: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``(values, grad, offset_grad)``; the last for an offset that is a tensor."""
-        ...
-
-    def reduced(
-        self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same with ``sum row_scale values`` in the place of the values."""
+        """``(values, grad, offset_grad)``, the last for an offset that is a tensor; with ``whole`` the values are reduced."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:

@@ -157,6 +157,7 @@ def fused(
     offset: Tensor | float = 0.0,
     row_scale: Tensor | float = 1.0,
     *,
+    whole: bool = False,
     variant: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """A loss of the family and its gradient in one pass over each row.
@@ -170,6 +171,7 @@ def fused(
         form: ``"split"`` or ``"joint"``.
         offset: a number, or ``[R]``.
         row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
+        whole: give ``sum row_scale values`` in the place of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:
@@ -183,19 +185,7 @@ def fused(
     values, grad = call.new_rows("values"), call.new_grad()
     offset_grad = call.new_rows("offset_grad") if isinstance(offset, Tensor) else None
     call.run()
-    return values, grad, offset_grad
-
-
-def reduced(
-    x: Tensor,
-    terms: DenseTerms | SparseTerms,
-    form: str = "split",
-    offset: Tensor | float = 0.0,
-    row_scale: Tensor | float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same with ``sum row_scale values`` in the place of the values."""
-    values, grad, offset_grad = fused(x, terms, form, offset, row_scale)
-    return total(values, row_scale), grad, offset_grad
+    return total(values, row_scale) if whole else values, grad, offset_grad
 
 
 def labelwise(

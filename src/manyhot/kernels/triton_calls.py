@@ -50,10 +50,6 @@ def type_of(value: Tensor | None) -> torch.dtype | None:
     return None if value is None else value.dtype
 
 
-# No tensor, a weight of 1, and which of both it is.
-NO_WEIGHT: tuple[None, float, str] = (None, 1.0, "number")
-
-
 class Layout(NamedTuple):
     """What calls of one shape, type and kind share: how they are cut, and how their kernels are started."""
 
@@ -135,8 +131,8 @@ class Call:
             labels, form = as_matrix(labels, x), "dense"
         plain = pos is None and neg is None and smoothing == 0
         where = None if where is None else as_matrix(where, x)
-        pos, pos_number, pos_kind = NO_WEIGHT if pos is None else _weight(pos, x)
-        neg, neg_number, neg_kind = NO_WEIGHT if neg is None else _weight(neg, x)
+        pos, pos_number, pos_kind = _weight(pos, x)
+        neg, neg_number, neg_kind = _weight(neg, x)
         self.inputs = (labels, offsets, indices, values, where, pos, neg)
         self.numbers = (pos_number, neg_number, float(smoothing))
         strides = (x.stride(0), 0 if labels is None else labels.stride(0), 0 if where is None else where.stride(0))
@@ -222,4 +218,4 @@ def _weight(weight: Weight, x: Tensor) -> tuple[Tensor | None, float, Any]:
     """A weight per label, the one for all, and which of them."""
     if isinstance(weight, Tensor):
         return weight.reshape(-1).expand(x.shape[1]).contiguous(), 1.0, "label"
-    return None, 1.0 if weight is None else float(weight), NO_WEIGHT[2]
+    return None, 1.0 if weight is None else float(weight), "number"

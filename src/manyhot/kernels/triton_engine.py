@@ -95,29 +95,22 @@ def fused(
     form: str = "split",
     offset: Tensor | float = 0.0,
     row_scale: Tensor | float = 1.0,
+    *,
+    whole: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
-    values, grad, slope, *_ = _fuse(x, terms, form, offset, row_scale, whole=False)
-    return values, grad, slope
-
-
-def reduced(
-    x: Tensor,
-    terms: DenseTerms | SparseTerms,
-    form: str = "split",
-    offset: Tensor | float = 0.0,
-    row_scale: Tensor | float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same with ``sum row_scale values`` in the place of the values."""
-    kind = kind_of_call(x, terms, form, offset, row_scale)
+    kind = kind_of_call(x, terms, form, offset, row_scale) if whole else None
     again = None if kind is None else start_again(kind[0], x, kind[1])
     if again is not None:
-        values, grad, whole = again
-        return total(values, row_scale) if whole is None else whole, grad, None
-    values, grad, slope, whole, call, started = _fuse(x, terms, form, offset, row_scale, whole=True)
-    if kind is not None:
-        remember(kind[0], call, kind[1], x, started, summed=whole is not None)
-    return total(values, row_scale) if whole is None else whole, grad, slope
+        values, grad, added = again
+        slope = None
+    else:
+        values, grad, slope, added, call, started = _fuse(x, terms, form, offset, row_scale, whole=whole)
+        if kind is not None:
+            remember(kind[0], call, kind[1], x, started, summed=added is not None)
+    if whole:
+        values = total(values, row_scale) if added is None else added
+    return values, grad, slope
 
 
 def _fuse(

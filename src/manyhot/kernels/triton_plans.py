@@ -31,8 +31,8 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("hard", 4, 16384): (8, 128),
     ("hard", 4, 32768): (16, 128),
 }
-# Labels, warps and registers of the chunks of longer rows, and to how many of them a row may have, by kind of labels and bytes
-# of a score.
+# Labels, warps and registers of the chunks of longer rows, and how many a row has at most, by kind of labels and bytes of a
+# score: the first that does.
 CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
     ("lists", 4): [(8192, 2, 168, 128)],

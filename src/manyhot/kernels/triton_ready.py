@@ -6,6 +6,7 @@ A small loss takes longer to be started than to be computed, and nearly every ca
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ class Ready(NamedTuple):
         return self.start(self.programs, stream, pointers, self.numbers)
 
 
-_READY: dict[Any, Ready] = {}
+READY: dict[Any, Ready] = {}
 
 
 def kind_of_call(
@@ -73,20 +74,16 @@ def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, started: tup
     launcher, numbers = started
     start = launcher.compiled.get(None)
     taken = [tensor for tensor in call.inputs if tensor is not None]
-    as_they_are = call.x is x and len(taken) == len(inputs) and all(map(_same, taken, inputs))
+    as_they_are = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
     if isinstance(start, Start) and as_they_are and call.layout.plan.chunks == 1:
-        if len(_READY) >= MOST:
-            _READY.clear()
-        _READY[key] = Ready(start, call.layout.programs, numbers, summed)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one is other
+        if len(READY) >= MOST:
+            READY.clear()
+        READY[key] = Ready(start, call.layout.programs, numbers, summed)
 
 
 def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """Values, gradient and, where it was added up, the total of a call like one before; None where there was none."""
-    ready = _READY.get(key)
+    ready = READY.get(key)
     if ready is None:
         return None
     values, grad = new_rows(x), new_grad(x)

@@ -122,7 +122,7 @@ class _SideLoss:
     def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
         """The same with the reduced loss in the place of the values."""
         offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
-        return engine.reduced(x, terms, self.form, offset, scale)
+        return engine.fused(x, terms, self.form, offset, scale, whole=True)
 
     def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
         """Values of the rows in the plain form."""
