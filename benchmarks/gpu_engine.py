@@ -154,8 +154,8 @@ def graph_milliseconds(function):
     return milliseconds(graph.replay) / CALLS
 
 
-def host_microseconds(functions, calls=50, rounds=21):
-    """How long the host takes to issue a call of each: medians of rounds in which they take turns."""
+def host_microseconds(functions, calls=20, rounds=101):
+    """How long the host takes to issue a call of each, by rounds in which they take turns."""
     taken = [[] for _ in functions]
     for _ in range(rounds + 1):
         for function, own in zip(functions, taken, strict=True):
@@ -164,21 +164,26 @@ def host_microseconds(functions, calls=50, rounds=21):
                 function()
             own.append((time.perf_counter() - begun) / calls * 1e6)
             torch.cuda.synchronize()
-    return [statistics.median(own[1:]) for own in taken]
+    return [own[1:] for own in taken]
+
+
+def side_by_side(ours, other):
+    """Both medians, and in brackets the median of what ours is of the other, round by round."""
+    ratio = statistics.median(mine / its for mine, its in zip(ours, other, strict=True))
+    return [f"{statistics.median(ours):.1f} ({ratio:.2f})", f"{statistics.median(other):.1f}"]
 
 
 def launches(logits, labels):
     """The start of our kernel, as the loss does it for every call like the one before, and of one multiplication; both into
     memory that is there."""
     terms, scale = DenseTerms(labels), 1 / len(logits)
-    triton_engine.fused(logits, terms, row_scale=scale, whole=True)
-    values, total = (logits.new_empty(shape, dtype=torch.float32) for shape in ((len(logits),), ()))
-    grad = torch.empty_like(logits)
+    value, grad, _ = triton_engine.fused(logits, terms, row_scale=scale, whole=True)
+    rows = logits.new_empty(len(logits), dtype=torch.float32)
 
     def ours():
         key, inputs = triton_ready.kind_of_call(logits, terms, "split", 0.0, scale)
         ready = triton_ready.READY[key]
-        assert ready.run(logits, inputs, [values, grad, total] if ready.summed else [values, grad])
+        assert ready.run(logits, inputs, value, grad, None if ready.total is None else rows)
 
     return ours, functools.partial(torch.mul, logits, 2, out=grad)
 
@@ -191,7 +196,8 @@ def tiny_rows(compiled):
         one = graph_milliseconds(lambda: logits.detach() * 2)  # noqa: B023
         device = [graph_milliseconds(ours) * 1e3, graph_milliseconds(bce) * 1e3, one * 1e3]
         host = host_microseconds([ours, bce, *launches(logits.detach(), labels)])
-        yield [f"{rows:,} x {num_labels:,}", *(f"{value:.1f}" for value in (*device, *host))]
+        cells = [*(f"{value:.1f}" for value in device), *side_by_side(*host[:2]), *side_by_side(*host[2:])]
+        yield [f"{rows:,} x {num_labels:,}", *cells]
 
 
 def odd_cells(rows, num_labels, bandwidth):
@@ -286,7 +292,8 @@ compiled.
 Short rows in bfloat16, microseconds: the device by itself, and what the host takes to issue a call and its backward when
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for. The last two
 columns are the start of the kernel of the loss alone, as every call like the one before does it, and of one multiplication,
-both into memory that is there already. Host times are medians of rounds in which the four take turns.
+both into memory that is there already. Host times are medians of rounds in which the four take turns; in brackets, the median
+over the rounds of what ours is of the other.
 
 {table(small, tiny)}
 

@@ -1,6 +1,8 @@
 """Kernels started through the driver: what the driver would read must be what Triton's own launcher would give it."""
 
 import ctypes
+import shutil
+import subprocess
 import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,19 @@ from types import SimpleNamespace
 import pytest
 
 from manyhot.kernels import triton_driver
-from manyhot.kernels.triton_driver import SPARE, direct_start
+from manyhot.kernels.triton_driver import SPARE, Start, direct_start
+
+DRIVER = """
+#include <stdint.h>
+uint64_t seen[16];
+int launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+           void **params, void **extra) {
+    uint64_t found[] = {(uint64_t)f, gx, gy, gz, bx, by, bz, shared, (uint64_t)stream, (uint64_t)extra, params == 0,
+                        *(uint64_t *)params[0], *(uint64_t *)params[1], *(uint32_t *)params[2], *(uint32_t *)params[3]};
+    for (int i = 0; i < 15; i++) seen[i] = found[i];
+    return stream == 0;
+}
+"""
 
 Metadata = namedtuple(
     "Metadata",
@@ -31,8 +45,8 @@ def driver(monkeypatch):
 
     def launch(function, *about):
         *sizes, stream, params, _ = about
-        heard.append(SimpleNamespace(function=function, sizes=sizes, stream=stream, params=params, answer=0))
-        return heard[-1].answer
+        heard.append(SimpleNamespace(function=function.value, sizes=sizes, stream=stream.value, params=params))
+        return 0
 
     monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
     return heard
@@ -44,7 +58,7 @@ def read(params, *types):
 
 def test_parameters_lie_where_the_driver_looks_for_them(driver):
     start = direct_start(compiled_for(["*bf16", "*u8", "i32", "i64", "fp32", "constexpr"]), [True, True], 3)
-    assert start(9, 1234, [2**40 + 16, 2**63 + 32], [-5, 2**40, 0.25])
+    assert start(9, 1234, [2**40 + 16, 2**63 + 32], (-5, 2**40, 0.25))
     (launch,) = driver
     assert (launch.function, launch.sizes, launch.stream) == (77, [9, 1, 1, 128, 1, 1, 512], 1234)
     types = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
@@ -54,21 +68,57 @@ def test_parameters_lie_where_the_driver_looks_for_them(driver):
 
 def test_numbers_that_became_constants_are_left_out(driver):
     start = direct_start(compiled_for(["*fp32", "i32", "constexpr", "i32", "fp32"]), [True], 4)
-    assert start(1, 0, [64], [7, 1, 9, 0.5])
+    assert start(1, 0, [64], (7, 1, 9, 0.5))
     assert read(driver[0].params, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_float) == [64, 7, 9, 0.5]
 
 
 def test_tensors_that_are_not_there_are_null(driver):
     start = direct_start(compiled_for(["*fp32", "*u8", "*fp32", "i32"]), [True, False, True], 1)
-    assert start(1, 0, [64, 128], [3])
+    assert start(1, 0, [64, 128], (3,))
     assert read(driver[0].params, *[ctypes.c_uint64] * 3, ctypes.c_int32) == [64, 0, 128, 3]
 
 
 def test_calls_do_not_leave_traces_in_the_next(driver):
     start = direct_start(compiled_for(["*fp32", "i64"]), [True], 1)
     for address, number in ((8, 2**40), (16, 3)):
-        start(1, 0, [address], [number])
+        start(1, 0, [address], (number,))
         assert read(driver[-1].params, ctypes.c_uint64, ctypes.c_int64) == [address, number]
+
+
+def test_numbers_and_streams_are_kept_apart(driver):
+    start = direct_start(compiled_for(["*fp32", "i32"]), [True], 1)
+    found = []
+    for number in (*range(2 * triton_driver.MOST), 0, 1):
+        for stream in (None, 5, number + 6):
+            assert start(number + 1, stream or 0, [64 + 16 * number], (number,))
+            launch = driver[-1]
+            found.append((*read(launch.params, ctypes.c_uint64, ctypes.c_int32), launch.sizes[0], launch.stream))
+            assert found[-1] == (64 + 16 * number, number, number + 1, stream)
+    bound = start.bind(1, (0,))
+    assert bound is start.bind(1, (0,))
+    assert all(bound(stream, [64]) and driver[-1].stream == stream for stream in range(1, 3 * triton_driver.MOST))
+    assert len(bound.calls) <= triton_driver.MOST >= len(start.bound)
+
+
+def test_ctypes_hands_on_what_the_driver_is_called_with(tmp_path):
+    """The arguments have no types on this side; a C function that writes them down says what arrives."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = tmp_path / "driver.c"
+    source.write_text(DRIVER)
+    library = tmp_path / "driver.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    fake = ctypes.CDLL(str(library))
+    function = 2**47 + 3
+    compiled = compiled_for(["*fp32", "*u8", "i32", "fp32"], Metadata(num_warps=32, shared=232448))
+    compiled.function = function
+    start = Start(compiled, [True, True], ["i4x", "f4x"], fake["launch"])
+    assert start(2**31 - 1, 2**46 + 8, [2**48 + 16, 2**63 + 32], (-7, 0.5))
+    seen = (ctypes.c_uint64 * 16).in_dll(fake, "seen")
+    assert list(seen[:11]) == [function, 2**31 - 1, 1, 1, 1024, 1, 1, 232448, 2**46 + 8, 0, 0]
+    assert list(seen[11:15]) == [2**48 + 16, 2**63 + 32, 2**32 - 7, 0x3F000000]
+    assert not start(1, 0, [0, 0], (0, 0.0)), "an answer that is not 0 is an error"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +147,7 @@ def test_without_a_driver_triton_starts_everything(monkeypatch):
 def test_a_number_that_does_not_fit_is_an_error_and_not_another_number(driver):
     start = direct_start(compiled_for(["*fp32", "i32"]), [True], 1)
     with pytest.raises(Exception, match="format requires"):
-        start(1, 0, [64], [2**31])
+        start(1, 0, [64], (2**31,))
     assert not driver
 
 
@@ -107,16 +157,16 @@ def test_threads_do_not_write_into_each_others_parameters(monkeypatch):
     def launch(function, *about):
         *_, stream, params, _ = about
         time.sleep(1e-4)  # another thread has its turn
-        if read(params, ctypes.c_uint64, ctypes.c_int64) != [8 * stream, stream]:
-            wrong.append(stream)
-        return function - 77
+        if read(params, ctypes.c_uint64, ctypes.c_int64) != [8 * stream.value, 5]:
+            wrong.append(stream.value)
+        return function.value - 77
 
     monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
     start = direct_start(compiled_for(["*fp32", "i64"]), [True], 1)
 
     def call(number):
-        return all(start(1, number, [8 * number], [number]) for _ in range(50))
+        return all(start(1, number, [8 * number], (5,)) for _ in range(50))
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(call, range(4)))
+        assert all(pool.map(call, range(1, 5)))
     assert not wrong

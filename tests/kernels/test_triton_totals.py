@@ -15,19 +15,28 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from manyhot import SparseLabels, zlpr_loss
 from manyhot.kernels import triton_engine
+
+
+def check(x, labels, **settings):
+    ours, plain = (x.clone().requires_grad_() for _ in range(2))
+    got = zlpr_loss(ours, labels, engine="triton", **settings)
+    wanted = zlpr_loss(plain, labels, engine="torch", **settings)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+    got.backward(), wanted.backward()
+    torch.testing.assert_close(ours.grad, plain.grad, rtol=1e-4, atol=1e-10)
+
+
 for rows, labels in ((1, 1), (1, 300), (7, 33), (70, 20), (1100, 3)):
     x = 3 * torch.randn(rows, labels)
     t = torch.rand(rows, labels) < 0.3
     for given in (t, t.float(), SparseLabels.from_dense(t)):
         for reduction in ("mean", "sum"):
-            for weight in (None, torch.rand(rows)):
-                settings = {"reduction": reduction, "sample_weight": weight}
-                ours, plain = (x.clone().requires_grad_() for _ in range(2))
-                got = zlpr_loss(ours, given, engine="triton", **settings)
-                wanted = zlpr_loss(plain, given, engine="torch", **settings)
-                torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
-                got.backward(), wanted.backward()
-                torch.testing.assert_close(ours.grad, plain.grad, rtol=1e-4, atol=1e-10)
+            for weight in (None, (2 * torch.rand(rows)).round()):
+                check(x, given, reduction=reduction, sample_weight=weight)
+# With a mask a row of so many labels is one segment; without, one tile.
+x, t = 3 * torch.randn(2, 8200), torch.rand(2, 8200) < 0.01
+check(x, t, where=torch.rand(2, 8200) < 0.5)
+check(x, t)
 print("checked")
 """
 
@@ -59,14 +68,19 @@ def check(x, labels, loss=zlpr_loss, **settings):
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["dense", "soft", "lists"])
-@pytest.mark.parametrize("shape", [(1, 20), (7, 80), (256, 80), (300, 1000), (4096, 33), (5000, 33), (2, 40_000)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 20), (7, 80), (256, 80), (300, 1000), (5000, 33), (70_000, 20), (65_536, 128), (9000, 300), (5, 9000), (2, 40_000)],
+)
 def test_totals_agree_with_the_plain_form(shape, kind, dtype):
     x, labels = problem(*shape, kind, dtype)
     for reduction in ("mean", "sum"):
         first = check(x, labels, reduction=reduction)
         for _ in range(3):
             assert all(torch.equal(one, two) for one, two in zip(first, both(x, labels, reduction=reduction), strict=True))
-        check(x, labels, reduction=reduction, sample_weight=torch.rand(shape[0], device="cuda"))
+        check(x, labels, reduction=reduction, sample_weight=(2 * torch.rand(shape[0], device="cuda")).round())
+        check(x, labels, reduction=reduction, where=torch.rand(shape, device="cuda") < 0.5)
+        check(x, labels, reduction=reduction, pos_weight=torch.rand(shape[1], device="cuda"))
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from manyhot.kernels.terms import DenseTerms, SparseTerms, Weight
-from manyhot.kernels.triton_launch import Launcher, Numbers, launcher
+from manyhot.kernels.triton_launch import Launcher, Numbers, Started, launcher
 
 WORDWISE = (torch.float32, torch.bfloat16)
 INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -160,7 +160,7 @@ class Call:
         out_total: Tensor | None = None,
         ended: Tensor | None = None,
         total: str = "none",
-    ) -> tuple[Launcher, Numbers]:
+    ) -> Started:
         """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read.
 
         With ``total`` "sum" or "mean" the values are added up too. Says what was started, and with which numbers.
@@ -172,9 +172,7 @@ class Call:
         key = (form, moved, total, *[None if part is None else part.dtype for part in rows])
         return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
-    def start(
-        self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers
-    ) -> tuple[Launcher, Numbers]:
+    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Started:
         """Run the kernel of ``key``, which tells it from others of the same layout, on the inputs and ``rows``.
 
         ``kernel`` gives it with its constants, and is asked once.

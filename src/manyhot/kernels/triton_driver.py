@@ -19,15 +19,52 @@ import torch
 SLOTS = {"i32": "i4x", "i64": "q", "fp32": "f4x"}
 # Triton adds pointers to memory for scratch at the end, which no kernel here uses.
 SPARE = 4
+# How many sets of numbers, and of streams, are kept.
+MOST = 64
 # What a kernel must not ask for.
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+
+
+class Bound:
+    """A compiled kernel with its numbers; called with a stream and the addresses of the tensors that are there, it says whether
+    it was started."""
+
+    __slots__ = ("calls", "launch", "lock", "memory", "pack", "params", "sizes", "start")
+
+    def __init__(self, start: Start, programs: int, numbers: Sequence[int | float]) -> None:
+        self.start = start  # What is compiled is unloaded with it.
+        if start.kept is not None:
+            numbers = [numbers[place] for place in start.kept]
+        count = (start.addresses.size + start.numbers.size) // 8 + SPARE
+        self.memory = (ctypes.c_char * (8 * count))()
+        start.numbers.pack_into(self.memory, start.addresses.size, *numbers)
+        first = ctypes.addressof(self.memory)
+        self.params = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        self.sizes = (programs, 1, 1, start.threads, 1, 1, start.shared)
+        self.pack, self.launch, self.lock = start.addresses.pack_into, start.launch, threading.Lock()
+        self.calls: dict[int, tuple[Any, ...]] = {}
+
+    def __call__(self, stream: int, addresses: Sequence[int]) -> bool:
+        """Start it. The driver copies the parameters before it returns."""
+        call = self.calls.get(stream) or self._call_on(stream)
+        with self.lock:
+            self.pack(self.memory, 0, *addresses)
+            return self.launch(*call) == 0
+
+    def _call_on(self, stream: int) -> tuple[Any, ...]:
+        """What the driver is called with, as ctypes passes it on without a look at the types, which takes thrice as long."""
+        if len(self.calls) >= MOST:
+            self.calls.clear()
+        pointers = ctypes.c_void_p(self.start.function), ctypes.c_void_p(stream)
+        found = self.calls[stream] = (pointers[0], *self.sizes, pointers[1], self.params, None)
+        return found
 
 
 class Start:
     """One compiled kernel; called with how many programs, the stream, addresses of the tensors that are there, and numbers, it
     says whether it was started."""
 
-    __slots__ = ("compiled", "function", "kept", "launch", "lock", "memory", "pack", "params", "shared", "threads")
+    __slots__ = ("addresses", "bound", "compiled", "function", "kept", "launch", "numbers", "shared", "threads")
 
     def __init__(self, compiled: Any, present: Sequence[bool], slots: Sequence[str | None], launch: Callable[..., int]) -> None:
         self.compiled = compiled  # What is compiled is unloaded with it.
@@ -36,21 +73,22 @@ class Start:
         # Numbers that Triton made constants are no parameters.
         self.kept = None if None not in slots else [place for place, slot in enumerate(slots) if slot]
         # A tensor that is not there is a null pointer.
-        layout = struct.Struct("<" + "".join("Q" if there else "8x" for there in present) + "".join(filter(None, slots)))
-        count = layout.size // 8 + SPARE
-        self.pack, self.memory = layout.pack_into, (ctypes.c_char * (8 * count))()
-        first = ctypes.addressof(self.memory)
-        self.params = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
-        self.lock = threading.Lock()
+        self.addresses = struct.Struct("<" + "".join("Q" if there else "8x" for there in present))
+        self.numbers = struct.Struct("<" + "".join(filter(None, slots)))
+        self.bound: dict[Any, Bound] = {}
 
-    def __call__(self, programs: int, stream: int, addresses: Sequence[int], numbers: Sequence[int | float]) -> bool:
-        """Start it. The driver copies the parameters before it returns."""
-        if self.kept is not None:
-            numbers = [numbers[place] for place in self.kept]
-        with self.lock:
-            self.pack(self.memory, 0, *addresses, *numbers)
-            about = (programs, 1, 1, self.threads, 1, 1, self.shared, stream, self.params, None)
-            return self.launch(self.function, *about) == 0
+    def __call__(self, programs: int, stream: int, addresses: Sequence[int], numbers: tuple[int | float, ...]) -> bool:
+        """Start it."""
+        return self.bind(programs, numbers)(stream, addresses)
+
+    def bind(self, programs: int, numbers: tuple[int | float, ...]) -> Bound:
+        """The kernel with these numbers, kept for the next time."""
+        found = self.bound.get((programs, numbers))
+        if found is None:
+            if len(self.bound) >= MOST:
+                self.bound.clear()
+            found = self.bound[programs, numbers] = Bound(self, programs, numbers)
+        return found
 
 
 def direct_start(compiled: Any, present: Sequence[bool], num_numbers: int) -> Start | None:
@@ -73,13 +111,11 @@ def direct_start(compiled: Any, present: Sequence[bool], num_numbers: int) -> St
 
 @functools.cache
 def _cuda_launch() -> Callable[..., int] | None:
+    """``cuLaunchKernel`` without the types of its arguments: pointers are given as ``c_void_p``, other numbers are 32 bits."""
     if torch.version.cuda is None:
         return None
     try:
-        launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+        launch: Callable[..., int] = ctypes.CDLL("libcuda.so.1")["cuLaunchKernel"]
     except (OSError, AttributeError):
         return None
-    launch.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
-    launch.restype = ctypes.c_int
-    found: Callable[..., int] = launch
-    return found
+    return launch

@@ -16,9 +16,9 @@ from torch import Tensor
 from manyhot.kernels import totals, triton_plans
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
-from manyhot.kernels.triton_launch import Launcher, Numbers, interpreted, launcher
+from manyhot.kernels.triton_launch import Launcher, Started, interpreted, launcher
 from manyhot.kernels.triton_plans import APART, cut_pairs, cut_rows
-from manyhot.kernels.triton_ready import kind_of_call, remember, start_again, zero_for
+from manyhot.kernels.triton_ready import FEW_PROGRAMS, kind_of_call, remember, room_for, start_again
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
@@ -26,8 +26,6 @@ SMALL = 1 << 21
 SCALED = 8192
 # Values of so many rows are summed by one program; of more by torch.
 MOST_ROWS = 1 << 17
-# Values of so few rows, left by so few programs, are summed by the last of these.
-FEW_ROWS, FEW_PROGRAMS = 4096, 512
 
 
 @functools.cache
@@ -102,36 +100,40 @@ def fused(
     kind = kind_of_call(x, terms, form, offset, row_scale) if whole else None
     again = None if kind is None else start_again(kind[0], x, kind[1])
     if again is not None:
-        values, grad, added = again
-        slope = None
-    else:
-        values, grad, slope, added, call, started = _fuse(x, terms, form, offset, row_scale, whole=whole)
-        if kind is not None:
-            remember(kind[0], call, kind[1], x, started, summed=added is not None)
-    if whole:
-        values = total(values, row_scale) if added is None else added
-    return values, grad, slope
+        return *again, None
+    values, grad, slope, added, call, started = _fuse(x, terms, form, offset, row_scale, whole=whole)
+    if not whole:
+        return values, grad, slope
+    in_place, summing = added is not None, None
+    if added is None:
+        added, summing = _sum(values, row_scale)
+    if kind is not None and (in_place or summing is not None):
+        remember(kind[0], call, kind[1], x, started, summing)
+    return added, grad, slope
 
 
 def _fuse(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float, *, whole: bool
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Call, tuple[Launcher, Numbers]]:
-    """Values, gradient, derivative by an offset, total, and what was started. With ``whole`` few values are added up too."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Call, Started]:
+    """Values, gradient, derivative by an offset, total, and what was started. With ``whole`` few programs add up too."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
     if not isinstance(row_scale, Tensor) and row_scale < 0:
         row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
     call = Call(x, terms, "fused", cut_rows, wordwise)
-    num_rows, chunks = x.shape[0], call.layout.plan.chunks
-    values, grad = new_rows(x), new_grad(x)
+    num_rows, chunks, programs = x.shape[0], call.layout.plan.chunks, call.layout.programs
     slope = new_rows(x) if isinstance(offset, Tensor) else None
     partial = arrived = added = ended = None
     how = "none"
+    if whole and chunks == 1 and programs <= FEW_PROGRAMS:
+        ended = room_for(x)
+        values, added = ended[APART : APART + programs].view(torch.float32), x.new_empty((), dtype=torch.float32)
+        how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"
+    else:
+        values = new_rows(x)
+    grad = new_grad(x)
     if chunks > 1:
         partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
         arrived = x.new_zeros(num_rows * APART, dtype=torch.int32)
-    elif whole and num_rows <= FEW_ROWS and call.layout.programs <= FEW_PROGRAMS:
-        added, ended = values.new_empty(()), zero_for(x)
-        how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"
     started = call.launch(
         form,
         offset=offset,
@@ -224,20 +226,23 @@ def rdrop(
 
 def total(values: Tensor, scale: Tensor | float) -> Tensor:
     """``sum scale values``; see ``manyhot.kernels.totals.total``."""
+    return _sum(values, scale)[0]
+
+
+def _sum(values: Tensor, scale: Tensor | float) -> tuple[Tensor, Started | None]:
+    """``sum scale values``, and what was started for it, where it was not torch's."""
     size = values.numel()
     if not 0 < size <= MOST_ROWS:
-        return totals.total(values, scale)
+        return totals.total(values, scale), None
     scales, number = per_row(scale)
     start, numbers = _totals(size, number, type_of(scales), values.dtype, values.device)
     out = values.new_empty(())
     start(1, values, (scales, out), numbers)
-    return out
+    return out, (start, numbers)
 
 
 @functools.lru_cache(maxsize=1024)
-def _totals(
-    size: int, number: float, scale_type: torch.dtype | None, dtype: torch.dtype, device: torch.device
-) -> tuple[Launcher, Numbers]:
+def _totals(size: int, number: float, scale_type: torch.dtype | None, dtype: torch.dtype, device: torch.device) -> Started:
     """What sums up ``size`` values, and with which numbers."""
     from manyhot.kernels.triton_totals import total_kernel
 

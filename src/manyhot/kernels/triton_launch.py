@@ -92,6 +92,8 @@ def _never(*_: Any) -> bool:
     return False
 
 
+# What was started, and with which numbers.
+Started = tuple[Launcher, Numbers]
 _LAUNCHERS: dict[tuple[Any, ...], Launcher] = {}
 
 

@@ -18,6 +18,7 @@ import triton.language as tl
 from manyhot.kernels.triton_math import distance, exp
 from manyhot.kernels.triton_plans import APART
 from manyhot.kernels.triton_tiles import add_pairs, finish
+from manyhot.kernels.triton_totals import store_sum
 
 COUNTERS_APART = tl.constexpr(APART)
 # Where in its line a row counts the programs that have published.
@@ -131,9 +132,12 @@ def conclude(
     pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
     row, rows, in_rows, chunk,
     OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
-    ROWS: tl.constexpr, INTEGERS: tl.constexpr,
+    ROWS: tl.constexpr, INTEGERS: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient."""
+    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
+
+    Where there is a TOTAL, what is stored is their sum, one number a program.
+    """
     pos_here, neg_here = pos_top, neg_top
     if CHUNKS > 1:
         if INTEGERS:
@@ -150,12 +154,15 @@ def conclude(
             )
     value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
     mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
-    tl.store(out_value + rows, value, mask=mine)
     if OFFSET == "row":
         tl.store(out_slope + rows, slope, mask=mine)
     scale = tl.zeros([ROWS], tl.float32) + scale_number
     if HAS_SCALE:
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+    if TOTAL == "none":
+        tl.store(out_value + rows, value, mask=mine)
+    else:
+        store_sum(out_value + row // ROWS, value, scale, in_rows, HAS_SCALE)
     pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
     if CHUNKS > 1:
         pos_factor *= exp(distance(pos_here, pos_top))

@@ -111,7 +111,7 @@ def packed_kernel(
     if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
@@ -134,7 +134,7 @@ def packed_kernel(
         )  # fmt: skip
         pos_factor, neg_factor = conclude(
             pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
         careful_store(
             out_grad, num_labels,
@@ -143,7 +143,7 @@ def packed_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
         )  # fmt: skip
-    add_up(out_total, ended, out_value, row_scale, num_rows, scale_number, HAS_SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, HAS_SCALE, TOTAL)
 
 
 @triton.jit

@@ -14,22 +14,25 @@ from torch import Tensor
 
 from manyhot.kernels.terms import DenseTerms, SparseTerms
 from manyhot.kernels.triton_calls import Call, new_grad, new_rows
-from manyhot.kernels.triton_driver import Start
-from manyhot.kernels.triton_launch import Launcher, Numbers, stream_for
+from manyhot.kernels.triton_driver import Bound, Start
+from manyhot.kernels.triton_launch import Launcher, Numbers, Started, stream_for
+from manyhot.kernels.triton_plans import APART
 
 MOST = 4096
+# What so few programs leave is added up by the last of them.
+FEW_PROGRAMS = 8192
 
 
 class Ready(NamedTuple):
-    """A kernel with all its numbers; ``summed`` says whether it adds up the values of the rows too."""
+    """A kernel with all its numbers, and what adds up the values of the rows where the kernel itself does not."""
 
-    start: Start
-    programs: int
-    numbers: Numbers
-    summed: bool
+    start: Bound
+    total: Bound | None
+    like: Tensor  # a number on the device
 
-    def run(self, x: Tensor, inputs: list[Tensor], outs: list[Tensor]) -> bool:
-        """Start it on ``x``, its inputs and outputs; False where that needs somebody else."""
+    def run(self, x: Tensor, inputs: list[Tensor], value: Tensor, grad: Tensor, rows: Tensor | None) -> bool:
+        """The reduced loss into ``value`` and its gradient into ``grad``, by way of ``rows`` where the kernel does not add up;
+        False where that needs somebody else."""
         stream = stream_for(x.get_device())
         if stream is None:
             return False
@@ -39,10 +42,15 @@ class Ready(NamedTuple):
             bits |= pointer
         if bits % 16:
             return False
-        pointers += [tensor.data_ptr() for tensor in outs]
-        if self.summed:
-            pointers.append(zero_for(x, stream).data_ptr())
-        return self.start(self.programs, stream, pointers, self.numbers)
+        if rows is None:
+            room = room_for(x, stream)
+            count = room.data_ptr()
+            pointers += (count + 4 * APART, grad.data_ptr(), value.data_ptr(), count)
+            return self.start(stream, pointers)
+        values = rows.data_ptr()
+        pointers += (values, grad.data_ptr())
+        assert self.total is not None
+        return self.start(stream, pointers) and self.total(stream, (values, value.data_ptr()))
 
 
 READY: dict[Any, Ready] = {}
@@ -69,40 +77,45 @@ def kind_of_call(
     return (x.get_device(), x.dtype, x.shape, x.stride(), scale, about), inputs
 
 
-def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, started: tuple[Launcher, Numbers], *, summed: bool) -> None:
-    """Keep what was started for calls like this one, provided that it took the tensors as they are."""
-    launcher, numbers = started
-    start = launcher.compiled.get(None)
+def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, started: Started, total: Started | None) -> None:
+    """Keep what was started, and for the total, for calls like this one, provided that it took the tensors as they are."""
     taken = [tensor for tensor in call.inputs if tensor is not None]
     as_they_are = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
-    if isinstance(start, Start) and as_they_are and call.layout.plan.chunks == 1:
+    first = _bound(call.layout.programs, *started)
+    last = None if total is None else _bound(1, *total)
+    if as_they_are and call.layout.plan.chunks == 1 and first and (last or not total):
         if len(READY) >= MOST:
             READY.clear()
-        READY[key] = Ready(start, call.layout.programs, numbers, summed)
+        READY[key] = Ready(first, last, x.new_empty((), dtype=torch.float32))
 
 
-def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """Values, gradient and, where it was added up, the total of a call like one before; None where there was none."""
+def _bound(programs: int, launcher: Launcher, numbers: Numbers) -> Bound | None:
+    """What was started, with its numbers; None where Triton started it."""
+    start = launcher.compiled.get(None)
+    return start.bind(programs, numbers) if isinstance(start, Start) else None
+
+
+def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+    """The reduced loss and the gradient of a call like one before; None where there was none."""
     ready = READY.get(key)
     if ready is None:
         return None
-    values, grad = new_rows(x), new_grad(x)
-    total = values.new_empty(()) if ready.summed else None
-    done = ready.run(x, inputs, [values, grad] if total is None else [values, grad, total])
-    return (values, grad, total) if done else None
+    value, grad = torch.empty_like(ready.like), new_grad(x)
+    rows = None if ready.total is None else new_rows(x)
+    return (value, grad) if ready.run(x, inputs, value, grad, rows) else None
 
 
-def zero_for(x: Tensor, stream: int | None = None) -> Tensor:
-    """An integer 0 on the device, which the kernel that takes it leaves as 0.
+def room_for(x: Tensor, stream: int | None = None) -> Tensor:
+    """Memory of a kernel that adds up itself: a counter, which it finds and leaves at 0, then a number of each program.
 
-    Every stream has one, as its kernels run one after the other. What a graph captures has one of its own, and sets it.
+    Every stream has one, as its kernels run one after the other. What a graph captures has one of its own, and sets it to 0.
     """
     if not x.is_cuda or torch.cuda.is_current_stream_capturing():
-        return x.new_zeros(1, dtype=torch.int32)
+        return x.new_zeros(APART + FEW_PROGRAMS, dtype=torch.int32)
     device = x.get_device()
-    return _zero(device, torch.cuda.current_stream(device).cuda_stream if stream is None else stream)
+    return _room(device, torch.cuda.current_stream(device).cuda_stream if stream is None else stream)
 
 
 @functools.cache
-def _zero(device: int, stream: int) -> Tensor:
-    return torch.zeros(1, dtype=torch.int32, device=f"cuda:{device}")
+def _room(device: int, stream: int) -> Tensor:
+    return torch.zeros(APART + FEW_PROGRAMS, dtype=torch.int32, device=f"cuda:{device}")

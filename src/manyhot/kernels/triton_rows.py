@@ -82,7 +82,7 @@ def row_kernel(
         if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
             pos_factor, neg_factor = conclude(
                 zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False,
+                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
             )  # fmt: skip
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
@@ -98,7 +98,7 @@ def row_kernel(
             )  # fmt: skip
             pos_factor, neg_factor = conclude(
                 pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False,
+                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
             )  # fmt: skip
             careful_store(
                 out_grad, num_labels,
@@ -132,12 +132,12 @@ def row_kernel(
             else:
                 pos_factor, neg_factor = conclude(
                     pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                    row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False,
+                    row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
                 )  # fmt: skip
         if STAGE != "sides":
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
-    add_up(out_total, ended, out_value, row_scale, num_rows, scale_number, HAS_SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, HAS_SCALE, TOTAL)
 
 
 @triton.jit

@@ -21,6 +21,7 @@ from manyhot.kernels.triton_tiles import (
     tile_gradient,
     tile_where,
 )
+from manyhot.kernels.triton_totals import add_up
 
 UNROLL = tl.constexpr(2)
 
@@ -77,7 +78,7 @@ def segment_kernel(
 
     pos_factor, neg_factor = conclude(
         pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-        row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, 1, False,
+        row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, 1, False, TOTAL,
     )  # fmt: skip
     if plain:
         cursor = listed
@@ -103,3 +104,4 @@ def segment_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,
         )  # fmt: skip
+    add_up(out_total, ended, out_value, num_rows, scale_number, HAS_SCALE, TOTAL)

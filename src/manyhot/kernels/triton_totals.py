@@ -29,15 +29,23 @@ def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE:
 
 
 @triton.jit
-def add_up(out, ended, values, row_scale, num_rows, scale_number, HAS_SCALE: tl.constexpr, TOTAL: tl.constexpr):
-    """The last of the programs adds up what all of them left in ``values``: the "sum" or the "mean".
+def store_sum(out, value, scale, counts, HAS_SCALE: tl.constexpr):
+    """The sum of a program's values that count; where they have scales, times these."""
+    if HAS_SCALE:
+        value, counts = value * scale, counts & (scale != 0)
+    tl.store(out, tl.sum(tl.where(counts, value, 0.0), axis=0))
+
+
+@triton.jit
+def add_up(out, ended, sums, num_rows, scale_number, HAS_SCALE: tl.constexpr, TOTAL: tl.constexpr):
+    """The last of the programs adds up what all of them left in ``sums``: the "sum" of the rows or their "mean".
 
     ``ended`` counts them and is 0 again when the last one has gone.
     """
     if TOTAL != "none":
         tl.debug_barrier()
         if tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
-            total = _sum_rows(values, row_scale, num_rows, HAS_SCALE, ADDED, True)
+            total = _sum_rows(sums, sums, tl.num_programs(0), False, ADDED, True)
             if TOTAL == "mean":
                 total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
             elif not HAS_SCALE:

@@ -199,23 +199,30 @@ class _Eager(torch.autograd.Function):
         value: Tensor
         value, grad, slope = loss.reduced(engine, x, terms, scale)
         ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
-        ctx.finished = [(grad, slope)]
-        ctx.call, ctx.offset = call, offset
+        ctx.call, ctx.offset, ctx.finished = call, offset, [(engine.scale_, grad, slope)]
         return value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, offset = ctx.saved_tensors
-        scale, engine, loss, terms = ctx.call
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         if torch.is_grad_enabled():
-            offset = ctx.offset if offset is None else offset
-            return *_differentiable(loss, terms, x, offset, scale, grads[0]), None
-        if not ctx.finished:
-            _, grad, slope = loss.reduced(engine, x, terms, scale)
-            ctx.finished.append((grad, slope))
-        grad, slope = ctx.finished.pop()
+            x, offset = ctx.saved_tensors
+            scale, _, loss, terms = ctx.call
+            return *_differentiable(loss, terms, x, ctx.offset if offset is None else offset, scale, grad_out), None
+        # Nothing more is looked at where nothing more is wanted: this runs in a thread of its own, where Python is slow.
+        scale_, grad, slope = ctx.finished.pop() if ctx.finished else _finish_again(ctx)
+        if slope is None:
+            return scale_(grad, grad_out), None, None
         by_x, by_offset = ctx.needs_input_grad[:2]
-        return engine.scale_(grad, grads[0]) if by_x else None, slope * scale * grads[0] if by_offset else None, None
+        by_slope = slope * ctx.call[0] * grad_out if by_offset else None
+        return scale_(grad, grad_out) if by_x else None, by_slope, None
+
+
+def _finish_again(ctx: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """The gradient for a second backward; torch tells those who did not keep the graph."""
+    x, _ = ctx.saved_tensors
+    scale, engine, loss, terms = ctx.call
+    _, grad, slope = loss.reduced(engine, x, terms, scale)
+    return engine.scale_, grad, slope
 
 
 # Function.apply without what it does for torch.func, where no engine is chosen: that takes as long as a launch.
