@@ -152,7 +152,5 @@ def _hooks() -> Any:
 def _hooked() -> bool:
     """Whether somebody (a profiler) wants to hear of launches."""
     runtime = _hooks()
-    for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
-        if hook is not None and getattr(hook, "calls", hook):
-            return True
-    return False
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))

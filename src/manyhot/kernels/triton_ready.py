@@ -36,8 +36,8 @@ class Ready(NamedTuple):
         stream = stream_for(x.get_device())
         if stream is None:
             return False
-        pointers = [x.data_ptr(), *[tensor.data_ptr() for tensor in inputs]]
-        bits = 0
+        bits = x.data_ptr()
+        pointers = [bits, *map(Tensor.data_ptr, inputs)]
         for pointer in pointers:
             bits |= pointer
         if bits % 16:
@@ -45,12 +45,10 @@ class Ready(NamedTuple):
         if rows is None:
             room = room_for(x, stream)
             count = room.data_ptr()
-            pointers += (count + 4 * APART, grad.data_ptr(), value.data_ptr(), count)
-            return self.start(stream, pointers)
-        values = rows.data_ptr()
-        pointers += (values, grad.data_ptr())
+            return self.start(stream, (*pointers, count + 4 * APART, grad.data_ptr(), value.data_ptr(), count))
         assert self.total is not None
-        return self.start(stream, pointers) and self.total(stream, (values, value.data_ptr()))
+        values = rows.data_ptr()
+        return self.start(stream, (*pointers, values, grad.data_ptr())) and self.total(stream, (values, value.data_ptr()))
 
 
 READY: dict[Any, Ready] = {}
@@ -61,7 +59,7 @@ def kind_of_call(
 ) -> tuple[Any, list[Tensor]] | None:
     """What tells calls apart, and the tensors beside ``x``; None for calls with a mask, weights, smoothing, an offset, or
     scales that are a tensor, as a negative one is made to be."""
-    if not x.is_cuda or form != "split" or isinstance(offset, Tensor) or offset != 0 or isinstance(scale, Tensor) or scale < 0:
+    if form != "split" or type(offset) is not float or offset != 0 or type(scale) is not float or scale < 0:
         return None
     about: tuple[Any, ...]
     if isinstance(terms, SparseTerms):
