@@ -2,10 +2,11 @@
 
 What a label costs here is instructions before it is memory, so this kernel does little for one. Scores stay in registers as
 they were read, two or four to a word, and their exponentials are made once for the sums and once more for the gradient. The
-labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at. With index
-lists there are no such words: what is listed is left out, and taken by itself. Sums are of plain exponentials, with m = 0;
-where one comes near the end of the range the whole tile goes the careful way. (The zero class makes what underflows
-irrelevant.) Of a long row every program keeps a chunk, and the chunks are merged before the gradient is written.
+labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at; for the
+gradient they are kept as bits. With index lists there are no such words: what is listed is left out, and taken by itself. Sums
+are of plain exponentials, with m = 0; where one comes near the end of the range the whole tile goes the careful way. (The zero
+class makes what underflows irrelevant.) Of a long row every program keeps a chunk, and the chunks are merged before the
+gradient is written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manyhot.kernels.triton_tiles import SAFE, add_pairs
 from manyhot.kernels.triton_totals import add_up
 from manyhot.kernels.triton_word_lists import store_taken, take_listed
 from manyhot.kernels.triton_word_tiles import read_rest, read_words, sum_words
-from manyhot.kernels.triton_words import negative_gradient, negative_sums, word_gradient
+from manyhot.kernels.triton_words import bits_gradient, bits_sums, negative_gradient, negative_sums, word_gradient
 
 
 @triton.jit
@@ -48,7 +49,9 @@ def packed_kernel(
     HARD: tl.constexpr = LABELS == "lists" or labels.dtype.element_ty.primitive_bitwidth == 8
     # So long a row gives every thread several words.
     PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
-    INTEGERS: tl.constexpr = LABELS == "lists" or (HARD and PER == 2)
+    # So long a tile gives every thread four words.
+    BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
+    INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
     # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
@@ -95,7 +98,11 @@ def packed_kernel(
         if TAIL > 0:
             neg_sum += tl.sum(negative_sums(tail_s, False, PER), axis=1)
     else:
-        pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER)
+        if BITS:
+            pos, neg, t = bits_sums(s, t)
+            pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
+        else:
+            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER)
         if TAIL > 0:
             pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER)
             pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
@@ -115,11 +122,26 @@ def packed_kernel(
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
-        _store(out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, offset_number, LABELS, HAS_SCALE, HARD, PER)
+        _store(
+            out_grad,
+            grad_at,
+            s,
+            t,
+            in_tile,
+            smoothing,
+            pos_factor,
+            neg_factor,
+            offset_number,
+            LABELS,
+            HAS_SCALE,
+            HARD,
+            BITS,
+            PER,
+        )
         if TAIL > 0:
             _store(
                 out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, offset_number,
-                LABELS, HAS_SCALE, HARD, PER,
+                LABELS, HAS_SCALE, HARD, False, PER,
             )  # fmt: skip
         if RAGGED:
             grad = neg_rest * neg_factor[:, None] - pos_rest * pos_factor[:, None]
@@ -149,11 +171,13 @@ def packed_kernel(
 @triton.jit
 def _store(
     out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
-    LABELS: tl.constexpr, HAS_SCALE: tl.constexpr, HARD: tl.constexpr, PER: tl.constexpr,
+    LABELS: tl.constexpr, HAS_SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile. Only scales of rows can be negative; the host makes one of a negative number."""
     if LABELS == "lists":
         grad = negative_gradient(s, neg_factor[:, None], zero, HAS_SCALE, PER)
+    elif BITS:
+        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero)
     else:
         grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER)
     tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

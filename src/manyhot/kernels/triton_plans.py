@@ -28,6 +28,7 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 4, 32768): (32, 64),
     ("soft", 2, 16384): (16, 64),
     ("hard", 2, 16384): (8, None),
+    ("hard", 2, 32768): (16, 64),
     ("hard", 4, 16384): (8, 128),
     ("hard", 4, 32768): (16, 128),
 }
@@ -36,10 +37,16 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
 CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
     ("lists", 4): [(8192, 2, 168, 128)],
-    ("hard", 2): [(8192, 4, 96, 128)],
+    ("hard", 2): [(8192, 4, 72, 128)],
     ("hard", 4): [(8192, 4, 128, 128)],
     ("soft", 2): [(8192, 4, None, 128)],
     ("soft", 4): [(4096, 4, None, 128)],
+}
+# The same for rows that do not start on words, whose ends need registers too, where another size is faster.
+RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
+    ("lists", 2): [(8192, 4, 64, 128)],
+    ("lists", 4): [(8192, 4, 96, 128)],
+    ("hard", 2): [(8192, 4, 80, 128)],
 }
 BLOCK = 4096
 # The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
@@ -126,7 +133,9 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
     if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
-    for chunk, warps, registers, most in CHUNKS[kind, score_bytes]:
+    ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
+    options = CHUNKS[kind, score_bytes]
+    for chunk, warps, registers, most in RAGGED_CHUNKS.get((kind, score_bytes), options) if ragged else options:
         pieces = -(-num_labels // chunk)
         if together is not None and pieces <= min(most, together):
             return Plan("packed", 1, chunk, pieces, chunk, warps, registers)

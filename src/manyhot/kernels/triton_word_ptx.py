@@ -121,6 +121,40 @@ class _Writer:
             self.pack(),
         )
 
+    def bits_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
+        """As ``hard_sums``, of four words together, and their labels as bits. The sums of the other three are 0."""
+        lines = "mov.f32 q0, 0f00000000; mov.b32 d, 0; "
+        for half in range(2):
+            test = f"or.b32 b, $t{2 * half}, $t{2 * half + 1}; setp.eq.u32 any, b, 0; @any bra done{half}; "
+            for k in range(8):
+                test += f"and.b32 b, $t{2 * half + k // 4}, {0xFF << 8 * (k % 4)}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
+                test += f"ex2.approx.ftz.f32 f{k}, f{k}; @p mov.f32 e{k}, 0f00000000; @p add.f32 q0, q0, f{k}; "
+                test += f"@p or.b32 d, d, {1 << 8 * half + k}; "
+            added = "add.f32 c0, c0, c1; add.f32 c2, c2, c0; " if half else "add.f32 c2, c0, c1; "
+            lines += self.second(self.unpack("s"), half) + self.exponentials() + test + f"done{half}: "
+            lines += self.sums("e", "c") + added
+        lines += "mov.f32 $neg0, c2; mov.f32 $pos0, q0; mov.b32 $bits0, d; "
+        lines += "".join(f"mov.f32 $neg{k}, 0f00000000; mov.f32 $pos{k}, 0f00000000; " for k in (1, 2, 3))
+        return self.finish("neg:=&f:4 pos:=&f:4 bits:=&r:1 s:l:4 t:r:4", lines)
+
+    def bits_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
+        """As ``hard_gradient``, of four words with their labels as bits; two by two, so that few registers are in use."""
+        lines = ""
+        for half in range(2):
+            test = f"and.b32 b, $bits0, {0xFF << 8 * half}; setp.eq.u32 any, b, 0; @any bra done{half}; "
+            for k in range(8):
+                test += f"and.b32 b, $bits0, {1 << 8 * half + k}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
+                test += f"ex2.approx.ftz.f32 f{k}, f{k}; mul.f32 f{k}, f{k}, $pos0; @p neg.f32 e{k}, f{k}; "
+            two = self.unpack("s", again=True) + self.exponentials("$zero0") + self.each("mul.f32 e#, e#, $neg0; ")
+            lines += self.second(two, half) + test + f"done{half}: " + self.second(self.pack(), half)
+        return self.finish("grad:=&l:4 s:l:4 bits:r:1 neg:f:4 pos:f:4 zero:f:4", lines)
+
+    def second(self, lines: str, half: int) -> str:
+        """The same for the second two of four words."""
+        for name in ("s", "grad") if half else ():
+            lines = lines.replace(f"${name}1", f"${name}3").replace(f"${name}0", f"${name}2")
+        return lines
+
     def soft_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
         return self.finish(
             "neg:=f:2 pos:=f:2 s:l:2 t:l:2 least:f:2 slope:f:2",
@@ -187,6 +221,7 @@ HARD_SUMS_2, HARD_SUMS_2_TYPES = _TWO.hard_sums(paired=False)
 HARD_PAIRS_2, HARD_PAIRS_2_TYPES = _TWO.hard_sums(paired=True)
 HARD_SUMS_4, HARD_SUMS_4_TYPES = _FOUR.hard_sums(paired=False)
 (HARD_GRAD_2, HARD_GRAD_2_TYPES), (HARD_GRAD_4, HARD_GRAD_4_TYPES) = _TWO.hard_gradient(), _FOUR.hard_gradient()
+(BITS_SUMS_4, BITS_SUMS_4_TYPES), (BITS_GRAD_4, BITS_GRAD_4_TYPES) = _FOUR.bits_sums(), _FOUR.bits_gradient()
 (SOFT_SUMS_2, SOFT_SUMS_2_TYPES), (SOFT_SUMS_4, SOFT_SUMS_4_TYPES) = _TWO.soft_sums(), _FOUR.soft_sums()
 (SOFT_GRAD_2, SOFT_GRAD_2_TYPES), (SOFT_GRAD_4, SOFT_GRAD_4_TYPES) = _TWO.soft_gradient(), _FOUR.soft_gradient()
 NEG_SUMS_2, NEG_SUMS_2_TYPES = _TWO.negative_sums(paired=False)

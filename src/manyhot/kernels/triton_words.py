@@ -11,6 +11,10 @@ import triton.language as tl
 
 from manyhot.kernels.triton_math import COMPILED, exp
 from manyhot.kernels.triton_word_ptx import (
+    BITS_GRAD_4,
+    BITS_GRAD_4_TYPES,
+    BITS_SUMS_4,
+    BITS_SUMS_4_TYPES,
     HARD_GRAD_2,
     HARD_GRAD_2_TYPES,
     HARD_GRAD_4,
@@ -106,6 +110,33 @@ def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.conste
         SOFT_TYPES: tl.constexpr = SOFT_GRAD_4_TYPES if PER == 4 else SOFT_GRAD_2_TYPES
         numbers = [s, t, smoothing / 2, 1.0 - smoothing, neg_factor, pos_factor, zero]
         grad = tl.inline_asm_elementwise(SOFT, SOFT_TYPES, numbers, dtype=tl.int64, is_pure=True, pack=2)
+    return grad
+
+
+@triton.jit
+def bits_sums(s, t):
+    """``word_sums`` of hard labels beside words of four scores, and the labels as bits, which take a quarter of the registers.
+
+    Every thread must have fours of words; of each four the first has the sum of all.
+    """
+    if not COMPILED:
+        pos, neg = word_sums(s, t, 0.0, True, False, 4)
+        bits = t
+    else:
+        neg, pos, bits = tl.inline_asm_elementwise(
+            BITS_SUMS_4, BITS_SUMS_4_TYPES, [s, t], dtype=(tl.float32, tl.float32, tl.int8), is_pure=True, pack=4
+        )
+    return pos, neg, bits
+
+
+@triton.jit
+def bits_gradient(s, bits, pos_factor, neg_factor, zero):
+    """``word_gradient`` with labels as ``bits_sums`` gives them."""
+    if not COMPILED:
+        grad = word_gradient(s, bits, 0.0, pos_factor, neg_factor, zero, True, 4)
+    else:
+        operands = [s, bits, neg_factor, pos_factor, zero]
+        grad = tl.inline_asm_elementwise(BITS_GRAD_4, BITS_GRAD_4_TYPES, operands, dtype=tl.int64, is_pure=True, pack=4)
     return grad
 
 
