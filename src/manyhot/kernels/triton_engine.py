@@ -17,8 +17,8 @@ from manyhot.kernels import totals, triton_plans
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
 from manyhot.kernels.triton_launch import Launcher, Started, interpreted, launcher
-from manyhot.kernels.triton_plans import APART, cut_pairs, cut_rows
-from manyhot.kernels.triton_ready import FEW_PROGRAMS, kind_of_call, remember, room_for, start_again
+from manyhot.kernels.triton_plans import APART, adds_up, cut_pairs, cut_rows
+from manyhot.kernels.triton_ready import kind_of_call, remember, room_for, start_again
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
@@ -124,7 +124,7 @@ def _fuse(
     slope = new_rows(x) if isinstance(offset, Tensor) else None
     partial = arrived = added = ended = None
     how = "none"
-    if whole and chunks == 1 and programs <= FEW_PROGRAMS:
+    if whole and adds_up(call.layout.plan, programs):
         ended = room_for(x)
         values, added = ended[APART : APART + programs].view(torch.float32), x.new_empty((), dtype=torch.float32)
         how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"

@@ -49,6 +49,8 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("hard", 2): [(8192, 4, 80, 128)],
 }
 BLOCK = 4096
+# So few programs of short rows, and of long ones, add up their values themselves.
+FEW_SHORT, FEW_LONG = 4096, 512
 # The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
 # of programs look at each.
 APART = 32
@@ -124,8 +126,7 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
     block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
     tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
     if block <= 256:
-        rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
-        return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
+        return None if kind == "lists" else _short_plan(num_rows, block, score_bytes, kind)
     few = together is not None and num_rows < together
     most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
     if whole < num_labels and tail < whole <= most:
@@ -140,6 +141,20 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
         if together is not None and pieces <= min(most, together):
             return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
     return None
+
+
+def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
+    """Several rows a program: 1,024 labels, or 2,048 where that makes programs few enough to add up what they leave."""
+    size = 2048 if block == 128 and kind == "hard" and num_rows * block > 1024 * FEW_SHORT else 1024
+    rows = min(size // block, 1 << max(num_rows - 1, 0).bit_length())
+    warps = max(1, rows * block // (256 if block <= 64 else 512))
+    lean = block <= 64 and warps == 4 and (kind, score_bytes) == ("hard", 2)
+    return Plan("packed", rows, block, 1, block, warps, 64 if lean else None)
+
+
+def adds_up(cut: Plan, programs: int) -> bool:
+    """Whether the last program adds up what all have left: the more they are, and the larger, the longer they wait for it."""
+    return cut.chunks == 1 and programs <= (FEW_SHORT if cut.rows > 1 else FEW_LONG)
 
 
 def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

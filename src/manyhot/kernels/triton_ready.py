@@ -16,11 +16,9 @@ from manyhot.kernels.terms import DenseTerms, SparseTerms
 from manyhot.kernels.triton_calls import Call, new_grad, new_rows
 from manyhot.kernels.triton_driver import Bound, Start
 from manyhot.kernels.triton_launch import Launcher, Numbers, Started, stream_for
-from manyhot.kernels.triton_plans import APART
+from manyhot.kernels.triton_plans import APART, FEW_SHORT
 
 MOST = 4096
-# What so few programs leave is added up by the last of them.
-FEW_PROGRAMS = 8192
 
 
 class Ready(NamedTuple):
@@ -109,11 +107,11 @@ def room_for(x: Tensor, stream: int | None = None) -> Tensor:
     Every stream has one, as its kernels run one after the other. What a graph captures has one of its own, and sets it to 0.
     """
     if not x.is_cuda or torch.cuda.is_current_stream_capturing():
-        return x.new_zeros(APART + FEW_PROGRAMS, dtype=torch.int32)
+        return x.new_zeros(APART + FEW_SHORT, dtype=torch.int32)
     device = x.get_device()
     return _room(device, torch.cuda.current_stream(device).cuda_stream if stream is None else stream)
 
 
 @functools.cache
 def _room(device: int, stream: int) -> Tensor:
-    return torch.zeros(APART + FEW_PROGRAMS, dtype=torch.int32, device=f"cuda:{device}")
+    return torch.zeros(APART + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}")

@@ -122,14 +122,14 @@ class _Writer:
         )
 
     def bits_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """As ``hard_sums``, of four words together, and their labels as bits. The sums of the other three are 0."""
+        """As ``hard_sums``, of four words: the sums of all in the first, 0 in the others, and the labels of each as bits."""
         lines = "mov.f32 q0, 0f00000000; mov.b32 d, 0; "
         for half in range(2):
             test = f"or.b32 b, $t{2 * half}, $t{2 * half + 1}; setp.eq.u32 any, b, 0; @any bra done{half}; "
             for k in range(8):
                 test += f"and.b32 b, $t{2 * half + k // 4}, {0xFF << 8 * (k % 4)}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
                 test += f"ex2.approx.ftz.f32 f{k}, f{k}; @p mov.f32 e{k}, 0f00000000; @p add.f32 q0, q0, f{k}; "
-                test += f"@p or.b32 d, d, {1 << 8 * half + k}; "
+                test += f"@p or.b32 d, d, {self.bit(half, k)}; "
             added = "add.f32 c0, c0, c1; add.f32 c2, c2, c0; " if half else "add.f32 c2, c0, c1; "
             lines += self.second(self.unpack("s"), half) + self.exponentials() + test + f"done{half}: "
             lines += self.sums("e", "c") + added
@@ -141,13 +141,17 @@ class _Writer:
         """As ``hard_gradient``, of four words with their labels as bits; two by two, so that few registers are in use."""
         lines = ""
         for half in range(2):
-            test = f"and.b32 b, $bits0, {0xFF << 8 * half}; setp.eq.u32 any, b, 0; @any bra done{half}; "
+            test = f"and.b32 b, $bits0, {0xFFFF << 16 * half}; setp.eq.u32 any, b, 0; @any bra done{half}; "
             for k in range(8):
-                test += f"and.b32 b, $bits0, {1 << 8 * half + k}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
+                test += f"and.b32 b, $bits0, {self.bit(half, k)}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
                 test += f"ex2.approx.ftz.f32 f{k}, f{k}; mul.f32 f{k}, f{k}, $pos0; @p neg.f32 e{k}, f{k}; "
             two = self.unpack("s", again=True) + self.exponentials("$zero0") + self.each("mul.f32 e#, e#, $neg0; ")
             lines += self.second(two, half) + test + f"done{half}: " + self.second(self.pack(), half)
         return self.finish("grad:=&l:4 s:l:4 bits:r:1 neg:f:4 pos:f:4 zero:f:4", lines)
+
+    def bit(self, half: int, k: int) -> int:
+        """The bit of a label: every word has a byte, so that bytes may change their threads like words."""
+        return 1 << 8 * (2 * half + k // 4) + k % 4
 
     def second(self, lines: str, half: int) -> str:
         """The same for the second two of four words."""
