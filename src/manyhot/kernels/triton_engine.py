@@ -126,7 +126,7 @@ def _fuse(
     how = "none"
     if whole and adds_up(call.layout.plan, programs):
         ended = room_for(x)
-        values, added = ended[APART : APART + programs].view(torch.float32), x.new_empty((), dtype=torch.float32)
+        values, added = ended[APART : APART + programs // chunks].view(torch.float32), x.new_empty((), dtype=torch.float32)
         how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"
     else:
         values = new_rows(x)

@@ -136,7 +136,7 @@ def conclude(
 ):  # fmt: skip
     """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
 
-    Where there is a TOTAL, what is stored is their sum, one number a program.
+    Where there is a TOTAL, what is stored is their sum, one number a tile.
     """
     pos_here, neg_here = pos_top, neg_top
     if CHUNKS > 1:
@@ -161,8 +161,11 @@ def conclude(
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
     if TOTAL == "none":
         tl.store(out_value + rows, value, mask=mine)
-    else:
+    elif CHUNKS == 1:
         store_sum(out_value + row // ROWS, value, scale, in_rows, HAS_SCALE)
+    else:
+        if chunk == 0:
+            store_sum(out_value + row, value, scale, in_rows, HAS_SCALE)
     pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
     if CHUNKS > 1:
         pos_factor *= exp(distance(pos_here, pos_top))

@@ -49,7 +49,7 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("hard", 2): [(8192, 4, 80, 128)],
 }
 BLOCK = 4096
-# So few programs of short rows, and of long ones, add up their values themselves.
+# So few programs add up their values themselves: of short rows or with the first chunks of rows, and with whole long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
 # The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
 # of programs look at each.
@@ -128,7 +128,7 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
     if block <= 256:
         return None if kind == "lists" else _short_plan(num_rows, block, score_bytes, kind)
     few = together is not None and num_rows < together
-    most = 4096 if few else (16384 if score_bytes == 2 and kind != "lists" else 8192)
+    most = 4096 if few else (16384 if score_bytes == 2 else 8192)
     if whole < num_labels and tail < whole <= most:
         warps = max(1, whole * score_bytes // 2048)
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
@@ -153,8 +153,11 @@ def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
 
 
 def adds_up(cut: Plan, programs: int) -> bool:
-    """Whether the last program adds up what all have left: the more they are, and the larger, the longer they wait for it."""
-    return cut.chunks == 1 and programs <= (FEW_SHORT if cut.rows > 1 else FEW_LONG)
+    """Whether the last program adds up what all have left, or the first of each row's chunks.
+
+    The more they are, and the longer each has something to write, the longer they wait for it.
+    """
+    return programs <= cut.chunks * (FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG)
 
 
 def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

@@ -31,7 +31,8 @@ class Ready(NamedTuple):
     def run(self, x: Tensor, inputs: list[Tensor], value: Tensor, grad: Tensor, rows: Tensor | None) -> bool:
         """The reduced loss into ``value`` and its gradient into ``grad``, by way of ``rows`` where the kernel does not add up;
         False where that needs somebody else."""
-        stream = stream_for(x.get_device())
+        device = x.get_device()
+        stream = stream_for(device)
         if stream is None:
             return False
         bits = x.data_ptr()
@@ -41,7 +42,7 @@ class Ready(NamedTuple):
         if bits % 16:
             return False
         if rows is None:
-            room = room_for(x, stream)
+            room = room_for(x) if torch.cuda.is_current_stream_capturing() else _room(device, stream)
             count = room.data_ptr()
             return self.start(stream, (*pointers, count + 4 * APART, grad.data_ptr(), value.data_ptr(), count))
         assert self.total is not None
@@ -101,15 +102,14 @@ def start_again(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tens
     return (value, grad) if ready.run(x, inputs, value, grad, rows) else None
 
 
-def room_for(x: Tensor, stream: int | None = None) -> Tensor:
+def room_for(x: Tensor) -> Tensor:
     """Memory of a kernel that adds up itself: a counter, which it finds and leaves at 0, then a number of each program.
 
     Every stream has one, as its kernels run one after the other. What a graph captures has one of its own, and sets it to 0.
     """
     if not x.is_cuda or torch.cuda.is_current_stream_capturing():
         return x.new_zeros(APART + FEW_SHORT, dtype=torch.int32)
-    device = x.get_device()
-    return _room(device, torch.cuda.current_stream(device).cuda_stream if stream is None else stream)
+    return _room(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
 
 
 @functools.cache

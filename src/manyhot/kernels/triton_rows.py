@@ -137,7 +137,7 @@ def row_kernel(
         if STAGE != "sides":
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
-    add_up(out_total, ended, out_value, num_rows, scale_number, HAS_SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)
 
 
 @triton.jit

@@ -104,4 +104,4 @@ def segment_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,
         )  # fmt: skip
-    add_up(out_total, ended, out_value, num_rows, scale_number, HAS_SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)

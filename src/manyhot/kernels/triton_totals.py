@@ -37,21 +37,25 @@ def store_sum(out, value, scale, counts, HAS_SCALE: tl.constexpr):
 
 
 @triton.jit
-def add_up(out, ended, sums, num_rows, scale_number, HAS_SCALE: tl.constexpr, TOTAL: tl.constexpr):
+def add_up(
+    out, ended, sums, num_rows, scale_number, chunk, HAS_SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
+):  # fmt: skip
     """The last of the programs adds up what all of them left in ``sums``: the "sum" of the rows or their "mean".
 
-    ``ended`` counts them and is 0 again when the last one has gone.
+    ``ended`` counts them and is 0 again when the last one has gone. Of a row's chunks the first has its value.
     """
-    if TOTAL != "none":
-        tl.debug_barrier()
-        if tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
-            total = _sum_rows(sums, sums, tl.num_programs(0), False, ADDED, True)
-            if TOTAL == "mean":
-                total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
-            elif not HAS_SCALE:
-                total *= scale_number
-            tl.store(out, total)
-            tl.store(ended, 0)
+    if TOTAL != "none":  # noqa: SIM102 - this is known to the compiler, what follows is not
+        if chunk == 0:
+            tl.debug_barrier()
+            num_sums = tl.num_programs(0) // CHUNKS
+            if tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == num_sums - 1:
+                total = _sum_rows(sums, sums, num_sums, False, ADDED, True)
+                if TOTAL == "mean":
+                    total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
+                elif not HAS_SCALE:
+                    total *= scale_number
+                tl.store(out, total)
+                tl.store(ended, 0)
 
 
 @triton.jit
