@@ -153,11 +153,12 @@ def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
 
 
 def adds_up(cut: Plan, programs: int) -> bool:
-    """Whether the last program adds up what all have left, or the first of each row's chunks.
+    """Whether the last program adds up what all have left, or, of rows in chunks, what the first chunks have.
 
-    The more they are, and the longer each has something to write, the longer they wait for it.
+    The more they are, and the longer each has something to write, the longer they wait for it. Segments lose more.
     """
-    return programs <= cut.chunks * (FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG)
+    few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
+    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel == "packed")
 
 
 def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
