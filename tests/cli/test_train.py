@@ -13,6 +13,7 @@ from cli.processes import command, environment, real
 from manyhot.cli.config import read_config
 from manyhot.cli.main import main
 from manyhot.train.bundle import load_model
+from manyhot.train.run_folder import discard_unbegun
 
 
 def test_the_file_is_enough(tmp_path, posts):
@@ -55,6 +56,52 @@ def test_a_folder_that_holds_something_is_left_alone(run, tmp_path, posts):
     assert done.code == 2
     assert "--run must be a folder that is not there yet" in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.txt"]
+
+
+def written(path, *texts):
+    path.write_text("".join(json.dumps({"text": text, "labels": [f"l{k}"]}) + "\n" for k, text in enumerate(texts)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("", " ", ""), "there is no word in any of the 3 texts"),
+        (("red", "green", "blue"), "no word is in 2 of the 3 texts"),
+    ],
+)
+def test_texts_without_anything_to_learn_from_are_refused_and_leave_no_folder(run, tmp_path, texts, message):
+    file, folder = written(tmp_path / "texts.jsonl", *texts), tmp_path / "runs" / "mine"
+    for model in ("linear", "bag"):
+        done = run("train", file, "--run", folder, "--model", model)
+        assert done.code == 1
+        assert message in done.err
+        assert "Traceback" not in done.err
+        assert not folder.exists()
+
+
+def test_words_of_few_texts_count_where_they_are_asked_for(run, tmp_path):
+    file = written(tmp_path / "texts.jsonl", "red", "green", "blue")
+    assert run("train", file, "--run", tmp_path / "run", "--min-count", "1").code == 0
+
+
+def test_one_text_is_enough(run, tmp_path):
+    done = run("train", written(tmp_path / "texts.jsonl", "hello"), "--run", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    assert done.json()["run"] == str(tmp_path / "run")
+    assert load_model(tmp_path / "run" / "model").predict(["hello"]).indices.tolist() == [0]
+
+
+def test_a_refused_run_takes_away_nothing_but_its_own(tmp_path):
+    for name in ("settings.json", "config.toml", "mine.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "checkpoints").mkdir()
+    discard_unbegun(tmp_path, "config.toml")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    for name in ("settings.json", "metrics.jsonl"):
+        (tmp_path / name).write_text("")
+    discard_unbegun(tmp_path, "config.toml")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_resume_refuses_what_would_change_the_run(run, trained):

@@ -17,6 +17,7 @@ from manyhot.cli.console import say, show_json, show_text
 from manyhot.cli.flags import Flag, flags_of
 from manyhot.cli.progress import Watch
 from manyhot.cli.reading import absolute
+from manyhot.cli.run_start import begun_run
 from manyhot.cli.span_reading import SHARED, SPAN_READ_FLAGS, read_span_files
 from manyhot.cli.span_scores import show_span_scores, span_scores
 from manyhot.train.settings import TrainSettings
@@ -92,12 +93,8 @@ def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: b
     if not resume:
         make_folder(folder)
         write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
-    try:
-        with Watch(quiet=silent) as watch:
-            model = train_spans(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
-    except KeyboardInterrupt:
-        typer.echo(f"manyhot: interrupted. Continue with: manyhot train --resume {folder}", err=True)
-        raise typer.Exit(130) from None
+    with begun_run(folder, new=not resume), Watch(quiet=silent) as watch:
+        model = train_spans(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
     scores = None if test is None else span_scores(model, test)
     if json:
         show_json({"run": str(folder), "model": model.describe(), "test": None if scores is None else scores.to_json()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -69,7 +69,8 @@ class TextInputs:
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[TextInputs, Any]:
         """The n-grams of the training texts, and these texts prepared."""
         texts = examples.texts or []
-        limits = {"min_count": settings.min_count, "most": settings.max_features}
+        # What is in every one of the texts counts, however few they are.
+        limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
         flat, rows, names = number_words(word_lists(texts))
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
         counts = [words.counts(flat, rows, len(texts))]
@@ -84,6 +85,8 @@ class TextInputs:
             characters = find_runs(flat, rows, names, longest=settings.char_ngrams, **limits)
             counts.append(characters.counts(flat, rows, len(texts)))
         matrix = _side_by_side(counts)
+        if not matrix.shape[1]:
+            _refuse(texts, settings.min_count)
         rows_with = np.bincount(matrix.indices, minlength=matrix.shape[1])
         idf = (np.log((1 + len(texts)) / (1 + rows_with)) + 1).astype(np.float32)
         fitted = cls(_used(words), _used(starts), _used(characters), idf)
@@ -137,6 +140,16 @@ class TextInputs:
             runs.append(Runs(data[name], keys))
         words, starts, characters = runs
         return cls(words, starts, characters, tensors["idf"].numpy())
+
+
+def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:
+    """Say why there is nothing to learn from."""
+    if any(word_lists(texts)):
+        raise ValueError(
+            f"train: no word is in {min_count} of the {len(texts)} texts, so there is nothing to learn from."
+            " Give more texts, or pass min_count=1 (--min-count 1)."
+        )
+    raise ValueError(f"train: there is no word in any of the {len(texts)} texts. Is it the column of texts that was read?")
 
 
 class FeatureInputs:

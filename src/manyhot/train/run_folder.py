@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -82,6 +83,22 @@ class RunFolder:
             append_line(self.path / "metrics.jsonl", json_line(event))
         if self._events is not None:
             self._events.add(event)
+
+
+def discard_unbegun(path: Path, *others: str) -> None:
+    """Take away the folder of a run that was refused before its first step, and the files ``others`` in it.
+
+    Where anything has been trained, nothing is taken away; nor is what a run does not write.
+    """
+    checkpoints = path / "checkpoints"
+    if (path / "metrics.jsonl").exists() or (checkpoints.is_dir() and any(checkpoints.iterdir())):
+        return
+    with contextlib.suppress(OSError):
+        for name in ("settings.json", *others):
+            (path / name).unlink(missing_ok=True)
+        if checkpoints.is_dir():
+            checkpoints.rmdir()
+        path.rmdir()
 
 
 def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:
