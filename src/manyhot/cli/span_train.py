@@ -14,10 +14,10 @@ from manyhot._checks import nearest
 from manyhot._files import make_folder
 from manyhot.cli.config import CONFIG, write_config
 from manyhot.cli.console import say, show_json, show_text
+from manyhot.cli.early_ends import early_ends
 from manyhot.cli.flags import Flag, flags_of
 from manyhot.cli.progress import Watch
 from manyhot.cli.reading import absolute
-from manyhot.cli.run_start import begun_run
 from manyhot.cli.span_reading import SHARED, SPAN_READ_FLAGS, read_span_files
 from manyhot.cli.span_scores import show_span_scores, span_scores
 from manyhot.train.settings import TrainSettings
@@ -93,7 +93,7 @@ def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: b
     if not resume:
         make_folder(folder)
         write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
-    with begun_run(folder, new=not resume), Watch(quiet=silent) as watch:
+    with early_ends(folder, new=not resume), Watch(quiet=silent) as watch:
         model = train_spans(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
     scores = None if test is None else span_scores(model, test)
     if json:

@@ -13,12 +13,12 @@ from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts
 from manyhot.calibrate import KINDS
 from manyhot.cli.config import CONFIG, read_config, write_config
 from manyhot.cli.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.early_ends import early_ends
 from manyhot.cli.flags import flags_of, with_flags
 from manyhot.cli.models import fitted_to
 from manyhot.cli.progress import Watch
 from manyhot.cli.reading import absolute, read_files, read_flags, reading_of
 from manyhot.cli.report import HTML, TEST_REPORT, headline, report_on, run_reporter
-from manyhot.cli.run_start import begun_run
 from manyhot.cli.scores import show_scores
 from manyhot.cli.span_reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.span_train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
@@ -139,7 +139,7 @@ def _train_here(
         resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
         write_config(folder / CONFIG, resolved)
     reporter = run_reporter(folder, examples, held_out, files) if report else None
-    with begun_run(folder, new=not resume, first=first), Watch(quiet=silent) as watch:
+    with early_ends(folder, new=not resume, first=first), Watch(quiet=silent) as watch:
         model = train_model(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch, held_out=reporter)
     if not first:
         return

@@ -99,23 +99,20 @@ def fused(
     """``(values, grad, offset_grad)`` in one pass; see ``manyhot.kernels.native.fused``."""
     kind = kind_of_call(x, terms, form, offset, row_scale) if whole else None
     again = None if kind is None else start_again(kind[0], x, kind[1])
-    if again is not None:
-        return *again, None
-    values, grad, slope, added, call, started = _fuse(x, terms, form, offset, row_scale, whole=whole)
-    if not whole:
-        return values, grad, slope
-    in_place, summing = added is not None, None
-    if added is None:
-        added, summing = _sum(values, row_scale)
-    if kind is not None and (in_place or summing is not None):
-        remember(kind[0], call, kind[1], x, started, summing)
-    return added, grad, slope
+    return _fuse(x, terms, form, offset, row_scale, kind, whole=whole) if again is None else (*again, None)
 
 
 def _fuse(
-    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float, *, whole: bool
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Call, Started]:
-    """Values, gradient, derivative by an offset, total, and what was started. With ``whole`` few programs add up too."""
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    form: str,
+    offset: Tensor | float,
+    row_scale: Tensor | float,
+    kind: tuple[Any, list[Tensor]] | None,
+    *,
+    whole: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``fused`` of the first call of a kind, and of those that have none."""
     wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
     if not isinstance(row_scale, Tensor) and row_scale < 0:
         row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
@@ -147,7 +144,14 @@ def _fuse(
         ended=ended,
         total=how,
     )
-    return values, grad, slope, added, call, started
+    if not whole:
+        return values, grad, slope
+    summing = None
+    if added is None:
+        added, summing = _sum(values, row_scale)
+    if kind is not None and (how != "none" or summing is not None):
+        remember(kind[0], call, kind[1], x, started, summing)
+    return added, grad, slope
 
 
 def can_fuse(x: Tensor) -> bool:

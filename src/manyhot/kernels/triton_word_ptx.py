@@ -16,18 +16,22 @@ _REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>
 class _Writer:
     """Writes instructions for two words of ``per`` scores.
 
-    In a line for each score, # stands for its number, % for that of its word, ^ for the register its label is in and ~ for the
-    bits it has there; $name and a number is a register of an operand.
+    In a line for each score, # stands for its number, % for that of its word, ^ for the register its label is in, ~ for the
+    bits it has there, and & for its bit where labels are bits; $name and a number is a register of an operand. Of four words
+    the last two are the second ``half``.
     """
 
     def __init__(self, per: int) -> None:
         self.per = per
 
-    def each(self, line: str) -> str:
+    def each(self, line: str, half: int = 0) -> str:
         """A line for each score."""
         lines = []
         for k in range(2 * self.per):
-            marks = {"#": f"{k}", "%": f"{k // self.per}", "^": f"{k // 4}", "~": f"{0xFF << 8 * (k % 4)}"}
+            register = 2 * half + k // 4
+            marks = {"#": f"{k}", "%": f"{k // self.per}", "^": f"{register}", "~": f"{0xFF << 8 * (k % 4)}"}
+            # Every word has a byte for its bits, so that they may change their threads like words.
+            marks["&"] = f"{1 << 8 * register + k % 4}"
             lines.append("".join(marks.get(letter, letter) for letter in line))
         return "".join(lines)
 
@@ -83,11 +87,15 @@ class _Writer:
             lines += f"mov.f32 {into}{word}, q{word}; "
         return lines
 
-    def positives(self, either: str, line: str) -> str:
-        """A line for each score, p telling whether its label is set and ``f = e^-s``; none of it where no label is."""
-        some = f"{either} b, $t0, $t1; setp.eq.u32 any, b, 0; " if self.per == 4 else "setp.eq.u32 any, $t0, 0; "
-        test = "and.b32 b, $t^, ~; setp.ne.u32 p, b, 0; neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "
-        return some + "@any bra done; " + self.each(test + line) + "done: "
+    def positives(self, nothing: str, label: str, line: str, half: int | None = None) -> str:
+        """A line for each score, p telling whether its ``label`` is set and ``f = e^-s``; none where there is ``nothing``."""
+        done = "done" if half is None else f"done{half}"
+        test = f"and.b32 b, {label}; setp.ne.u32 p, b, 0; neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "
+        return nothing + f"@any bra {done}; " + self.each(test + line, half or 0) + f"{done}: "
+
+    def nothing(self, either: str) -> str:
+        """Whether none of two words' labels is set."""
+        return f"{either} b, $t0, $t1; setp.eq.u32 any, b, 0; " if self.per == 4 else "setp.eq.u32 any, $t0, 0; "
 
     def hard_sums(self, *, paired: bool) -> tuple[tl.constexpr, tl.constexpr]:
         results, out = self.results(["c", "q"], ["neg", "pos"], paired=paired)
@@ -96,7 +104,7 @@ class _Writer:
             self.unpack("s"),
             self.exponentials(),
             "mov.f32 q0, 0f00000000; mov.f32 q1, 0f00000000; ",
-            self.positives("or.b32", "@p mov.f32 e#, 0f00000000; @p add.f32 q%, q%, f#; "),
+            self.positives(self.nothing("or.b32"), "$t^, ~", "@p mov.f32 e#, 0f00000000; @p add.f32 q%, q%, f#; "),
             self.sums("e", "c"),
             out,
         )
@@ -117,22 +125,18 @@ class _Writer:
             self.unpack("s", again=True),
             self.exponentials("$zero0"),
             self.each("mul.f32 e#, e#, $neg%; "),
-            self.positives("max.u32", "mul.f32 f#, f#, $pos%; @p neg.f32 e#, f#; "),
+            self.positives(self.nothing("max.u32"), "$t^, ~", "mul.f32 f#, f#, $pos%; @p neg.f32 e#, f#; "),
             self.pack(),
         )
 
     def bits_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
         """As ``hard_sums``, of four words: the sums of all in the first, 0 in the others, and the labels of each as bits."""
         lines = "mov.f32 q0, 0f00000000; mov.b32 d, 0; "
+        line = "@p mov.f32 e#, 0f00000000; @p add.f32 q0, q0, f#; @p or.b32 d, d, &; "
         for half in range(2):
-            test = f"or.b32 b, $t{2 * half}, $t{2 * half + 1}; setp.eq.u32 any, b, 0; @any bra done{half}; "
-            for k in range(8):
-                test += f"and.b32 b, $t{2 * half + k // 4}, {0xFF << 8 * (k % 4)}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
-                test += f"ex2.approx.ftz.f32 f{k}, f{k}; @p mov.f32 e{k}, 0f00000000; @p add.f32 q0, q0, f{k}; "
-                test += f"@p or.b32 d, d, {self.bit(half, k)}; "
-            added = "add.f32 c0, c0, c1; add.f32 c2, c2, c0; " if half else "add.f32 c2, c0, c1; "
-            lines += self.second(self.unpack("s"), half) + self.exponentials() + test + f"done{half}: "
-            lines += self.sums("e", "c") + added
+            lines += self.of_half(self.unpack("s"), half) + self.exponentials()
+            lines += self.positives(self.of_half(self.nothing("or.b32"), half), "$t^, ~", line, half)
+            lines += self.sums("e", "c") + ("add.f32 c0, c0, c1; add.f32 c2, c2, c0; " if half else "add.f32 c2, c0, c1; ")
         lines += "mov.f32 $neg0, c2; mov.f32 $pos0, q0; mov.b32 $bits0, d; "
         lines += "".join(f"mov.f32 $neg{k}, 0f00000000; mov.f32 $pos{k}, 0f00000000; " for k in (1, 2, 3))
         return self.finish("neg:=&f:4 pos:=&f:4 bits:=&r:1 s:l:4 t:r:4", lines)
@@ -141,21 +145,16 @@ class _Writer:
         """As ``hard_gradient``, of four words with their labels as bits; two by two, so that few registers are in use."""
         lines = ""
         for half in range(2):
-            test = f"and.b32 b, $bits0, {0xFFFF << 16 * half}; setp.eq.u32 any, b, 0; @any bra done{half}; "
-            for k in range(8):
-                test += f"and.b32 b, $bits0, {self.bit(half, k)}; setp.ne.u32 p, b, 0; neg.f32 f{k}, s{k}; "
-                test += f"ex2.approx.ftz.f32 f{k}, f{k}; mul.f32 f{k}, f{k}, $pos0; @p neg.f32 e{k}, f{k}; "
             two = self.unpack("s", again=True) + self.exponentials("$zero0") + self.each("mul.f32 e#, e#, $neg0; ")
-            lines += self.second(two, half) + test + f"done{half}: " + self.second(self.pack(), half)
+            nothing = f"and.b32 b, $bits0, {0xFFFF << 16 * half}; setp.eq.u32 any, b, 0; "
+            lines += self.of_half(two, half)
+            lines += self.positives(nothing, "$bits0, &", "mul.f32 f#, f#, $pos0; @p neg.f32 e#, f#; ", half)
+            lines += self.of_half(self.pack(), half)
         return self.finish("grad:=&l:4 s:l:4 bits:r:1 neg:f:4 pos:f:4 zero:f:4", lines)
 
-    def bit(self, half: int, k: int) -> int:
-        """The bit of a label: every word has a byte, so that bytes may change their threads like words."""
-        return 1 << 8 * (2 * half + k // 4) + k % 4
-
-    def second(self, lines: str, half: int) -> str:
-        """The same for the second two of four words."""
-        for name in ("s", "grad") if half else ():
+    def of_half(self, lines: str, half: int) -> str:
+        """The same for a half of four words."""
+        for name in ("s", "t", "grad") if half else ():
             lines = lines.replace(f"${name}1", f"${name}3").replace(f"${name}0", f"${name}2")
         return lines
 

@@ -208,7 +208,7 @@ class _Eager(torch.autograd.Function):
             x, offset = ctx.saved_tensors
             scale, _, loss, terms = ctx.call
             return *_differentiable(loss, terms, x, ctx.offset if offset is None else offset, scale, grad_out), None
-        # Nothing more is looked at where nothing more is wanted: this runs in a thread of its own, where Python is slow.
+        # Of a CUDA device this runs in a thread of its own, where Python is slow: nothing is looked at that is not wanted.
         scale_, grad, slope = ctx.finished.pop() if ctx.finished else _finish_again(ctx)
         if slope is None:
             return scale_(grad, grad_out), None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,8 @@ def discard_unbegun(path: Path, *others: str) -> None:
     with contextlib.suppress(OSError):
         for name in ("settings.json", *others):
             (path / name).unlink(missing_ok=True)
-        if checkpoints.is_dir():
-            checkpoints.rmdir()
+        for folder in (checkpoints, path / "tensorboard"):
+            shutil.rmtree(folder, ignore_errors=True)
         path.rmdir()
 
 

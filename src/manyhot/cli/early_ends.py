@@ -12,7 +12,7 @@ from manyhot.cli.config import CONFIG
 
 
 @contextmanager
-def begun_run(folder: Path, *, new: bool, first: bool = True) -> Iterator[None]:
+def early_ends(folder: Path, *, new: bool, first: bool = True) -> Iterator[None]:
     """Around the training of a run; of several processes the ``first`` alone writes and prints."""
     from manyhot.train.run_folder import discard_unbegun
 
