@@ -1,5 +1,6 @@
 """`manyhot train`: run folders, settings, interruption, and what cannot be written."""
 
+import functools
 import io
 import json
 import os
@@ -127,6 +128,8 @@ def test_ctrl_c_says_how_to_resume_and_resuming_gives_the_unbroken_weights(tmp_p
         stderr=subprocess.PIPE,
         env=environment(),
         text=True,
+        # Tests that run behind a shell's & ignore the signal, and so would what they start.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     for line in process.stderr:
         if line.startswith("epoch 2/"):
