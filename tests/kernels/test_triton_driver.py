@@ -15,13 +15,18 @@ from manyhot.kernels.triton_driver import SPARE, Start, direct_start
 
 DRIVER = """
 #include <stdint.h>
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream, *attributes;
+    unsigned num_attributes;
+} Config;
 uint64_t seen[16];
-int launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
-           void **params, void **extra) {
-    uint64_t found[] = {(uint64_t)f, gx, gy, gz, bx, by, bz, shared, (uint64_t)stream, (uint64_t)extra, params == 0,
+int launch(const Config *c, void *f, void **params, void **extra) {
+    uint64_t found[] = {(uint64_t)f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                        (uint64_t)c->stream, (uint64_t)extra, (uint64_t)c->attributes, c->num_attributes,
                         *(uint64_t *)params[0], *(uint64_t *)params[1], *(uint32_t *)params[2], *(uint32_t *)params[3]};
-    for (int i = 0; i < 15; i++) seen[i] = found[i];
-    return stream == 0;
+    for (int i = 0; i < 16; i++) seen[i] = found[i];
+    return c->stream == 0;
 }
 """
 
@@ -43,9 +48,10 @@ def driver(monkeypatch):
     """A driver that writes down what it is asked for."""
     heard = []
 
-    def launch(function, *about):
-        *sizes, stream, params, _ = about
-        heard.append(SimpleNamespace(function=function.value, sizes=sizes, stream=stream.value, params=params))
+    def launch(config, function, params, extra):
+        about = config._obj
+        assert (extra, about.attributes, about.num_attributes) == (None, None, 0)
+        heard.append(SimpleNamespace(function=function.value, sizes=list(about.sizes), stream=about.stream, params=params))
         return 0
 
     monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
@@ -116,8 +122,8 @@ def test_ctypes_hands_on_what_the_driver_is_called_with(tmp_path):
     start = Start(compiled, [True, True], ["i4x", "f4x"], fake["launch"])
     assert start(2**31 - 1, 2**46 + 8, [2**48 + 16, 2**63 + 32], (-7, 0.5))
     seen = (ctypes.c_uint64 * 16).in_dll(fake, "seen")
-    assert list(seen[:11]) == [function, 2**31 - 1, 1, 1, 1024, 1, 1, 232448, 2**46 + 8, 0, 0]
-    assert list(seen[11:15]) == [2**48 + 16, 2**63 + 32, 2**32 - 7, 0x3F000000]
+    assert list(seen[:12]) == [function, 2**31 - 1, 1, 1, 1024, 1, 1, 232448, 2**46 + 8, 0, 0, 0]
+    assert list(seen[12:16]) == [2**48 + 16, 2**63 + 32, 2**32 - 7, 0x3F000000]
     assert not start(1, 0, [0, 0], (0, 0.0)), "an answer that is not 0 is an error"
 
 
@@ -154,11 +160,11 @@ def test_a_number_that_does_not_fit_is_an_error_and_not_another_number(driver):
 def test_threads_do_not_write_into_each_others_parameters(monkeypatch):
     wrong = []
 
-    def launch(function, *about):
-        *_, stream, params, _ = about
+    def launch(config, function, params, _):
+        stream = config._obj.stream
         time.sleep(1e-4)  # another thread has its turn
-        if read(params, ctypes.c_uint64, ctypes.c_int64) != [8 * stream.value, 5]:
-            wrong.append(stream.value)
+        if read(params, ctypes.c_uint64, ctypes.c_int64) != [8 * stream, 5]:
+            wrong.append(stream)
         return function.value - 77
 
     monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)

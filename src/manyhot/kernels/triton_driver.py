@@ -1,4 +1,4 @@
-"""Compiled kernels started through the driver itself (``cuLaunchKernel``), their parameters in memory that is kept for them.
+"""Compiled kernels started through the driver itself (``cuLaunchKernelEx``), their parameters in memory that is kept for them.
 
 Triton's own launcher looks for allocators, profilers and kinds of starts that the kernels here never need, in Python and for
 every start, and that takes longer than the start. Whatever it knows and this does not is left to it.
@@ -23,6 +23,17 @@ SPARE = 4
 MOST = 64
 # What a kernel must not ask for.
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+
+
+class _Config(ctypes.Structure):
+    """How the driver takes the sizes and the stream of a start; it has no peculiarities."""
+
+    _fields_ = [
+        ("sizes", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("num_attributes", ctypes.c_uint),
+    ]
 
 
 class Bound:
@@ -55,8 +66,8 @@ class Bound:
         """What the driver is called with, as ctypes passes it on without a look at the types, which takes thrice as long."""
         if len(self.calls) >= MOST:
             self.calls.clear()
-        pointers = ctypes.c_void_p(self.start.function), ctypes.c_void_p(stream)
-        found = self.calls[stream] = (pointers[0], *self.sizes, pointers[1], self.params, None)
+        config = _Config(self.sizes, stream)
+        found = self.calls[stream] = (ctypes.byref(config), ctypes.c_void_p(self.start.function), self.params, None)
         return found
 
 
@@ -111,11 +122,11 @@ def direct_start(compiled: Any, present: Sequence[bool], num_numbers: int) -> St
 
 @functools.cache
 def _cuda_launch() -> Callable[..., int] | None:
-    """``cuLaunchKernel`` without the types of its arguments: pointers are given as ``c_void_p``, other numbers are 32 bits."""
+    """``cuLaunchKernelEx`` without the types of its arguments, which are all given as pointers."""
     if torch.version.cuda is None:
         return None
     try:
-        launch: Callable[..., int] = ctypes.CDLL("libcuda.so.1")["cuLaunchKernel"]
+        launch: Callable[..., int] = ctypes.CDLL("libcuda.so.1")["cuLaunchKernelEx"]
     except (OSError, AttributeError):
         return None
     return launch
