@@ -23,14 +23,15 @@ from pathlib import Path
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from manyhot import SparseLabels, prediction_divergence, rdrop_loss, zlpr_loss
+from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss, prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.kernels import triton_engine, triton_ready
 from manyhot.kernels.terms import DenseTerms
 
 SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
 SHAPES += [(128, 1048576)]
 TINY = [(256, 80), (65536, 20), (65536, 128)]
-PAIRS = [(65536, 128), (16384, 4096), (4096, 32768)]
+PAIRS = [(65536, 128), (16384, 4096), (16384, 4271), (4096, 32768)]
+BASELINES = {"BCE": bce_loss, "focal": focal_loss, "asymmetric": asymmetric_loss}
 ODD = [(65536, 600), (16384, 4271), (16384, 4272), (8192, 10000), (4096, 20001), (1024, 100003), (8, 10_000_000)]
 TYPES = (torch.bfloat16, torch.float32)
 POSITIVES = 5
@@ -212,6 +213,32 @@ def odd_cells(rows, num_labels, bandwidth):
     return row
 
 
+def baseline_error(call, logits, labels, engine, rows=64):
+    """As ``error``, of one of the baselines."""
+    exact = logits[:rows].detach().double().requires_grad_()
+    (wanted,) = gradients(call, (exact,), labels[:rows], engine="torch", reduction="sum")
+    (grad,) = gradients(call, (logits,), labels, engine=engine, reduction="sum")
+    return ((grad[:rows].double() - wanted).abs().max() / wanted.abs().max()).item()
+
+
+def baseline_cells(rows, num_labels, dtype, bandwidth, compiled):
+    """A row of the table of baselines: ours on uint8 labels, then torch's BCE."""
+    logits, labels = problem(rows, num_labels, dtype)
+    floor = rows * num_labels * (2 * logits.element_size() + 1) / bandwidth * 1e3
+    row = [f"{rows:,} x {num_labels:,}", str(dtype)[6:]]
+    for call in BASELINES.values():
+        ours, plain = (baseline_error(call, logits, labels, engine) for engine in ("auto", "torch"))
+        if ours > max(3 * plain, 1e-5):
+            row.append(f"error {ours:.1e} against {plain:.1e}: not timed")
+            continue
+        taken = graph_milliseconds(functools.partial(gradients, call, (logits,), labels))
+        row.append(f"{taken:.3f} ({taken / floor:.2f})")
+    floats = labels.to(dtype)
+    others = [binary_cross_entropy_with_logits, compiled[0]]
+    times = [graph_milliseconds(functools.partial(gradients, other, (logits,), floats)) for other in others]
+    return [*row, *(f"{taken:.3f}" for taken in times)]
+
+
 def rdrop_by_parts(a, b, labels):
     return (zlpr_loss(a, labels) + zlpr_loss(b, labels)) / 2 + prediction_divergence(a, b, engine="torch")
 
@@ -260,7 +287,7 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
 
 
-def page(found, tiny, odd, pairs, bandwidth):
+def page(found, tiny, odd, pairs, baselines, bandwidth):
     import triton
 
     head = ["rows x labels", "type", "ours, uint8", "ours, index lists", "ours, soft"]
@@ -270,6 +297,7 @@ def page(found, tiny, odd, pairs, bandwidth):
     long = [each for each in found if each["type"] == "bfloat16" and each["labels"] >= 4096 and "time" in each]
     faster = ["rows x labels", *(f"{other}, uint8 / lists" for other in OTHERS), "recipe compiled / floor"]
     other = ["rows x labels", "bfloat16, uint8", "bfloat16, index lists", "float32, uint8", "float32, index lists"]
+    single = ["rows x labels", "type", *BASELINES, "torch's BCE eager", "compiled"]
     two = ["rows x labels", "type", "one read", "by parts", "public formula eager", "compiled", "error ours / plain"]
     return f"""# The loss on {torch.cuda.get_device_name()}
 
@@ -301,6 +329,11 @@ Label counts that are no power of two, milliseconds and the multiple of the byte
 
 {table(other, odd)}
 
+The baselines, which judge every label by itself, on uint8 labels, and torch's BCE on labels in the type of the scores;
+forward and backward in milliseconds on the device, in brackets the multiple of the byte floor:
+
+{table(single, baselines)}
+
 R-Drop of two passes, uint8 labels, forward and backward in milliseconds on the device: in brackets the multiple of the byte
 floor (read both passes and the labels, write both gradients) or of our time. "By parts" is our loss of either pass and the
 divergence in plain torch; the public formula is the recipe of either pass and the same divergence.
@@ -323,8 +356,11 @@ def main():
             calls = list(contenders(logits, labels, compiled).values())
             if (rows, num_labels) in SHAPES[: len(ODD)] and dtype == TYPES[0]:
                 odd_cells(*ODD[SHAPES.index((rows, num_labels))], 1.0)
-            if (rows, num_labels) in PAIRS:
-                calls += pair_calls((logits, logits.detach().clone().requires_grad_()), labels, compiled)
+            for shape in PAIRS:
+                if shape[0] == rows and shape[1] // 1000 == num_labels // 1000:
+                    given = (logits, labels) if shape[1] == num_labels else problem(*shape, dtype)
+                    calls += pair_calls((given[0], given[0].detach().clone().requires_grad_()), given[1], compiled)
+                    calls += [functools.partial(baseline_cells, *shape, dtype, 1.0, compiled)]
             for call in calls:
                 call()
             torch.cuda.synchronize()
@@ -335,16 +371,17 @@ def main():
     tiny = list(tiny_rows(compiled))
     odd = [odd_cells(*shape, bandwidth) for shape in ODD]
     pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
+    baselines = [baseline_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
     for case in cases:
         found.append(measure(*case, bandwidth, compiled))
         print(cells(found[-1]), file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
         if settings.output:
-            settings.output.write_text(page(found, tiny, odd, pairs, bandwidth))
+            settings.output.write_text(page(found, tiny, odd, pairs, baselines, bandwidth))
             about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
             settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
     if not settings.output:
-        print(page(found, tiny, odd, pairs, bandwidth))
+        print(page(found, tiny, odd, pairs, baselines, bandwidth))
 
 
 if __name__ == "__main__":

@@ -34,12 +34,15 @@ def check_pair(engine, a, b, terms, device, dtype, generator, link=1.0, where=No
         close(part, right, dtype)
 
 
-def check_pairs(engine, device, dtype, shapes):
+SPREADS_AND_LINKS = ((3.0, 1.0), (60.0, 2.0))
+
+
+def check_pairs(engine, device, dtype, shapes, spreads_and_links=SPREADS_AND_LINKS):
     generator = torch.Generator().manual_seed(0)
     for shape in shapes:
         where = torch.rand(*shape, generator=generator) < 0.6
         for terms in (None, *all_terms(generator, *shape)):
-            for spread, link in ((3.0, 1.0), (60.0, 2.0)):
+            for spread, link in spreads_and_links:
                 a, b = ((spread * torch.randn(*shape, generator=generator)).to(dtype) for _ in range(2))
                 check_pair(engine, a, b, terms, device, dtype, generator, link, where if terms is None else None)
 

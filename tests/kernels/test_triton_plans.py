@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyhot.kernels.triton_calls import blocks
-from manyhot.kernels.triton_plans import APART, FEW_SHORT, adds_up, plan
+from manyhot.kernels.triton_plans import APART, FEW_SHORT, adds_up, label_plan, pair_plan, plan
 from manyhot.kernels.triton_ready import room_for
 
 SIZES = sorted({base + more for base in (1, *(1 << k for k in range(1, 21))) for more in (-1, 0, 1, base // 5)} - {0})
@@ -96,3 +96,30 @@ def test_no_more_programs_wait_for_each_other_than_run_together():
 
 def test_the_interpreter_never_waits():
     assert plan(4, 40_000, lean=True, stage="fused", packed="hard").kernel != "packed"
+
+
+@pytest.mark.parametrize("together", [132, 40, None])
+def test_two_predictions_at_once_are_cut_so_that_programs_can_wait(together):
+    for num_labels in (*SIZES, 10_000_000):
+        for num_rows in ROWS:
+            for score_bytes in (2, 4):
+                cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+                assert (cut.chunks - 1) * cut.segment < num_labels <= cut.chunks * cut.segment
+                assert cut.segment % cut.block == 0
+                assert all(size & (size - 1) == 0 for size in (cut.rows, cut.block, cut.segment, cut.warps)), cut
+                assert 32 * cut.warps <= cut.rows * cut.block or cut.warps == 1, "every thread has a label"
+                assert cut.block >= 16 // score_bytes, "a thread has neighbours to add up"
+                assert cut.rows == 1 or cut.chunks == 1
+                assert cut.kernel == ("waiting" if cut.chunks > 1 and together else "rows")
+                assert cut.chunks <= min(128, together or 128)
+
+
+def test_programs_for_labels_by_themselves_cover_their_rows():
+    for num_labels in (*SIZES, 10_000_000):
+        for num_rows in ROWS:
+            for score_bytes in (2, 4):
+                cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
+                assert (cut.chunks - 1) * cut.block < num_labels <= cut.chunks * cut.block == cut.chunks * cut.segment
+                assert all(size & (size - 1) == 0 for size in (cut.rows, cut.block, cut.warps)), cut
+                assert cut.warps <= 8
+                assert cut.rows == 1 or cut.chunks == 1

@@ -7,7 +7,7 @@ from interpreted import check_interpreted, check_tests_interpreted
 from manyhot import rdrop_loss
 from manyhot.kernels import triton_engine
 from manyhot.kernels.terms import DenseTerms
-from pairs_oracle import check_operator, check_pair, check_pairs, check_whole_graph, pair_problem
+from pairs_oracle import SPREADS_AND_LINKS, check_operator, check_pair, check_pairs, check_whole_graph, pair_problem
 
 INTERPRETED = """
 import sys
@@ -34,8 +34,10 @@ def test_the_rules_for_two_predictions_hold_in_the_interpreter():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_pairs_agree_with_the_plain_form_on_the_device(dtype):
-    check_pairs(triton_engine, "cuda", dtype, shapes=((300, 33), (3, 20_001)))
+@pytest.mark.parametrize("shape", [(300, 33), (3, 20_001), (5, 9000)])
+@pytest.mark.parametrize("spread_and_link", SPREADS_AND_LINKS)
+def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape, spread_and_link):
+    check_pairs(triton_engine, "cuda", dtype, [shape], [spread_and_link])
 
 
 @pytest.mark.gpu

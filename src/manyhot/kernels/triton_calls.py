@@ -56,6 +56,7 @@ class Layout(NamedTuple):
     plan: Any
     programs: int
     kinds: tuple[Any, ...]
+    hard: bool
     lean: bool
     even: bool
     unit: int
@@ -70,14 +71,15 @@ def _layout(
     types: tuple[Any, ...],
     sizes: tuple[int, ...],
     kinds: tuple[Any, ...],
-    plain: bool,
+    weighted: bool,
+    smooth: bool,
     wordwise: bool,
     cut: Cut,
 ) -> Layout:
     """``types`` are those of the inputs, None where there is none; ``sizes`` rows, labels and the strides of rows."""
     x_type, label_type, _, _, value_type, *_ = types
-    hard = value_type is None and (label_type is None or label_type in INTEGERS)
-    lean = stage != "labelwise" and plain and hard
+    hard = not smooth and value_type is None and (label_type is None or label_type in INTEGERS)
+    lean = stage != "labelwise" and hard and not weighted
     num_rows, num_labels, *strides = sizes
     unit = math.gcd(16, num_labels, *strides)
     found, programs = cut(
@@ -91,7 +93,7 @@ def _layout(
         packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
     )
     even = num_rows % found.rows == 0 and num_labels % found.segment == 0
-    return Layout(found, programs, kinds, lean, even, unit, sizes, {})
+    return Layout(found, programs, kinds, hard, lean, even, unit, sizes, {})
 
 
 def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, ...], unit: int) -> str | None:
@@ -129,7 +131,7 @@ class Call:
         else:
             labels, where, pos, neg, smoothing = terms
             labels, form = as_matrix(labels, x), "dense"
-        plain = pos is None and neg is None and smoothing == 0
+        weighted = pos is not None or neg is not None
         where = None if where is None else as_matrix(where, x)
         pos, pos_number, pos_kind = _weight(pos, x)
         neg, neg_number, neg_kind = _weight(neg, x)
@@ -141,7 +143,7 @@ class Call:
         if wordwise:
             # Only soft labels are smoothed wordwise, and words have to start where words can start.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
-        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, plain, wordwise, cut)
+        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise, cut)
 
     def launch(
         self,

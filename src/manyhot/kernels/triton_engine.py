@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from manyhot.kernels import totals, triton_plans
 from manyhot.kernels.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.kernels.triton_calls import Call, Kernel, as_matrix, blocks, new_grad, new_rows, per_row, type_of
 from manyhot.kernels.triton_launch import Launcher, Started, interpreted, launcher
-from manyhot.kernels.triton_plans import APART, adds_up, cut_pairs, cut_rows
+from manyhot.kernels.triton_plans import APART, adds_up, cut_labels, cut_pairs, cut_rows
 from manyhot.kernels.triton_ready import kind_of_call, remember, room_for, start_again
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
@@ -170,7 +171,7 @@ def labelwise(
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """``(values, grad)`` in one pass; see ``manyhot.kernels.native.labelwise``."""
-    call = Call(x, terms, "labelwise", cut_rows)
+    call = Call(x, terms, "labelwise", cut_labels)
     layout = call.layout
     chunks = layout.plan.chunks
     values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
@@ -181,8 +182,9 @@ def labelwise(
     def kernel(_: Any) -> Kernel:
         from manyhot.kernels.triton_labelwise import labelwise_kernel
 
-        constants = ("bce" if kind == "bce" else "focal", margin > 0, *layout.kinds, scales is not None)
-        return labelwise_kernel, (*constants, chunks, layout.plan.rows, layout.plan.block)
+        labels, *others = layout.kinds
+        constants = ("bce" if kind == "bce" else "focal", margin > 0, labels, layout.hard, *others, scales is not None)
+        return labelwise_kernel, (*constants, layout.even, chunks, layout.plan.rows, layout.plan.block, layout.unit)
 
     call.start((kind, margin > 0, type_of(scales)), kernel, (scales, values, grad), numbers)
     return values if chunks == 1 else values.sum(dim=1), grad
@@ -212,18 +214,21 @@ def rdrop(
     call = Call(a, DenseTerms(a, where) if terms is None else terms, "rdrop", cut_pairs)
     b, layout, losses = as_matrix(b, a), call.layout, terms is not None
     chunks = layout.plan.chunks
-    halves = losses and chunks > 1
+    merged = losses and chunks > 1
+    waits = merged and layout.plan.kernel == "waiting"
     values = new_rows(a) if losses or chunks == 1 else a.new_empty((a.shape[0], chunks), dtype=torch.float32)
-    partial = a.new_empty((9, a.shape[0], chunks), dtype=torch.float32) if halves else None
+    partial = a.new_empty((9, a.shape[0], chunks), dtype=torch.float32) if merged else None
+    arrived = a.new_zeros(a.shape[0] * APART, dtype=torch.int32) if waits else None
     grads = new_grad(a), new_grad(a)
     scales, scale_number = per_row(row_scale)
     numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
     labels, *kinds = layout.kinds
-    for stage in ("sums", "gradient") if halves else ("fused",):
-        constants = (losses, labels, layout.lean, *kinds, scales is not None, stage, layout.even)
-        cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.rows, layout.plan.block)
-        rows = (b, scales, partial, values, *grads)
-        key = (losses, stage, type_of(scales), b.stride(0))
+    which, unit = int(link) if link in (1, 2) else 0, math.gcd(layout.unit, b.stride(0))
+    for stage in ("sums", "gradient") if merged and not waits else ("fused",):
+        constants = (losses, labels, layout.lean, *kinds, scales is not None, which, stage, layout.even)
+        cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.segment, layout.plan.rows, layout.plan.block, unit)
+        rows = (b, scales, partial, arrived, values, *grads)
+        key = (losses, which, stage, type_of(scales), b.stride(0))
         call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
     return values if values.ndim == 1 else values.sum(dim=1), *grads
 
@@ -251,9 +256,9 @@ def _totals(size: int, number: float, scale_type: torch.dtype | None, dtype: tor
     from manyhot.kernels.triton_totals import total_kernel
 
     mean, scaled = number == 1.0 / size, scale_type is not None
-    block = 1024 if size <= 1024 else (8192 if size <= 8192 else 32768)
+    block = next((block for block in (1024, 8192, 16384) if size <= block), 32768)
     numbers = (size, 1.0 if mean or scaled else number, float(size) if mean else 1.0)
-    return launcher(total_kernel, (scaled, block), max(4, block // 1024), (dtype, scale_type, device), numbers), numbers
+    return launcher(total_kernel, (scaled, block), min(32, block // 256), (dtype, scale_type, device), numbers), numbers
 
 
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:

@@ -10,16 +10,44 @@ import triton.language as tl
 COMPILED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")
 
 
+# What a natural exponent is in units of log 2, and back.
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOG_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def exp2(x):
+    """``2^x``; what is below 1e-38 is 0, which saves half the instructions of the form that keeps it."""
+    if COMPILED:
+        y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        y = tl.exp2(x)
+    return y
+
+
 @triton.jit
 def exp(x):
-    """``e^x``; what is below 1e-38 is 0, which saves half the instructions of the form that keeps it."""
+    """``e^x``, as ``exp2``."""
+    return exp2(x * LOG2_E)
+
+
+@triton.jit
+def inverse(x):
+    """``1 / x``, to the last digit but one; 0 for what is beyond 1e38."""
     if COMPILED:
-        y = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], dtype=tl.float32, is_pure=True, pack=1
-        )
+        y = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
-        y = tl.exp(x)
+        y = 1.0 / x
     return y
+
+
+@triton.jit
+def log1p_unit(x):
+    """``log(1 + x)`` for x from 0 to 1, to the last digits everywhere: an atanh series."""
+    z = x * inverse(2.0 + x)
+    w = z * z
+    series = 1.0 + w * (0.33333334 + w * (0.2 + w * (0.14285715 + w * (0.11111111 + w * (0.09090909 + w * 0.07692308)))))
+    return 2.0 * z * series
 
 
 @triton.jit
@@ -34,7 +62,7 @@ def log1p(x):
 @triton.jit
 def softplus(x):
     """``log(1 + e^x)``; 0 at -inf, inf at inf."""
-    return tl.maximum(x, 0.0) + log1p(exp(-tl.abs(x)))
+    return tl.maximum(x, 0.0) + log1p_unit(exp(-tl.abs(x)))
 
 
 @triton.jit

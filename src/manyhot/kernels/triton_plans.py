@@ -168,18 +168,43 @@ def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
-def cut_pairs(device: torch.device, num_rows: int, num_labels: int, *, lean: bool, **_: Any) -> tuple[Plan, int]:
-    """The same for two predictions at once: whole rows to ``PAIR`` labels, chunks beyond.
-
-    A thread has 8 labels of either prediction, half as many as for one. Of whole rows two programs should fit on a
-    multiprocessor, so that one reads while the other computes; that is worth a few registers that are kept in memory.
-    """
-    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
-    if block <= PAIR:
-        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
-        warps = max(1, rows * block // 256)
-        cut = Plan("rows", rows, block, 1, block, warps, 64 if lean and warps == 16 else None)
-    else:
-        chunk = max(PAIR // 2, min(2 * PAIR, block // 256))
-        cut = Plan("rows", 1, chunk, blocks(num_labels, chunk), chunk, min(16, max(1, chunk // 256)))
+def cut_labels(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for losses that judge every label by itself."""
+    cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
+    """How rows are cut whose labels have nothing to do with each other: 16 labels a thread of half types, 8 in float32."""
+    block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 512 if score_bytes == 2 else 256
+    if block > 8 * each:
+        return Plan("rows", 1, 2048, blocks(num_labels, 2048), 2048, 2048 // each)
+    rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
+    return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
+
+
+def cut_pairs(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for two predictions at once."""
+    together = _multiprocessors(device.index) if device.type == "cuda" else None
+    cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+    """How rows of two predictions are cut: whole to ``PAIR`` labels or twice as many, beyond in chunks, which wait for each
+    other where they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
+
+    What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
+    labels of half types, but 16 in float32; sizes as measured.
+    """
+    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
+    if block <= (2 * PAIR if half else PAIR):
+        step = max(16, block // 4 if half else block // (1 if 512 <= block < PAIR else 2))
+        rows = max(1, min((256 if half else 512) // step, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, step, 1, block, max(1, rows * block // (1024 if half else 512)))
+    most = SEGMENTS if together is None else min(SEGMENTS, together)
+    longest = 1 << (blocks(num_labels, most) - 1).bit_length()
+    segment = 2 * PAIR if half or longest > PAIR // 2 else PAIR // 2
+    step = PAIR // 4 if half or segment < PAIR else PAIR // 2
+    cut = max(segment, longest)
+    return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
