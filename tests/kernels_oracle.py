@@ -80,3 +80,7 @@ def check_call(engine, x, terms, device, dtype, generator):
         got_values, got_grad = engine.labelwise(here, there, kind, row_scale=scale.to(device), **settings)
         close(got_values, values.detach(), torch.float32)
         close(got_grad, by_x, dtype)
+        (by_x,) = torch.autograd.grad(0.3 * sum_over_labels(Rows(exact, terms, exact.shape[:1]), term).sum(), exact)
+        whole, got_grad = engine.labelwise(here, there, kind, row_scale=0.3, whole=True, **settings)
+        close(whole, 0.3 * values.detach().sum(), torch.float32)
+        close(got_grad, by_x, dtype)

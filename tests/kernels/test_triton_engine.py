@@ -15,6 +15,7 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from manyhot.kernels import triton_engine, triton_plans
 triton_plans.CHUNK, triton_plans.SEGMENT, triton_plans.BLOCK = int(sys.argv[2]), 128, 32
+triton_plans.TILE = min(triton_plans.TILE, 2 * triton_plans.CHUNK)
 from kernels_oracle import check_engine
 shapes = ((3, 5), (7, 33), (5, 1)) if triton_plans.CHUNK > 1000 else ((4, 33), (2, 100), (3, 64))
 check_engine(triton_engine, "cpu", torch.float32, shapes=shapes)

@@ -197,6 +197,7 @@ def labelwise(
     gamma_neg: float = 0.0,
     margin: float = 0.0,
     row_scale: Tensor | float = 1.0,
+    whole: bool = False,
     variant: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Losses that judge every label by itself, summed over the labels of a row, and their gradient in one pass.
@@ -212,6 +213,7 @@ def labelwise(
         gamma_neg: focusing power of the negatives, for focal and asymmetric.
         margin: negatives with a probability below it cost nothing, for asymmetric.
         row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
+        whole: give ``sum row_scale values`` in the place of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:
@@ -223,7 +225,7 @@ def labelwise(
     call.give_rows("row_scales", row_scale, "scale")
     values, grad = call.new_rows("values"), call.new_grad()
     call.run()
-    return values, grad
+    return total(values, row_scale) if whole else values, grad
 
 
 def rdrop(

@@ -13,6 +13,8 @@ CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
 PAIR = 4096
+# Labels that are judged by themselves are taken so many at once.
+TILE = 2048
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
 # not the fastest. With few registers more rows are under way at once, and index lists, which keep no labels, need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
@@ -177,8 +179,8 @@ def cut_labels(device: torch.device, num_rows: int, num_labels: int, *, score_by
 def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
     """How rows are cut whose labels have nothing to do with each other: 16 labels a thread of half types, 8 in float32."""
     block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 512 if score_bytes == 2 else 256
-    if block > 8 * each:
-        return Plan("rows", 1, 2048, blocks(num_labels, 2048), 2048, 2048 // each)
+    if block > (2 * TILE if score_bytes == 2 else TILE):
+        return Plan("rows", 1, TILE, blocks(num_labels, TILE), TILE, max(1, TILE // each))
     rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
     return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
 
@@ -191,20 +193,23 @@ def cut_pairs(device: torch.device, num_rows: int, num_labels: int, *, score_byt
 
 
 def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """How rows of two predictions are cut: whole to ``PAIR`` labels or twice as many, beyond in chunks, which wait for each
-    other where they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
+    """How rows of two predictions are cut: whole to 8,192 labels or less, beyond in chunks, which wait for each other where
+    they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
 
     What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
-    labels of half types, but 16 in float32; sizes as measured.
+    labels of half types, but 16 in float32, or fewer where steps of another size fit better; sizes as measured.
     """
     block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
-    if block <= (2 * PAIR if half else PAIR):
-        step = max(16, block // 4 if half else block // (1 if 512 <= block < PAIR else 2))
-        rows = max(1, min((256 if half else 512) // step, 1 << max(num_rows - 1, 0).bit_length()))
-        return Plan("rows", rows, step, 1, block, max(1, rows * block // (1024 if half else 512)))
+    if num_labels <= (2 * PAIR if half else 3 * PAIR // 2):
+        whole = block if 512 <= block < PAIR else min(block, PAIR) // 2
+        step = max(min(block // 2, 64), block // 4 if half else whole, 16)
+        while step > 64 and step * blocks(num_labels, step) > (1.125 if half else 1.2) * num_labels:
+            step //= 2
+        rows = max(1, min(256 // step, 1 << max(num_rows - 1, 0).bit_length())) if half or block < 512 else 1
+        return Plan("rows", rows, step, 1, block, max(1, step // 256 if half else min(8, block // 512, step // 128)))
     most = SEGMENTS if together is None else min(SEGMENTS, together)
     longest = 1 << (blocks(num_labels, most) - 1).bit_length()
-    segment = 2 * PAIR if half or longest > PAIR // 2 else PAIR // 2
+    segment = PAIR if half and num_labels <= 16 * PAIR else (2 * PAIR if half or longest > PAIR // 2 else PAIR // 2)
     step = PAIR // 4 if half or segment < PAIR else PAIR // 2
     cut = max(segment, longest)
     return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)

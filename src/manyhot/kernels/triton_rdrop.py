@@ -147,8 +147,9 @@ def _sums(
 ):  # fmt: skip
     """The sums of both sides of both losses, in units of ``e^top``, and of the divergence."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    LANES: tl.constexpr = BLOCK // WIDTH
+    # So many neighbours are read at once, and so many threads have a row; several rows are of one warp.
     NEAR: tl.constexpr = min(UNIT, WIDTH)
+    LANES: tl.constexpr = BLOCK // WIDTH if ROWS == 1 else min(32, BLOCK // NEAR)
     a_pos_sum, a_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
     b_pos_sum, b_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
     total = tl.zeros([ROWS, LANES], tl.float32)
@@ -159,24 +160,25 @@ def _sums(
             LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
         )  # fmt: skip
         x, y, e, f = _exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
-        total += _by_lanes(_apart(x, y, e, f, link, LINK, CAREFUL or not LOSS), ROWS, LANES, WIDTH, NEAR)
+        total += _by_lanes(_apart(x, y, e, f, link, LINK, CAREFUL or not LOSS), ROWS, LANES, NEAR)
         if LOSS:
             a_pos, a_neg = _terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
             b_pos, b_neg = _terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
             if LEAN:
                 a_pos, a_neg = tl.where(up, a_pos, 0.0), tl.where(up, 0.0, a_neg)
                 b_pos, b_neg = tl.where(up, b_pos, 0.0), tl.where(up, 0.0, b_neg)
-            a_pos_sum += _by_lanes(a_pos, ROWS, LANES, WIDTH, NEAR)
-            a_neg_sum += _by_lanes(a_neg, ROWS, LANES, WIDTH, NEAR)
-            b_pos_sum += _by_lanes(b_pos, ROWS, LANES, WIDTH, NEAR)
-            b_neg_sum += _by_lanes(b_neg, ROWS, LANES, WIDTH, NEAR)
+            a_pos_sum += _by_lanes(a_pos, ROWS, LANES, NEAR)
+            a_neg_sum += _by_lanes(a_neg, ROWS, LANES, NEAR)
+            b_pos_sum += _by_lanes(b_pos, ROWS, LANES, NEAR)
+            b_neg_sum += _by_lanes(b_neg, ROWS, LANES, NEAR)
     return tl.reduce((a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum, total), 1, _add_five)
 
 
 @triton.jit
-def _by_lanes(x, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, NEAR: tl.constexpr):
-    """Sums of WIDTH labels that one thread has: NEAR neighbours, which are read at once, of several such groups."""
-    return tl.sum(tl.sum(tl.reshape(x, [ROWS, WIDTH // NEAR, LANES, NEAR]), axis=3), axis=1)
+def _by_lanes(x, ROWS: tl.constexpr, LANES: tl.constexpr, NEAR: tl.constexpr):
+    """Sums of the labels that one thread has: NEAR neighbours, of one group or of several."""
+    groups = tl.reshape(x, [ROWS, x.shape[1] // (LANES * NEAR), LANES, NEAR])
+    return tl.sum(tl.sum(groups, axis=3), axis=1)
 
 
 @triton.jit

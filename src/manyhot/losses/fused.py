@@ -173,8 +173,8 @@ class _LabelwiseLoss:
 
     def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
         """The same with the reduced loss in the place of the values."""
-        values, grad, _ = self.fused(engine, x, terms, scale)
-        return engine.total(values, scale), grad, None
+        value, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, whole=True, **self.powers)
+        return value, grad, None
 
     def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:  # noqa: ARG002
         """Values of the rows in the plain form."""
