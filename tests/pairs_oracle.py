@@ -34,7 +34,7 @@ def check_pair(engine, a, b, terms, device, dtype, generator, link=1.0, where=No
         close(part, right, dtype)
 
 
-SPREADS_AND_LINKS = ((3.0, 1.0), (60.0, 2.0))
+SPREADS_AND_LINKS = ((3.0, 1.0), (60.0, 1.0), (60.0, 2.0))
 
 
 def check_pairs(engine, device, dtype, shapes, spreads_and_links=SPREADS_AND_LINKS):
@@ -45,6 +45,18 @@ def check_pairs(engine, device, dtype, shapes, spreads_and_links=SPREADS_AND_LIN
             for spread, link in spreads_and_links:
                 a, b = ((spread * torch.randn(*shape, generator=generator)).to(dtype) for _ in range(2))
                 check_pair(engine, a, b, terms, device, dtype, generator, link, where if terms is None else None)
+
+
+def check_sure_pairs(engine, device, dtype):
+    """Labels that are right beyond doubt in both predictions, or in one, add nothing to the losses, but to the divergence."""
+    labels = torch.tensor([[1, 0, 1, 0, 1, 0], [1, 1, 0, 0, 1, 0]])
+    a = torch.tensor([[100.0, -100.0, 87.5, -87.5, 120.0, -3.0], [60.0, 50.0, -60.0, -50.0, 88.0, -88.0]], dtype=dtype)
+    b = torch.tensor([[90.0, -100.0, 2.3, -2.3, -1.0, 1.0], [30.0, 44.0, -30.0, -44.0, 3.0, 2.0]], dtype=dtype)
+    generator = torch.Generator().manual_seed(0)
+    for terms in (None, DenseTerms(labels), DenseTerms(labels.float()), DenseTerms(labels.float(), None, 2.0, 0.5)):
+        for link in (1.0, 2.0):
+            for pair in ((a, b), (b, a), (a, a)):
+                check_pair(engine, *pair, terms, device, dtype, generator, link)
 
 
 def pair_problem(device, rows, num_labels, dtype=torch.float32):

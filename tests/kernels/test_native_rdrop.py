@@ -12,7 +12,7 @@ from manyhot.kernels import native
 from manyhot.kernels.terms import DenseTerms, SparseTerms
 from manyhot.losses.pairs import left_out_as_zero
 from native_problems import INF, NAN, SCORES, STEP, fused_oracle, problems, sparse_terms
-from pairs_oracle import check_operator, check_pairs, check_whole_graph, pair_problem, plain_pair
+from pairs_oracle import check_operator, check_pairs, check_sure_pairs, check_whole_graph, pair_problem, plain_pair
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason=native.available()[1])
 
@@ -98,6 +98,7 @@ def test_pairs_of_every_kind_of_labels_agree_with_autograd_through_the_plain_for
     class Engine:
         rdrop = staticmethod(functools.partial(native.rdrop, variant=variant))
 
+    check_sure_pairs(Engine, "cpu", dtype)
     check_pairs(Engine, "cpu", dtype, shapes=((5, 1), (40, 20), (7, 33), (2, 4100)))
 
 

@@ -7,7 +7,15 @@ from interpreted import check_interpreted, check_tests_interpreted
 from manyhot import rdrop_loss
 from manyhot.kernels import triton_engine
 from manyhot.kernels.terms import DenseTerms
-from pairs_oracle import SPREADS_AND_LINKS, check_operator, check_pair, check_pairs, check_whole_graph, pair_problem
+from pairs_oracle import (
+    SPREADS_AND_LINKS,
+    check_operator,
+    check_pair,
+    check_pairs,
+    check_sure_pairs,
+    check_whole_graph,
+    pair_problem,
+)
 
 INTERPRETED = """
 import sys
@@ -15,7 +23,8 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from manyhot.kernels import triton_engine, triton_plans
 triton_plans.PAIR = int(sys.argv[2])
-from pairs_oracle import check_pairs
+from pairs_oracle import check_pairs, check_sure_pairs
+check_sure_pairs(triton_engine, "cpu", torch.float32)
 check_pairs(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33)) if triton_plans.PAIR > 1000 else ((2, 100),))
 print("checked")
 """
@@ -38,6 +47,12 @@ def test_the_rules_for_two_predictions_hold_in_the_interpreter():
 @pytest.mark.parametrize("spread_and_link", SPREADS_AND_LINKS)
 def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape, spread_and_link):
     check_pairs(triton_engine, "cuda", dtype, [shape], [spread_and_link])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pairs_beyond_doubt_agree_with_the_plain_form_on_the_device(dtype):
+    check_sure_pairs(triton_engine, "cuda", dtype)
 
 
 @pytest.mark.gpu

@@ -31,7 +31,8 @@ from manyhot.kernels.triton_tiles import (
     tile_where,
 )
 
-# Odds beyond these make no difference, and the product of two is a number still. Sums up to here have none.
+# Odds beyond these make no difference, and the product of two is a number still. Sums up to here have none, but only where all
+# odds are in them, LEAN: those of a positive beyond doubt are in no sum if its score is not turned round.
 LARGEST_ODDS = tl.constexpr(1e18)
 
 
@@ -149,6 +150,7 @@ def _sums(
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
     # So many neighbours are read at once, and so many threads have a row; several rows are of one warp.
     NEAR: tl.constexpr = min(UNIT, WIDTH)
+    LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     LANES: tl.constexpr = BLOCK // WIDTH if ROWS == 1 else min(32, BLOCK // NEAR)
     a_pos_sum, a_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
     b_pos_sum, b_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
@@ -160,7 +162,7 @@ def _sums(
             LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
         )  # fmt: skip
         x, y, e, f = _exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
-        total += _by_lanes(_apart(x, y, e, f, link, LINK, CAREFUL or not LOSS), ROWS, LANES, NEAR)
+        total += _by_lanes(_apart(x, y, e, f, link, LINK, LARGE), ROWS, LANES, NEAR)
         if LOSS:
             a_pos, a_neg = _terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
             b_pos, b_neg = _terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
@@ -232,6 +234,7 @@ def _gradients(
     NEG: tl.constexpr, LINK: tl.constexpr, EVEN: tl.constexpr, CAREFUL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write both gradients: ``scale`` times that of the divergence, and the factors times the terms of either side."""
+    LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     for start in range(begin, end, BLOCK):
         s, z, up, down, counts, cursor = _tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
@@ -239,7 +242,7 @@ def _gradients(
             LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
         )  # fmt: skip
         x, y, e, f = _exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
-        by_a, by_b = _derivatives(x, y, e, f, link, scale, up, LINK, LOSS and LEAN, CAREFUL or not LOSS)
+        by_a, by_b = _derivatives(x, y, e, f, link, scale, up, LINK, LOSS and LEAN, LARGE)
         if LOSS:
             a_pos, a_neg = _terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
             b_pos, b_neg = _terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
@@ -345,7 +348,8 @@ def _terms(s, e, up, down, counts, pos_top, neg_top, LEAN: tl.constexpr, CAREFUL
     elif CAREFUL:
         pos, neg = careful_terms(-s, s, up, down, pos_top, neg_top, False)
     elif not LEAN:
-        pos, neg = up * exp(-s), down * e
+        # What has no weight is nothing, though it may be infinite.
+        pos, neg = tl.where(up > 0, up * exp(-s), 0.0), tl.where(down > 0, down * e, 0.0)
     return pos, neg
 
 
