@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -174,15 +174,15 @@ def labelwise(
     """``(values, grad)`` in one pass; see ``manyhot.kernels.native.labelwise``."""
     powers = float(gamma_pos), float(gamma_neg), float(margin)
     grad = new_grad(x)
-    if whole and not isinstance(row_scale, Tensor) and _is_flat(x, terms):
-        return total(_judge_flat(x, cast("DenseTerms", terms), kind, powers, row_scale, grad), row_scale), grad
+    if whole and not isinstance(row_scale, Tensor) and isinstance(terms, DenseTerms) and _is_flat(x, terms):
+        return total(_judge_flat(x, terms, kind, powers, row_scale, grad), row_scale), grad
     values = _judge(x, terms, kind, powers, row_scale, grad)
     return total(values, row_scale) if whole else values, grad
 
 
-def _is_flat(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
+def _is_flat(x: Tensor, terms: DenseTerms) -> bool:
     """Whether scores and labels are one line of numbers, to which it makes no difference where a row ends."""
-    if isinstance(terms, SparseTerms) or terms.where is not None or x.numel() < triton_plans.TILE:
+    if terms.where is not None or x.numel() < triton_plans.TILE:
         return False
     weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
     return not weighted and terms.labels.shape == x.shape and x.is_contiguous() and terms.labels.is_contiguous()
