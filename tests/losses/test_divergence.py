@@ -218,3 +218,11 @@ def test_bad_arguments_are_named():
         prediction_divergence(torch.zeros(2), torch.zeros(2), kind="sigmoids")
     with pytest.raises(ValueError, match="`alpha` must be a number >= 0; got -1"):
         rdrop_loss(torch.zeros(2), torch.zeros(2), torch.zeros(2), alpha=-1)
+
+
+def test_predictions_of_different_shapes_are_named():
+    a, b, labels = torch.zeros(2, 3), torch.zeros(2, 4), torch.ones(2, 3)
+    with pytest.raises(ValueError, match=r"rdrop_loss: `logits_b` must have the shape of `logits_a`, \[2, 3\]; got \[2, 4\]"):
+        rdrop_loss(a, b, labels)
+    with pytest.raises(ValueError, match="prediction_divergence: `b` must have the shape of `a`"):
+        prediction_divergence(a, b)

@@ -68,10 +68,7 @@ def prediction_divergence(
     check_logits("prediction_divergence", a, "a")
     check_logits("prediction_divergence", b, "b")
     check_choice("prediction_divergence", "kind", kind, KINDS)
-    if a.shape != b.shape:
-        raise ValueError(
-            f"prediction_divergence: `b` must have the shape of `a`, {shape_text(a.shape)}; got {shape_text(b.shape)}."
-        )
+    _check_same_shape("prediction_divergence", a, b, "a", "b")
     check_reduction("prediction_divergence", reduction)
     check_engine("prediction_divergence", engine, NAMES)
     if where is not None:
@@ -86,6 +83,13 @@ def prediction_divergence(
     a, b = left_out_as_zero(where, a.to(dtype), b.to(dtype))
     values = jeffreys(a, b, LINKS[kind]) if kind in LINKS else _excess(a, b, where)
     return reduce("prediction_divergence", values, **how)
+
+
+def _check_same_shape(who: str, a: Tensor, b: Tensor, first: str, second: str) -> None:
+    if a.shape != b.shape:
+        raise ValueError(
+            f"{who}: `{second}` must have the shape of `{first}`, {shape_text(a.shape)}; got {shape_text(b.shape)}."
+        )
 
 
 def _excess(a: Tensor, b: Tensor, where: Tensor | None) -> Tensor:
@@ -139,6 +143,8 @@ def rdrop_loss(
     """
     check_at_least("rdrop_loss", "alpha", alpha, 0)
     check_engine("rdrop_loss", engine, NAMES)
+    if isinstance(logits_a, Tensor) and isinstance(logits_b, Tensor):
+        _check_same_shape("rdrop_loss", logits_a, logits_b, "logits_a", "logits_b")
     how: dict[str, Any] = {"sample_weight": sample_weight, "reduction": reduction}
     settings = _terms_of_zlpr(loss)
     if settings is not None and kind in LINKS and reduction in ("mean", "sum") and isinstance(logits_a, Tensor):
