@@ -34,4 +34,4 @@ test-gpu:
 
 # Fifty kills of a training run where make test has five.
 test-kills: setup
-	MANYHOT_KILLS=50 $(BIN)/pytest tests/train/test_kills.py
+	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py

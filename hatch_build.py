@@ -18,8 +18,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KERNELS = Path(__file__).resolve().parent / "src" / "manyhot" / "kernels"
-LIBRARY = KERNELS / "_native.so"
+NATIVE = Path(__file__).resolve().parent / "src" / "manyhot" / "engines" / "native"
+LIBRARY = NATIVE / "_native.so"
 # The instruction sets are chosen at run time, so nothing here names the machine it is built on; infinite and NaN scores
 # must keep their meaning, so none of the unsafe parts of -ffast-math are here either.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
@@ -35,7 +35,7 @@ def find_compiler() -> list[str]:
 
 
 def compile_native(library: Path = LIBRARY) -> str:
-    """Compile ``native.c`` to ``library``; returns why that could not be done, or nothing."""
+    """Compile ``engine.c`` to ``library``; returns why that could not be done, or nothing."""
     if sys.platform == "win32":
         return "the native engine needs POSIX threads, which Windows does not have"
     compiler = find_compiler()
@@ -45,7 +45,7 @@ def compile_native(library: Path = LIBRARY) -> str:
     problem = ""
     # A compiler that cannot build for wider vectors than its default still gives a good engine.
     for narrower in ([], ["-DMANYHOT_PLAIN"]):
-        command = [*compiler, *FLAGS, *narrower, str(KERNELS / "native.c"), "-o", str(unfinished)]
+        command = [*compiler, *FLAGS, *narrower, str(NATIVE / "engine.c"), "-o", str(unfinished)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             unfinished.replace(library)

@@ -25,17 +25,17 @@ from torch import Tensor
 
 from benchmarks.compare_groups import RUNS, TABULAR, find_sets
 from manyhot._files import write_json
-from manyhot.calibrate import fit_calibration
 from manyhot.compare.cell import DECISIONS, Job, JobRun, measure_decisions
 from manyhot.compare.grid import LoadedSets, device_of, failed, shapes_of
 from manyhot.compare.methods import parse_methods
 from manyhot.compare.plan import Plan
 from manyhot.compare.records import CELLS, PLAN, add_cells, cell_key, heal, read_cells
 from manyhot.compare.settings import CompareSettings
-from manyhot.decide import DecisionRule, decide
-from manyhot.links import probabilities
+from manyhot.decisions.calibrate import fit_calibration
+from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.links import probabilities
+from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
-from manyhot.tune import tune_rule
 
 METHODS = "zlpr,bce,zlpr+pos_weight=10,zlpr+pos_weight=labels,zlpr+smoothing"
 

@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
-from manyhot.kernels import native
-from manyhot.kernels.terms import DenseTerms, SparseTerms
+from manyhot.engines.native import engine as native
+from manyhot.engines.terms import DenseTerms, SparseTerms
 
 SHAPES = ((65_536, 20), (32_768, 128), (1_024, 4_096), (32, 131_072), (2, 2_097_152))
 POSITIVES = 5

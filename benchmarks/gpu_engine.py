@@ -24,8 +24,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss, prediction_divergence, rdrop_loss, zlpr_loss
-from manyhot.kernels import triton_engine, triton_ready
-from manyhot.kernels.terms import DenseTerms
+from manyhot.engines.terms import DenseTerms
+from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton import ready as triton_ready
 
 SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
 SHAPES += [(128, 1048576)]

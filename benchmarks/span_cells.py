@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from benchmarks.span_crf import CrfNetwork, crf_objective
-from manyhot.data.span_examples import SpanExamples
-from manyhot.data.span_read import read_span_examples
-from manyhot.metrics.spans import SpanMetrics
-from manyhot.train.progress import Event
-from manyhot.train.span_bundle import TrainedSpanModel
-from manyhot.train.span_fit import SpanFit
-from manyhot.train.span_loop import SpanSession, score_spans
-from manyhot.train.span_network import SpanObjective
-from manyhot.train.span_settings import SpanSettings
+from manyhot.data.spans.examples import SpanExamples
+from manyhot.data.spans.read import read_span_examples
+from manyhot.metrics.spans.scores import SpanMetrics
+from manyhot.training.run.progress import Event
+from manyhot.training.spans.bundle import TrainedSpanModel
+from manyhot.training.spans.fit import SpanFit
+from manyhot.training.spans.network import SpanObjective
+from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.train import SpanSession, score_spans
 
 # CLUENER's test set has no public labels: its dev set is the test set here, so nothing may be chosen by it; a twentieth of the
 # training texts is held out for that. The other two sets stop by their dev sets.

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot.decode_spans import Span
+from manyhot.decisions.decode_spans import Span
 from manyhot.labels.spans import SpanLabels
-from manyhot.train.span_rows import SpanBatch
+from manyhot.training.spans.rows import SpanBatch
 
 BARRED = -1e4
 

@@ -21,7 +21,7 @@ METHOD = "spaCy ner, blank"
 def run_spacy(python: str, folder: str, out: Path, only: list[str], seeds: list[int], until: float) -> None:
     """Every data set with every seed, where its cell is not there yet; none goes on after ``until``."""
     from benchmarks.span_cells import figures, save
-    from manyhot.metrics.spans import SpanMetrics
+    from manyhot.metrics.spans.scores import SpanMetrics
 
     wanted = [each for each in only if each in LANGUAGES] or list(LANGUAGES)
     for seed in seeds:

@@ -26,7 +26,7 @@ import torch
 from benchmarks.text_sets import SETS
 from benchmarks.tuning import processor
 from manyhot.data.examples import Examples
-from manyhot.decide import DecisionRule
+from manyhot.decisions.decide import DecisionRule
 from manyhot.evaluate import EMPTY, evaluate
 
 METRICS = ("micro-F1", "macro-F1", "SubACC", "P@1", "P@3", "P@5")
@@ -55,7 +55,7 @@ WHY = {
 
 
 def run_manyhot(train_examples: Examples, test: Examples) -> dict[str, Any]:
-    from manyhot.train.loop import train
+    from manyhot.training.rows.train import train
 
     begun = _clock()
     model = train(train_examples)

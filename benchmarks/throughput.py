@@ -22,10 +22,10 @@ import torch
 
 from benchmarks.tuning import processor
 from manyhot.data.read import read_examples
-from manyhot.train.fit import Fit
-from manyhot.train.inputs import INPUTS
-from manyhot.train.loop import train
-from manyhot.train.settings import TrainSettings
+from manyhot.training.rows.fit import Fit
+from manyhot.training.rows.inputs.prepare import INPUTS
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
 
 FILES = {
     "goemotions, text": ("goemotions/train.tsv.gz", {}),

@@ -25,11 +25,11 @@ from benchmarks.compare_groups import find_sets
 from manyhot.compare.table import markdown_table
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
-from manyhot.decide import DecisionRule
+from manyhot.decisions.decide import DecisionRule
 from manyhot.evaluate import evaluate
-from manyhot.train.choose import MOST_WEIGHT
-from manyhot.train.loop import train
-from manyhot.train.settings import TrainSettings
+from manyhot.training.rows.choose import MOST_WEIGHT
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
 
 NAMES = "cooking_stackexchange,goemotions,medical,enron,bibtex,corel5k,reuters21578,delicious,emotions,scene,yeast,birds,flags"
 METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "ECE")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.decisions.tune import tune_rule
 from manyhot.labels.sparse import SparseLabels
-from manyhot.tune import tune_rule
 
 
 def make_scores(rows: int, num_labels: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 
 import manyhot
-from manyhot.kernels import triton_engine
+from manyhot.engines.triton import engine as triton_engine
 
 settings.register_profile("manyhot", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("manyhot")

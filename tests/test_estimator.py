@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyhot.estimator import ManyhotClassifier
-from manyhot.train.settings import TrainSettings
+from manyhot.training.rows.settings import TrainSettings
 
 STEPS = (
     "training goes by steps over some rows: a weight of 2 in one step is not two steps, as in scikit-learn's own SGD and MLP"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from manyhot.decide import DecisionRule, decide
+from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.evaluate import DEFAULT_METRICS, evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.counts import f1_score
-from manyhot.train.loop import train
-from manyhot.train.settings import TrainSettings
-from train.problems import text_examples
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
+from training.problems import text_examples
 
 
 @pytest.fixture(scope="module")

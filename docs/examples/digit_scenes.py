@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 
 from manyhot import SparseLabels, TrainSettings
-from manyhot.data.digit_scenes import IMBALANCED, DigitScenes, digit_scenes
 from manyhot.data.examples import Examples
+from manyhot.data.sets.digit_scenes import IMBALANCED, DigitScenes, digit_scenes
 from manyhot.report.files import write_report
-from manyhot.report.judged import Judged, Origin
-from manyhot.report.measure import measure_run
-from manyhot.train.loop import train
+from manyhot.report.run.judged import Judged, Origin
+from manyhot.report.run.measure import measure_run
+from manyhot.training.rows.train import train
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SETTINGS = TrainSettings(

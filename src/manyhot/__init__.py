@@ -2,34 +2,36 @@
 
 from typing import TYPE_CHECKING, Any
 
-from manyhot.calibrate import Calibration, fit_calibration
-from manyhot.data.digit_scenes import DigitScenes, digit_scenes
 from manyhot.data.examples import Examples, concatenate_examples
+from manyhot.data.files.input_file import fingerprint
+from manyhot.data.files.problems import DataError
 from manyhot.data.inspect import Inspection, inspect_examples
-from manyhot.data.missing import fill_missing
-from manyhot.data.opening import fingerprint
-from manyhot.data.openml import fetch_openml_examples
-from manyhot.data.problems import DataError
 from manyhot.data.read import read_examples
-from manyhot.data.span_alignment import align_examples
-from manyhot.data.span_examples import SpanExamples, TextSpan
-from manyhot.data.span_jsonl import write_span_examples
-from manyhot.data.span_read import read_span_examples
+from manyhot.data.sets.digit_scenes import DigitScenes, digit_scenes
+from manyhot.data.sets.openml import fetch_openml_examples
+from manyhot.data.spans.alignment import align_examples
+from manyhot.data.spans.examples import SpanExamples, TextSpan
+from manyhot.data.spans.jsonl import write_span_examples
+from manyhot.data.spans.read import read_span_examples
+from manyhot.data.tables.missing import fill_missing
 from manyhot.data.write import write_examples
-from manyhot.decide import DecisionRule, decide, decide_sparse
-from manyhot.decode_spans import CharacterSpan, Span, character_spans, decode_spans, merge_windows, token_windows
+from manyhot.decisions.calibrate import Calibration, fit_calibration
+from manyhot.decisions.decide import DecisionRule, decide, decide_sparse
+from manyhot.decisions.decode_spans import CharacterSpan, Span, character_spans, decode_spans, merge_windows, token_windows
+from manyhot.decisions.links import probabilities
+from manyhot.decisions.tune import TunedRule, tune_rule
+from manyhot.engines.registry import engines
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
 from manyhot.heads.rotary import rotary
-from manyhot.kernels.engines import engines
 from manyhot.labels.describe import LabelPair, LabelStatistics, Leaks, describe_labels, find_leaks
 from manyhot.labels.encode import decode_label_sets, encode_label_sets, label_names
 from manyhot.labels.soften import cutmix, flip_labels, mix_labels, mixup, smooth_labels, soft_labels_from
 from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds, stratified_split
-from manyhot.links import probabilities
 from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
 from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
+from manyhot.losses.core.logsumexp import LazyScores, two_sided_logsumexp
 from manyhot.losses.divergence import prediction_divergence, rdrop_loss
 from manyhot.losses.modules import (
     AsymmetricLoss,
@@ -46,40 +48,38 @@ from manyhot.losses.modules import (
 )
 from manyhot.losses.overlap import dice_loss
 from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
-from manyhot.losses.sides import LazyScores, two_sided_logsumexp
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
 from manyhot.metrics.at_k import label_propensities
 from manyhot.metrics.names import METRICS, MetricInfo, parse_metric
-from manyhot.metrics.span_errors import count_span_errors, find_span_errors
-from manyhot.metrics.spans import SpanMetrics, span_f1_score
+from manyhot.metrics.spans.errors import count_span_errors, find_span_errors
+from manyhot.metrics.spans.scores import SpanMetrics, span_f1_score
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.spans import SpanScores
 from manyhot.scores.top import TopScores
-from manyhot.tune import TunedRule, tune_rule
 
 if TYPE_CHECKING:
     from manyhot.estimator import ManyhotClassifier
     from manyhot.metrics.running import Metrics
-    from manyhot.train.bundle import TrainedModel, load_model
-    from manyhot.train.settings import TrainSettings
-    from manyhot.train.span_bundle import FoundSpan, TrainedSpanModel, load_span_model
-    from manyhot.train.span_loop import score_spans, train_spans
-    from manyhot.train.span_settings import SpanSettings
+    from manyhot.training.rows.bundle import TrainedModel, load_model
+    from manyhot.training.rows.settings import TrainSettings
+    from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel, load_span_model
+    from manyhot.training.spans.settings import SpanSettings
+    from manyhot.training.spans.train import score_spans, train_spans
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "FoundSpan": "manyhot.train.span_bundle",
+    "FoundSpan": "manyhot.training.spans.bundle",
     "ManyhotClassifier": "manyhot.estimator",
     "Metrics": "manyhot.metrics.running",
-    "SpanSettings": "manyhot.train.span_settings",
-    "TrainSettings": "manyhot.train.settings",
-    "TrainedModel": "manyhot.train.bundle",
-    "TrainedSpanModel": "manyhot.train.span_bundle",
-    "load_model": "manyhot.train.bundle",
-    "load_span_model": "manyhot.train.span_bundle",
-    "score_spans": "manyhot.train.span_loop",
-    "train_spans": "manyhot.train.span_loop",
+    "SpanSettings": "manyhot.training.spans.settings",
+    "TrainSettings": "manyhot.training.rows.settings",
+    "TrainedModel": "manyhot.training.rows.bundle",
+    "TrainedSpanModel": "manyhot.training.spans.bundle",
+    "load_model": "manyhot.training.rows.bundle",
+    "load_span_model": "manyhot.training.spans.bundle",
+    "score_spans": "manyhot.training.spans.train",
+    "train_spans": "manyhot.training.spans.train",
 }
 
 

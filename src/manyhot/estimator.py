@@ -17,9 +17,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from manyhot._checks import nearest
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
-from manyhot.train.bundle import TrainedModel
-from manyhot.train.loop import train
-from manyhot.train.settings import TrainSettings
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
 
 Array = np.ndarray[Any, Any]
 WHO = "ManyhotClassifier"

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_logits
-from manyhot.calibrate import Calibration
 from manyhot.data.examples import Examples
-from manyhot.decide import DecisionRule, decide_sparse
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule, decide_sparse
 from manyhot.metrics.running import Metrics
-from manyhot.train.bundle import TrainedModel
+from manyhot.training.rows.bundle import TrainedModel
 
 DEFAULT_METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "P@1", "P@3", "P@5")
 EMPTY = "empty"

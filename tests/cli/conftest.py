@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cli.processes import Done
-from data.test_openml import server as openml_server  # noqa: F401 - a fixture
+from data.sets.test_openml import server as openml_server  # noqa: F401 - a fixture
 from manyhot.cli.main import main
 
 WORDS = {"eggs": ("egg", "yolk", "boil"), "pans": ("pan", "iron", "steel"), "bread": ("dough", "flour", "yeast")}

@@ -12,9 +12,9 @@ import torch
 from safetensors import safe_open
 
 from cli.forked import Forked
-from manyhot.train.bundle import load_model
-from manyhot.train.checkpoint import pack
-from train.problems import same_weights
+from manyhot.training.rows.bundle import load_model
+from manyhot.training.run.checkpoint import pack
+from training.problems import same_weights
 
 # A checkpoint of this run has a few hundred kilobytes: some fit into the small places below, two with a model do not.
 FLAGS = ["--model", "bag", "--hidden", "128", "--epochs", "4", "--patience", "0", "--learning-rate", "0.01", "--threads", "1"]

@@ -4,8 +4,8 @@ import torch
 
 from manyhot.compare.powerset import LabelSets
 from manyhot.compare.selection import best_cuts, natural_value, tuned_value
+from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
-from manyhot.tune import tune_rule
 
 SIX = ["SubACC", "MLC-F1", "micro-F1", "macro-F1", "AvgPrec", "RankLoss"]
 
@@ -18,7 +18,7 @@ def problem():
 
 
 def mean_of_six(scores, truth, cut=0.0):
-    from manyhot.decide import DecisionRule
+    from manyhot.decisions.decide import DecisionRule
 
     metrics = Metrics(SIX, num_labels=truth.shape[1], rule=DecisionRule(threshold=cut))
     metrics.update(scores, truth)

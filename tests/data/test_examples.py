@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 
 from manyhot import SparseLabels
 from manyhot.data.examples import Examples, Source, concatenate_examples
-from manyhot.data.opening import fingerprint
+from manyhot.data.files.input_file import fingerprint
 
 
 def make(label_sets, names, **parts):

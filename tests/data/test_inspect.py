@@ -8,9 +8,9 @@ import torch
 
 from manyhot import SparseLabels, digit_scenes
 from manyhot.data.examples import Examples
+from manyhot.data.files.problems import DataError
 from manyhot.data.inspect import inspect_examples
-from manyhot.data.missing import fill_missing
-from manyhot.data.problems import DataError
+from manyhot.data.tables.missing import fill_missing
 
 ROWS = [
     {"text": "a b", "labels": ["x", "y"]},

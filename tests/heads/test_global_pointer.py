@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from manyhot import zlpr_loss
-from manyhot.decode_spans import decode_spans
+from manyhot.decisions.decode_spans import decode_spans
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
 from manyhot.heads.rotary import rotary
 from manyhot.labels.spans import SpanLabels

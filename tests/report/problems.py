@@ -5,13 +5,13 @@ import torch
 
 from manyhot.compare.statistics import summarise
 from manyhot.data.examples import Examples
-from manyhot.decide import DecisionRule
+from manyhot.decisions.decide import DecisionRule
 from manyhot.labels.sparse import SparseLabels
-from manyhot.report.judged import Judged, Origin
-from manyhot.report.measure import FORMAT, measure_run
-from manyhot.train.bundle import TrainedModel
-from manyhot.train.loop import train
-from manyhot.train.settings import TrainSettings
+from manyhot.report.run.judged import Judged, Origin
+from manyhot.report.run.measure import FORMAT, measure_run
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
 
 
 def judged(rows=60, labels=5, *, rule=None, names=None, unknown=0.0, link="hard", seed=0):

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from manyhot.decide import DecisionRule
-from manyhot.report.compare_markdown import compare_markdown
-from manyhot.report.compare_page import compare_page
-from manyhot.report.run_markdown import run_markdown
-from manyhot.report.run_page import run_page
+from manyhot.decisions.decide import DecisionRule
+from manyhot.report.comparison.markdown import compare_markdown
+from manyhot.report.comparison.page import compare_page
+from manyhot.report.run.markdown import run_markdown
+from manyhot.report.run.page import run_page
 from report.problems import cells, comparison, judged, run_report
 
 HOSTILE = [

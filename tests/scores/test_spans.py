@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyhot import LazyScores, pairwise_loss, tlpr_loss, two_sided_logsumexp, zlpr_loss
-from manyhot.kernels import span_factorised, span_tiles
+from manyhot.engines.plain_spans import factorised as span_factorised
+from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.labels.spans import SpanLabels
 from manyhot.scores.spans import SpanScores
 

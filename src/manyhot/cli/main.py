@@ -11,18 +11,18 @@ import typer
 
 import manyhot
 from manyhot._checks import nearest
-from manyhot.cli.catalogs import losses, metrics
-from manyhot.cli.compare import compare
-from manyhot.cli.demo import demo
-from manyhot.cli.evaluate import evaluate
-from manyhot.cli.fetch import data
-from manyhot.cli.inspect import inspect
-from manyhot.cli.predict import predict
-from manyhot.cli.report import report
-from manyhot.cli.show import show
-from manyhot.cli.train import train
-from manyhot.cli.tune import tune
-from manyhot.data.problems import DataError
+from manyhot.cli.commands.catalogs import losses, metrics
+from manyhot.cli.commands.compare import compare
+from manyhot.cli.commands.demo import demo
+from manyhot.cli.commands.evaluate import evaluate
+from manyhot.cli.commands.fetch import data
+from manyhot.cli.commands.inspect import inspect
+from manyhot.cli.commands.predict import predict
+from manyhot.cli.commands.report import report
+from manyhot.cli.commands.show import show
+from manyhot.cli.commands.train import train
+from manyhot.cli.commands.tune import tune
+from manyhot.data.files.problems import DataError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 

@@ -21,9 +21,9 @@ from manyhot.compare.records import cell_key
 from manyhot.compare.selection import natural_value, tuned_value
 from manyhot.compare.sets import ComparedSet, SetShape
 from manyhot.compare.settings import CompareSettings
-from manyhot.decide import DecisionRule, decide
+from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
-from manyhot.tune import tune_rule
 
 RATES = {"linear": (0.001, 0.2), "mlp": (0.0002, 0.02)}
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")

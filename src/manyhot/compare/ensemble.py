@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyhot.train.steps import AdamSteps
+from manyhot.training.run.steps import AdamSteps
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.ranking import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
-from manyhot.train.choose import MOST_WEIGHT
-from manyhot.train.followed_cut import FollowedCut, density_cut
+from manyhot.training.rows.choose import MOST_WEIGHT
+from manyhot.training.rows.tracking_threshold import FollowedCut, density_cut
 
 Loss = Callable[..., Tensor]
 MOST_PAIRS = 1000

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from manyhot.compare.settings import CompareSettings
 from manyhot.data.examples import Examples, concatenate_examples
-from manyhot.data.opening import bare_name
+from manyhot.data.files.input_file import bare_name
 from manyhot.data.read import read_examples
 from manyhot.labels.describe import describe_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_split
-from manyhot.train.choose import log_odds
-from manyhot.train.inputs import INPUTS
-from manyhot.train.settings import TrainSettings
+from manyhot.training.rows.choose import log_odds
+from manyhot.training.rows.inputs.prepare import INPUTS
+from manyhot.training.rows.settings import TrainSettings
 
 # float32 entries of a dense table: 16 GiB.
 LARGEST_TABLE = 1 << 32

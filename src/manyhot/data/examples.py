@@ -10,8 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.data.problems import Problem
-from manyhot.data.reorder import Rows, name_numbers, renumbered_labels, resized_features, row_numbers, with_unknown_columns
+from manyhot.data.files.problems import Problem
+from manyhot.data.tables.reorder import (
+    Rows,
+    name_numbers,
+    renumbered_labels,
+    resized_features,
+    row_numbers,
+    with_unknown_columns,
+)
 from manyhot.labels.sparse import SparseLabels
 
 

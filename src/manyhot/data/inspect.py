@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from manyhot.data.examples import Examples, Source
-from manyhot.data.opening import PathLike
-from manyhot.data.problems import Problem
+from manyhot.data.files.input_file import PathLike
+from manyhot.data.files.problems import Problem
 from manyhot.data.read import read_examples
 from manyhot.labels.describe import LabelStatistics, describe_labels, find_leaks
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from manyhot.data.opening import MAX_LINE_BYTES
-from manyhot.data.problems import OnProblem
+from manyhot.data.files.input_file import MAX_LINE_BYTES
+from manyhot.data.files.problems import OnProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,20 @@ from functools import partial
 from typing import Literal
 
 from manyhot._checks import check_at_least, check_choice
-from manyhot.data.arff import read_arff
-from manyhot.data.delimited import read_delimited
 from manyhot.data.examples import Examples, concatenate_examples
-from manyhot.data.fasttext import read_fasttext
-from manyhot.data.jsonl import read_jsonl
-from manyhot.data.label_files import names_in_label_file
-from manyhot.data.npz import read_npz
-from manyhot.data.opening import MAX_LINE_BYTES, InputFile, PathLike
+from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile, PathLike
+from manyhot.data.files.label_files import names_in_label_file
+from manyhot.data.files.problems import DataError, OnProblem, ProblemLog
+from manyhot.data.formats.arff.read import read_arff
+from manyhot.data.formats.delimited import read_delimited
+from manyhot.data.formats.fasttext import read_fasttext
+from manyhot.data.formats.jsonl import read_jsonl
+from manyhot.data.formats.npz import read_npz
+from manyhot.data.formats.parquet import read_parquet
+from manyhot.data.formats.recognise import FORMATS, recognise_format
+from manyhot.data.formats.svmlight import read_svmlight, read_xc
+from manyhot.data.formats.tabbed import read_tabbed
 from manyhot.data.options import ReadOptions
-from manyhot.data.parquet import read_parquet
-from manyhot.data.problems import DataError, OnProblem, ProblemLog
-from manyhot.data.recognise import FORMATS, recognise_format
-from manyhot.data.svmlight import read_svmlight, read_xc
-from manyhot.data.tabbed import read_tabbed
 
 Reader = Callable[[InputFile, ReadOptions, ProblemLog], Examples]
 READERS: dict[str, Reader] = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from manyhot.data.examples import Examples
-from manyhot.data.opening import PathLike, bare_name
+from manyhot.data.files.input_file import PathLike, bare_name
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_logits, shape_text
-from manyhot.kernels.terms import accumulation_dtype
+from manyhot.engines.terms import accumulation_dtype
 
 BASE = 10000.0
 

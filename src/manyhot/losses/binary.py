@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_unit
-from manyhot.kernels.terms import Weight
-from manyhot.losses.fused import labelwise_loss
-from manyhot.losses.labelwise import Term, weigh
-from manyhot.losses.reduction import softplus
-from manyhot.losses.sides import Dim, Labels, arrange
+from manyhot.engines.terms import Weight
+from manyhot.losses.core.dispatch import labelwise_loss
+from manyhot.losses.core.labelwise import Term, weigh
+from manyhot.losses.core.logsumexp import Dim, Labels, arrange
+from manyhot.losses.core.reduction import softplus
 
 
 def bce_term() -> Term:

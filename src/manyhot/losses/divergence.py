@@ -18,11 +18,11 @@ from manyhot._checks import (
     check_where,
     shape_text,
 )
-from manyhot.kernels.engines import NAMES
-from manyhot.kernels.terms import INF, accumulation_dtype
-from manyhot.losses.pairs import LINKS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
-from manyhot.losses.reduction import reduce
-from manyhot.losses.sides import Labels, arrange
+from manyhot.engines.registry import NAMES
+from manyhot.engines.terms import INF, accumulation_dtype
+from manyhot.losses.core.logsumexp import Labels, arrange
+from manyhot.losses.core.pairs import LINKS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
+from manyhot.losses.core.reduction import reduce
 from manyhot.losses.zlpr import zlpr_loss
 
 KINDS = (*LINKS, "excess")

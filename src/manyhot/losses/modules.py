@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot.kernels.terms import Weight
+from manyhot.engines.terms import Weight
 from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
+from manyhot.losses.core.logsumexp import Dim, Labels, Scores
 from manyhot.losses.divergence import Loss, rdrop_loss
 from manyhot.losses.overlap import dice_loss
 from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
-from manyhot.losses.sides import Dim, Labels, Scores
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least
-from manyhot.losses.labelwise import sum_over_labels
-from manyhot.losses.reduction import reduce
-from manyhot.losses.sides import Dim, Labels, arrange
+from manyhot.losses.core.labelwise import sum_over_labels
+from manyhot.losses.core.logsumexp import Dim, Labels, arrange
+from manyhot.losses.core.reduction import reduce
 
 
 def dice_loss(

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_logits, check_sample_weight, check_unit, check_where, shape_text
-from manyhot.kernels.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
+from manyhot.engines.terms import INF, DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.forms import joined
-from manyhot.losses.fused import side_loss
-from manyhot.losses.labelwise import sum_over_labels, weigh
-from manyhot.losses.reduction import reduce, softplus
-from manyhot.losses.sides import Dim, Labels, Rows, Scores, arrange, two_sided_logsumexp
+from manyhot.losses.core.dispatch import side_loss
+from manyhot.losses.core.forms import joined
+from manyhot.losses.core.labelwise import sum_over_labels, weigh
+from manyhot.losses.core.logsumexp import Dim, Labels, Rows, Scores, arrange, two_sided_logsumexp
+from manyhot.losses.core.reduction import reduce, softplus
 
 
 def pairwise_loss(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from manyhot.kernels.terms import Weight
-from manyhot.losses.fused import side_loss
-from manyhot.losses.sides import Dim, Labels, Scores
+from manyhot.engines.terms import Weight
+from manyhot.losses.core.dispatch import side_loss
+from manyhot.losses.core.logsumexp import Dim, Labels, Scores
 
 
 def zlpr_loss(

@@ -21,9 +21,9 @@ from manyhot._checks import (
     check_same_table,
     check_where,
 )
-from manyhot.kernels.terms import accumulation_dtype
+from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.sides import LazyScores
+from manyhot.losses.core.logsumexp import LazyScores
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.top import TopScores
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from manyhot.calibrate import Calibration
-from manyhot.decide import DecisionRule, decide
-from manyhot.links import probabilities
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.links import probabilities
 from manyhot.metrics import at_k, counts, ranking
 from manyhot.metrics.blocks import Block, Labels
 from manyhot.metrics.counts import Confusion

@@ -9,11 +9,11 @@ from typing import Any
 
 from manyhot._files import make_folder, write_whole
 from manyhot.compare.records import CELLS, PLAN, STATISTICS, read_cells
-from manyhot.report.compare_markdown import compare_markdown
-from manyhot.report.compare_page import compare_page
-from manyhot.report.measure import FORMAT
-from manyhot.report.run_markdown import run_markdown
-from manyhot.report.run_page import run_page
+from manyhot.report.comparison.markdown import compare_markdown
+from manyhot.report.comparison.page import compare_page
+from manyhot.report.run.markdown import run_markdown
+from manyhot.report.run.measure import FORMAT
+from manyhot.report.run.page import run_page
 
 JSON, HTML, MARKDOWN = "report.json", "report.html", "report.md"
 MAKERS = {"run": (run_page, run_markdown), "comparison": (compare_page, compare_markdown)}

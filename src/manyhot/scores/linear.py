@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
-from manyhot.kernels.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
-from manyhot.losses.sides import Dim, Labels, check_terms
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
+from manyhot.losses.core.logsumexp import Dim, Labels, check_terms
 
 CHUNK_ELEMENTS = 1 << 24
 

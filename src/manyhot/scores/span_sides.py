@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.kernels import span_ops, triton_span_engine
-from manyhot.kernels.span_terms import SpanParts, joined, weighed
-from manyhot.kernels.terms import LogSum
+from manyhot.engines import span_ops
+from manyhot.engines.plain_spans.terms import SpanParts, joined, weighed
+from manyhot.engines.terms import LogSum
+from manyhot.engines.triton.spans import engine as triton_span_engine
 
 
 class SpanLoss(torch.autograd.Function):

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice, check_engine, check_logits, check_unit, check_weight, check_where, shape_text
-from manyhot.kernels import span_tiles, triton_span_engine
-from manyhot.kernels.span_engines import choose_spans
-from manyhot.kernels.span_terms import SpanParts, SpanTerms
-from manyhot.kernels.terms import INF, Weight
-from manyhot.kernels.triton_span_plans import SpanCells
+from manyhot.engines.plain_spans import tiles as span_tiles
+from manyhot.engines.plain_spans.terms import SpanParts, SpanTerms
+from manyhot.engines.span_registry import choose_spans
+from manyhot.engines.terms import INF, Weight
+from manyhot.engines.triton.spans import engine as triton_span_engine
+from manyhot.engines.triton.spans.plans import SpanCells
 from manyhot.labels.spans import SpanLabels
-from manyhot.losses.sides import Dim, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Dim, two_sided_logsumexp
 from manyhot.scores.span_sides import SpanLoss, SpanSides
 
 METHODS = ("auto", "tiles", "factorised", "dense")
@@ -197,7 +198,7 @@ class SpanScores:
         """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one go, where the Triton engine serves it.
 
         All but the largest grids wait for the host, which is spared the operations between sides and loss. Arguments are
-        those of ``manyhot.losses.fused.side_loss``.
+        those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
             A scalar; None where the sides have to be asked for, by ``two_sided_logsumexp``.

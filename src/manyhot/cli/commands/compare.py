@@ -1,0 +1,257 @@
+"""``manyhot compare``: which loss fits a data set, with the statistics that say how sure that is."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from manyhot.cli.io.console import JsonFlag, QuietFlag, messages, say, show_json, show_table, show_text
+from manyhot.cli.io.flags import flags_of, with_flags
+from manyhot.cli.io.reading import absolute, read_flags, reading_of
+from manyhot.compare.methods import DEFAULT_LOSSES
+from manyhot.compare.settings import DEVICES, CompareSettings
+
+if TYPE_CHECKING:
+    from manyhot.compare.grid import Progress
+    from manyhot.compare.plan import Plan
+    from manyhot.compare.sets import SetShape
+
+FilesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Data sets: two files whose names differ in train and test alone are one set, any other is split."),
+]
+LossesFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--losses",
+        help="Losses, with commas between them; options after +, as in zlpr+smoothing, zlpr+pos_weight=10, tlpr, powerset.",
+        show_default=",".join(DEFAULT_LOSSES),
+    ),
+]
+ModelsFlag = Annotated[str, typer.Option("--models", help="Bodies, with commas between them.")]
+SeedsFlag = Annotated[int, typer.Option(min=1, help="Seeds: splits, starts and orders.")]
+OutFlag = Annotated[Path | None, typer.Option("--out", help="The folder for results.", show_default="comparisons/NAME")]
+ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of this comparison.")]
+DryFlag = Annotated[bool, typer.Option("--dry-run", help="Run nothing; measure a few steps of each cell and tell how long.")]
+JobsFlag = Annotated[int, typer.Option(min=0, help="Processes; 0 is one for each CPU core.")]
+MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes; resume later.")]
+ReferenceFlag = Annotated[str, typer.Option(help="The loss that the others are held against.")]
+
+
+@with_flags("settings", flags_of(CompareSettings, choices={"device": DEVICES}), panel="Budget")
+@read_flags
+def compare(
+    files: FilesArgument = None,
+    *,
+    losses: LossesFlag = None,
+    models: ModelsFlag = "linear,mlp",
+    seeds: SeedsFlag = 5,
+    out: OutFlag = None,
+    resume: ResumeFlag = None,
+    dry_run: DryFlag = False,
+    jobs: JobsFlag = 0,
+    minutes: MinutesFlag = None,
+    reference: ReferenceFlag = "zlpr",
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+    settings: dict[str, Any],
+) -> None:
+    """Compare losses on your own data: same body, splits, budget and early stopping for all.
+
+    Every loss is judged by its own decision rule and by a threshold tuned on validation rows. Cells are saved as they finish.
+    """
+    workers = jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if resume is not None:
+        if files or losses or out or reading or settings:
+            raise typer.BadParameter("--resume continues a comparison as it was begun; leave files, losses and settings out.")
+        plan, folder = _saved_plan(resume), resume
+    else:
+        plan = _new_plan(files or [], losses or list(DEFAULT_LOSSES), models, seeds, reading_of(reading), settings)
+        folder = out or Path("comparisons") / "-".join(each.name for each in plan.sets)[:60]
+    if dry_run:
+        _tell_time(plan, folder, workers, json=json)
+        return
+    if resume is None:
+        _check_new(folder)
+    shapes = _read_shapes(plan, folder)
+    if resume is None:
+        _begin(plan, folder)
+    _run(plan, folder, shapes, workers, minutes, reference, json=json, quiet=quiet)
+
+
+def _new_plan(
+    files: list[str], losses: list[str], models: str, seeds: int, reading: dict[str, Any], settings: dict[str, Any]
+) -> Plan:
+    from manyhot.compare.methods import parse_methods
+    from manyhot.compare.plan import Plan
+    from manyhot.compare.sets import pair_files
+
+    if not files:
+        raise typer.BadParameter("name at least one file of examples.")
+    for file in files:
+        if file == "-" or not Path(file).is_file():
+            raise typer.BadParameter(f"{file}: there is no such file; compare reads files several times, so none may be -.")
+    try:
+        return Plan(
+            tuple(pair_files([absolute(file) for file in files], reading)),
+            tuple(name.strip() for name in models.split(",") if name.strip()),
+            tuple(parse_methods(losses)),
+            seeds,
+            CompareSettings.from_dict(settings),
+        )
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error).removeprefix("compare: ")) from None
+
+
+def _saved_plan(folder: Path) -> Plan:
+    from manyhot.compare.plan import Plan
+    from manyhot.compare.records import PLAN
+
+    path = folder / PLAN
+    if not path.is_file():
+        raise typer.BadParameter(f"{folder}: there is no {PLAN} in it, so it is no comparison that could be resumed.")
+    return Plan.from_dict(json_module.loads(path.read_text()))
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise typer.BadParameter(
+            f"--out must be a folder that is not there yet, or empty; {folder} is not."
+            f" To run its missing cells: manyhot compare --resume {folder}"
+        )
+
+
+def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
+    """The shapes of the sets; a file that cannot be read is an error before anything is written or told."""
+    from manyhot.compare.grid import shapes_of
+    from manyhot.compare.records import CELLS, read_cells
+
+    return shapes_of(plan, plan.missing(read_cells(folder / CELLS)))
+
+
+def _begin(plan: Plan, folder: Path) -> None:
+    from manyhot._files import make_folder, write_json
+    from manyhot.compare.records import PLAN
+
+    make_folder(folder)
+    write_json(folder / PLAN, plan.to_dict())
+
+
+def _tell_time(plan: Plan, folder: Path, workers: int, *, json: bool) -> None:
+    from manyhot.compare.grid import estimate_seconds
+    from manyhot.compare.records import CELLS, read_cells
+
+    missing = plan.missing(read_cells(folder / CELLS))
+    cells = sum(len(job.seeds) for job in missing)
+    with GridWatch(len(missing), quiet=json, text="measuring a few steps") as watch:
+        seconds = estimate_seconds(plan, missing, watch.count)
+    wall = seconds / max(min(workers, len(missing)), 1)
+    if json:
+        show_json({"cells": plan.num_cells, "missing": cells, "core_seconds": seconds, "seconds": wall, "jobs": workers})
+        return
+    show_text(
+        f"{plan.num_cells:,} cells, {cells:,} to run: at most {_duration(seconds)} of one core,"
+        f" about {_duration(wall)} with {workers} processes; less where trials stop early."
+    )
+
+
+def _run(
+    plan: Plan,
+    folder: Path,
+    shapes: dict[str, SetShape],
+    workers: int,
+    minutes: float | None,
+    reference: str,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from manyhot._files import write_json, write_whole
+    from manyhot.compare.grid import run_grid
+    from manyhot.compare.records import STATISTICS, TABLE
+    from manyhot.compare.statistics import PAPER_METRICS, summarise
+    from manyhot.compare.table import comparison_text, rank_rows, value_rows
+
+    say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
+    try:
+        with GridWatch(plan.num_cells, quiet=quiet or json) as watch:
+            cells = run_grid(plan, folder, workers=workers, minutes=minutes, shapes=shapes, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo(f"manyhot: interrupted. Continue with: manyhot compare --resume {folder}", err=True)
+        raise typer.Exit(130) from None
+    statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])
+    write_json(folder / STATISTICS, statistics)
+    write_whole(folder / TABLE, comparison_text(statistics).encode())
+    failures = [cell for cell in cells if "error" in cell]
+    left = plan.num_cells - len(cells) + len(failures)
+    if json:
+        show_json({"folder": str(folder), "left": left, "statistics": statistics})
+    else:
+        right = tuple(range(1, 1 + len(PAPER_METRICS)))
+        for rule in ("natural", "tuned"):
+            one = len(statistics["groups"]) == 1
+            rows = value_rows(statistics, rule, statistics["groups"][0]) if one else rank_rows(statistics, rule)
+            about = f"{statistics['groups'][0]}, percent" if one else "average ranks, 1 is best"
+            show_text(f"{about}, {rule} rule", style="bold")
+            plain = [[part.replace("**", "").replace(" ± ", "±") for part in row] for row in rows]
+            show_table(["", *PAPER_METRICS], plain, right=right, whole=right)
+        show_text(f"All tables: {folder / TABLE}. A report: manyhot report {folder}")
+    if failures:
+        say(f"{len(failures)} cells failed, the first: {failures[0]['key']}: {failures[0]['error'].splitlines()[0]}")
+    if left:
+        say(f"{left} cells are missing. Run them with: manyhot compare --resume {folder}")
+        raise typer.Exit(1)
+
+
+class GridWatch:
+    """The whole grid as it is watched: a bar on a terminal, plain lines elsewhere, one at most every ten seconds."""
+
+    def __init__(self, total: int, *, quiet: bool = False, text: str = "cells") -> None:
+        self.total, self.quiet, self.text = total, quiet, text
+        self._bar: Bar | None = None
+        self._task: Any = None
+        self._said = 0.0
+
+    def __enter__(self) -> GridWatch:
+        if not self.quiet and messages.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn())
+            self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=messages, transient=True)
+            self._task = self._bar.add_task(self.text, total=self.total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def count(self, done: int, total: int, about: str = "") -> None:
+        """So many are done."""
+        import time
+
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, description=about or self.text)
+        elif not self.quiet and (time.monotonic() - self._said > 10 or done == total):
+            self._said = time.monotonic()
+            say(f"{done} of {total} {self.text}{': ' + about if about else ''}")
+
+    def __call__(self, progress: Progress) -> None:
+        """A job has ended."""
+        job = progress.job
+        about = f"{job.data}/{job.model}/{job.method.name} {progress.seconds:.1f} s"
+        if progress.error and not self.quiet:
+            say(f"{about}: failed: {progress.error}")
+        self.count(progress.done, progress.total, about)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,87 @@
+"""``manyhot evaluate``: how good a model is on examples it has not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.commands.report import report_on
+from manyhot.cli.commands.spans.predict import open_span_model
+from manyhot.cli.commands.spans.reading import read_span_files, refuse_span_flags, span_read_flags, span_reading_of
+from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
+from manyhot.cli.io.scores import show_scores
+from manyhot.metrics.names import parse_metric
+from manyhot.training.spans.bundle import is_span_bundle
+
+MetricFlag = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="A metric; may be given again. See: manyhot metrics", show_default="those most used"),
+]
+
+ReportFlag = Annotated[Path | None, typer.Option(help="A folder for a report on these examples: report.html and its kin.")]
+
+
+@read_flags
+@span_read_flags
+def evaluate(
+    model: ModelArgument,
+    files: FilesArgument,
+    *,
+    metric: MetricFlag = None,
+    report: ReportFlag = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+    span_reading: dict[str, Any],
+) -> None:
+    """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
+    if is_span_bundle(model):
+        if metric or report:
+            raise typer.BadParameter("--metric and --report are for models of labels; this is one of spans.")
+        found = span_scores(open_span_model(model), read_span_files(files, span_reading_of(reading, span_reading)))
+        if json:
+            show_json({"model": str(Path(model)), **found.to_json()})
+        else:
+            show_span_scores(found)
+        return
+    refuse_span_flags(span_reading)
+    from manyhot.evaluate import DEFAULT_METRICS
+    from manyhot.evaluate import evaluate as evaluate_model
+
+    names = tuple(metric or DEFAULT_METRICS)
+    try:
+        for name in names:
+            parse_metric(name)
+    except ValueError as error:
+        raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
+    trained = open_model(model)
+    examples = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}).with_labels(
+        trained.label_names
+    )
+    tell_unseen(examples.unseen, quiet=quiet or json)
+    scores = evaluate_model(trained, fitted_to(trained, examples), metrics=names)
+    page = None
+    if report is not None:
+        page = report_on(
+            trained, fitted_to(trained, examples), report, files=files, title=f"{model.absolute().name}, test rows"
+        )
+    if json:
+        told = {"model": str(Path(model)), "rows": len(examples), "unseen_labels": dict(examples.unseen), "scores": scores}
+        show_json(told if page is None else {**told, "report": str(page)})
+        return
+    show_scores(scores, title=f"{len(examples):,} rows, {len(trained.label_names):,} labels")
+    if page is not None:
+        show_text(f"Report: {page}")
+
+
+def tell_unseen(unseen: Any, *, quiet: bool) -> None:
+    """Say which labels of the file the model does not know."""
+    if unseen:
+        named = ", ".join(sorted(unseen, key=lambda name: (-unseen[name], name))[:5])
+        more = ", ..." if len(unseen) > 5 else ""
+        say(f"{len(unseen):,} labels of the file are not in the model and are left out: {named}{more}", quiet=quiet)

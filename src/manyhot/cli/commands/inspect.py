@@ -1,0 +1,141 @@
+"""``manyhot inspect``: what was understood of a file, with a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.commands.spans.inspect import inspect_spans, show_span_inspection
+from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
+from manyhot.cli.io.console import JsonFlag, bar, number, results, show_json, show_pairs, show_table, show_text
+from manyhot.cli.io.reading import FilesArgument, read_flags, reading_of
+from manyhot.data.examples import Source
+from manyhot.data.files.problems import DataError
+from manyhot.data.inspect import Inspection, inspect_examples
+
+SHOWN_LABELS = 20
+TestFlag = Annotated[
+    list[str] | None, typer.Option("--test", help="The test part, to look for leaks and for labels unseen in training.")
+]
+
+
+@read_flags
+@span_read_flags
+def inspect(
+    files: FilesArgument,
+    *,
+    task: TaskFlag = None,
+    test: TestFlag = None,
+    json: JsonFlag = False,
+    reading: dict[str, Any],
+    span_reading: dict[str, Any],
+) -> None:
+    """Show what is understood of files of examples, and what is wrong with them.
+
+    Exit code 1 where rows have problems.
+    """
+    try:
+        if checked_task(task) == "spans":
+            marked = inspect_spans(files, test, span_reading_of(reading, span_reading))
+            show_json(marked.to_json()) if json else show_span_inspection(marked)
+            if marked.num_problems:
+                raise typer.Exit(1)
+            return
+        refuse_span_flags(span_reading)
+        found = inspect_examples(files, test=test or None, options=reading_of(reading))
+    except DataError as error:
+        if json:
+            show_json({"problems": [error.problem.to_dict()], "num_problems": 1})
+        raise
+    if json:
+        show_json(found.to_dict())
+    else:
+        show_inspection(found)
+    if found.num_problems or (found.test is not None and found.test.num_problems):
+        raise typer.Exit(1)
+
+
+def show_inspection(found: Inspection) -> None:
+    """For people."""
+    for source in found.sources:
+        _show_source(source)
+    _show_numbers(found)
+    _show_frequencies(found)
+    if found.test is not None:
+        show_text()
+        show_text("Test part", style="bold")
+        for source in found.test.sources:
+            _show_source(source)
+        _show_numbers(found.test)
+    _show_list("Remarks", found.remarks())
+    problems = [*found.problems, *(() if found.test is None else found.test.problems)][:10]
+    total = found.num_problems + (0 if found.test is None else found.test.num_problems)
+    _show_list(f"Problems (the first {len(problems)} of {total:,})", [str(problem) for problem in problems])
+
+
+def _show_source(source: Source) -> None:
+    told = [("file", source.path), ("format", source.format)]
+    told += [(name.replace("_", " "), _brief(value)) for name, value in source.chosen.items()]
+    show_pairs("", told)
+
+
+def _brief(value: Any, most: int = 6) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        more = f", ... ({len(value):,} in all)" if len(value) > most else ""
+        return ", ".join(str(part) for part in value[:most]) + more
+    return "tab" if value == "\t" else str(value)
+
+
+def _show_numbers(found: Inspection) -> None:
+    labels = found.labels
+    inputs = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in found.inputs.items())
+    show_text()
+    show_pairs(
+        "",
+        [
+            ("rows", found.rows),
+            ("inputs", f"{found.kind}: {inputs}"),
+            ("labels", labels.labels),
+            ("labels a row", f"{labels.cardinality:.3f} on average (density {labels.density:.4g})"),
+            ("label sets", f"{labels.distinct_sets:,} different"),
+            ("imbalance", f"{labels.imbalance:,.1f} (most frequent over rarest), {labels.mean_imbalance:,.1f} on average"),
+        ],
+    )
+
+
+def _show_frequencies(found: Inspection) -> None:
+    """The most frequent labels and, where there are many, what the others come to."""
+    counts = sorted(zip(found.labels.counts, found.label_names, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    if not counts:
+        return
+    shown = counts[:SHOWN_LABELS]
+    name_width = min(max(len(name) for _, name in shown), 28)
+    most = max(counts[0][0], 1)
+    width = max(results.width - name_width - 24, 10)
+    show_text()
+    rows = [
+        (_cut(name, name_width), count, f"{count / max(found.rows, 1):.2%}", bar(count / most, min(width, 40)))
+        for count, name in shown
+    ]
+    show_table(("label", "rows", "share", ""), rows, right=(1, 2), whole=(0, 1, 2, 3))
+    if len(counts) > len(shown):
+        rest = counts[SHOWN_LABELS:]
+        middle = rest[len(rest) // 2][0]
+        show_text(
+            f"and {len(rest):,} more, from {rest[0][0]:,} rows down to {rest[-1][0]:,}; half of these have {middle:,} or fewer"
+        )
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else name[: width - 1] + "…"
+
+
+def _show_list(title: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    show_text()
+    show_text(title, style="bold")
+    for line in lines:
+        show_text(f"- {line}")

@@ -1,0 +1,100 @@
+"""``manyhot report``: the report of a run or of a comparison, made again from what was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyhot.cli.io.console import JsonFlag, show_json, show_text
+from manyhot.data.examples import Examples
+from manyhot.data.files.problems import DataError
+from manyhot.training.rows.bundle import TrainedModel
+
+if TYPE_CHECKING:
+    from manyhot.training.rows.rule import Tuning
+
+HTML = "report.html"
+TEST_REPORT = "test"
+# Metrics of the line that ends a training run.
+HEADLINES = 3
+FolderArgument = Annotated[Path, typer.Argument(help="The folder of a run, of a comparison, or of another report.")]
+ToFlag = Annotated[Path | None, typer.Option(help="The folder to write to.", show_default="the same folder")]
+TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", show_default="the folder's name")]
+
+
+def report(folder: FolderArgument, *, to: ToFlag = None, title: TitleFlag = None, json: JsonFlag = False) -> None:
+    """Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed."""
+    # Here, not above: reports load metrics, and no other verb should wait for them.
+    from manyhot.report.files import read_report, write_report
+
+    if not folder.is_dir():
+        raise DataError("must be the folder of a run or of a comparison; there is no such folder.", file=str(folder))
+    page = write_report(read_report(folder), to or folder, title=title or f"Report: {folder.absolute().name}")
+    if json:
+        show_json({"report": str(page)})
+    else:
+        show_text(f"Report: {page}")
+
+
+def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: Sequence[str], title: str) -> Path:
+    """Write the report of a model on examples it was not trained on; the path of its page."""
+    from manyhot.report.files import write_report
+    from manyhot.report.run.judged import Judged, Origin, drawn_rows
+    from manyhot.report.run.measure import measure_run
+
+    examples, drawn_from = examples.with_labels(model.label_names), 0
+    drawn = drawn_rows(len(examples), examples.num_labels)
+    rows = examples if drawn is None else examples[drawn]
+    if drawn is not None:
+        drawn_from = len(examples)
+    judged = Judged.by_model(model, model.logits(rows), rows.labels, rows.where())
+    origin = Origin("test", examples, drawn, _names(files), drawn_from)
+    return write_report(measure_run(model, judged, origin), folder, title=title)
+
+
+def run_reporter(
+    folder: Path, examples: Examples, validation: Examples | None, files: Mapping[str, Sequence[str]]
+) -> Callable[[TrainedModel, Tuning | None], None]:
+    """What ``train`` calls with the scores it held out, to leave a report in the run folder."""
+
+    def write(model: TrainedModel, tuning: Tuning | None) -> None:
+        from manyhot.report.files import write_report
+        from manyhot.report.run.judged import Judged, Origin, drawn_rows
+        from manyhot.report.run.measure import measure_run
+
+        if tuning is None or not len(tuning.labels):
+            return
+        judged = Judged.by_model(model, tuning.logits, tuning.labels, tuning.where)
+        drawn = drawn_rows(len(tuning.labels), model.num_labels)
+        places, drawn_from = tuning.rows, 0
+        if drawn is not None:
+            judged, drawn_from = judged.rows(drawn), len(tuning.labels)
+            places = drawn if places is None else places[drawn]
+        if tuning.rows is None and validation is not None:
+            shown = validation.with_labels(model.label_names)
+            origin = Origin("validation", shown, places, _names(files.get("validation", ())), drawn_from)
+        else:
+            what = "cross-fitted" if len(tuning.labels) == len(examples) else "held out"
+            origin = Origin(what, examples, places, _names(files.get("train", ())), drawn_from)
+        write_report(measure_run(model, judged, origin, run=folder), folder)
+
+    return write
+
+
+def headline(folder: Path) -> str | None:
+    """The first figures of a run's report in one line, None where it has none."""
+    from manyhot.report.files import JSON, read_report
+
+    if not (folder / JSON).is_file():
+        return None
+    found = read_report(folder)
+    named = [f"{each['name']} {each['value']:.4f}" for each in found["metrics"][:HEADLINES] if each["value"] is not None]
+    return f"On {found['rows']['count']:,} rows ({found['rows']['what']}): {', '.join(named)}"
+
+
+def _names(files: Sequence[str]) -> tuple[str, ...]:
+    """Files without their folders: a report is passed on, and where it was made is nobody's concern."""
+    return tuple("the standard input" if file == "-" else Path(file).name for file in files)

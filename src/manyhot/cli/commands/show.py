@@ -1,0 +1,77 @@
+"""``manyhot show``: a model or a run in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.commands.spans.predict import open_span_model
+from manyhot.cli.commands.tune import rule_in_words
+from manyhot.cli.io.config import CONFIG, read_config
+from manyhot.cli.io.console import JsonFlag, number, show_json, show_pairs, show_text
+from manyhot.cli.io.models import ModelArgument, bundle_folder, open_model
+from manyhot.training.spans.bundle import is_span_bundle
+
+SHOWN = 10
+LINKS = {
+    "hard": "sigmoid of the score",
+    "soft": "sigmoid of twice the score",
+    "softmax": "softmax",
+    None: "none, scores only rank",
+}
+AllFlag = Annotated[bool, typer.Option("--all", help="All settings, also those that were not chosen.")]
+
+
+def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False) -> None:
+    """Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."""
+    if is_span_bundle(model):
+        _show_spans(model, every=every, json=json)
+        return
+    trained = open_model(model)
+    described = trained.describe()
+    config = read_config(model / CONFIG) if (model / CONFIG).is_file() else None
+    if json:
+        show_json({"folder": str(bundle_folder(model)), **described, **({"files": config["files"]} if config else {})})
+        return
+    names = trained.label_names
+    more = f", ... ({len(names):,} in all)" if len(names) > SHOWN else ""
+    show_text(str(Path(model)), style="bold")
+    pairs: list[tuple[str, Any]] = [("labels", ", ".join(names[:SHOWN]) + more)]
+    pairs += [("decision", rule_in_words(trained.rule))]
+    pairs += [("probabilities", f"calibrated, {trained.calibration.kind}" if trained.calibration else LINKS[trained.link])]
+    if config:
+        pairs += [(f"{part} files", ", ".join(files)) for part, files in config["files"].items()]
+    skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds"}
+    pairs += [(name.replace("_", " "), _words(value)) for name, value in described.items() if name not in skipped]
+    show_pairs("", pairs)
+    defaults = type(trained.settings)().to_dict()
+    chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
+    if chosen:
+        show_text()
+        show_pairs(
+            "Settings" if every else "Settings that are not the defaults", [(name, _words(v)) for name, v in chosen.items()]
+        )
+
+
+def _show_spans(model: Path, *, every: bool, json: bool) -> None:
+    trained = open_span_model(model)
+    described = trained.describe()
+    if json:
+        show_json({"folder": str(bundle_folder(model)), **described})
+        return
+    show_text(str(Path(model)), style="bold")
+    show_pairs("", [(name.replace("_", " "), _words(value)) for name, value in described.items() if name != "settings"])
+    defaults = type(trained.settings)().to_dict()
+    chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
+    if chosen:
+        show_text()
+        title = "Settings" if every else "Settings that are not the defaults"
+        show_pairs(title, [(name, _words(value)) for name, value in chosen.items()])
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {_words(part)}" for name, part in value.items())
+    return number(value)

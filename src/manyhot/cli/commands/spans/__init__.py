@@ -1,0 +1,1 @@
+"""The commands for span models."""

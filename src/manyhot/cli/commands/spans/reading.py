@@ -1,0 +1,65 @@
+"""How files of texts with spans are named and read on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.io.flags import Flag, with_flags
+from manyhot.data.spans.conll import SCHEMES
+from manyhot.data.spans.examples import SpanExamples
+from manyhot.data.spans.read import SPAN_FORMATS, read_span_examples
+
+TASKS = ("labels", "spans")
+SPAN_READ_FLAGS = (
+    Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2, where it is not recognised."),
+    Flag("scheme", str, f"Of the tags of CoNLL, where it is not recognised: {', '.join(SCHEMES)}.", choices=SCHEMES),
+)
+# Of the flags for files of labels those that mean something here too.
+SHARED = ("format", "max_line_bytes")
+
+span_read_flags = with_flags("span_reading", SPAN_READ_FLAGS, panel="How to read files of spans")
+TaskFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="labels, or spans: marked stretches of text.",
+        show_default="labels",
+        autocompletion=lambda incomplete: [name for name in TASKS if name.startswith(incomplete)],
+    ),
+]
+
+
+def checked_task(task: str | None) -> str | None:
+    """A task that exists."""
+    if task not in (None, *TASKS):
+        raise typer.BadParameter(f"--task must be one of {', '.join(TASKS)}; got {task!r}.")
+    return task
+
+
+def span_reading_of(reading: Mapping[str, Any], span_reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags as arguments of ``read_span_examples``; flags for files of labels are wrong usage."""
+    wrong = [name for name in reading if name not in SHARED]
+    if wrong:
+        raise typer.BadParameter(f"--{wrong[0].replace('_', '-')} is for files of labels, not of spans. Leave it out.")
+    return {**reading, **span_reading}
+
+
+def refuse_span_flags(given: Mapping[str, Any]) -> None:
+    """For files of labels flags for spans are wrong usage."""
+    if given:
+        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} goes with --task spans.")
+
+
+def read_span_files(files: Sequence[str], reading: Mapping[str, Any], *, need_spans: bool = True, **more: Any) -> SpanExamples:
+    """Texts of one file or several; what the flags do not allow is wrong usage."""
+    chosen = reading.get("format")
+    if chosen is not None and chosen not in SPAN_FORMATS:
+        raise typer.BadParameter(f"--format must be one of {', '.join(SPAN_FORMATS)} for spans; got {chosen!r}.")
+    if reading.get("scheme") not in (None, *SCHEMES):
+        raise typer.BadParameter(f"--scheme must be one of {', '.join(SCHEMES)}; got {reading['scheme']!r}.")
+    if reading.get("tag_columns") not in (None, 1, 2):
+        raise typer.BadParameter(f"--tag-columns must be 1 or 2; got {reading['tag_columns']}.")
+    return read_span_examples(list(files), need_spans=need_spans, **reading, **more)

@@ -1,0 +1,104 @@
+"""``manyhot train --task spans``: from files of texts with spans to a run folder with a model in it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from manyhot._checks import nearest
+from manyhot._files import make_folder
+from manyhot.cli.commands.spans.reading import SHARED, SPAN_READ_FLAGS, read_span_files
+from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
+from manyhot.cli.io.config import CONFIG, write_config
+from manyhot.cli.io.console import say, show_json, show_text
+from manyhot.cli.io.flags import Flag, flags_of
+from manyhot.cli.io.interruption import early_ends
+from manyhot.cli.io.progress import Watch
+from manyhot.cli.io.reading import absolute
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.spans.settings import CHOICES, SpanSettings
+
+TABLE = "spans"
+KEYS: dict[str, tuple[str, ...]] = {
+    "files": ("train", "validation", "test"),
+    "read": (*SHARED, *(flag.name for flag in SPAN_READ_FLAGS)),
+    TABLE: tuple(each.name for each in fields(SpanSettings)),
+}
+
+
+def span_only_flags() -> list[Flag]:
+    """A flag for each setting of spans that is none of labels; the others share theirs."""
+    others = {each.name for each in fields(TrainSettings)}
+    return [flag for flag in flags_of(SpanSettings, choices=CHOICES) if flag.name not in others]
+
+
+def is_span_config(path: Path | None) -> bool:
+    """Whether a settings file, or that of a run folder, is of spans. One that cannot be read is left to its reader."""
+    if path is None:
+        return False
+    try:
+        return TABLE in tomllib.loads((path / CONFIG if path.is_dir() else path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+
+
+def read_span_config(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables ``[files]``, ``[read]`` and ``[spans]`` of a settings file, each there."""
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    for table, content in given.items():
+        if table not in KEYS or not isinstance(content, Mapping):
+            raise typer.BadParameter(f"{path}: the tables are {', '.join(KEYS)}; got {table!r}.{nearest(table, KEYS)}")
+        for key in content:
+            if key not in KEYS[table]:
+                raise typer.BadParameter(f"{path}: unknown key {key!r} in [{table}].{nearest(key, KEYS[table])}")
+    files = {key: [value] if isinstance(value, str) else list(value) for key, value in given.get("files", {}).items()}
+    folder = path.absolute().parent
+    files = {key: [part if part == "-" else str(folder / part) for part in value] for key, value in files.items()}
+    return {"files": files, "read": dict(given.get("read", {})), TABLE: dict(given.get(TABLE, {}))}
+
+
+def span_tables(
+    config: Path | None, files: Mapping[str, list[str] | None], reading: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What a settings file and, before it, flags say."""
+    tables = read_span_config(config) if config else {name: {} for name in KEYS}
+    tables["files"] |= {key: [absolute(part) for part in value] for key, value in files.items() if value}
+    tables["read"] |= reading
+    tables[TABLE] |= settings
+    if not tables["files"].get("train"):
+        raise typer.BadParameter("name a file of texts with spans to train on.")
+    return tables
+
+
+def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, json: bool, quiet: bool) -> None:
+    """The whole run; the folder is new, or the run in it is continued."""
+    # Here, not above: it loads slowly, and --help should not wait for it.
+    from manyhot.training.spans.train import train_spans
+
+    try:
+        chosen = SpanSettings.from_dict(tables[TABLE])
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from None
+    files, silent = tables["files"], quiet or json
+    examples = read_span_files(files["train"], tables["read"])
+    held_out = read_span_files(files["validation"], tables["read"]) if files.get("validation") else None
+    test = read_span_files(files["test"], tables["read"]) if files.get("test") else None
+    types = len(examples.type_names)
+    say(f"{len(examples):,} texts, {examples.num_spans:,} spans, {types:,} types; run folder {folder}", quiet=silent)
+    if not resume:
+        make_folder(folder)
+        write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
+    with early_ends(folder, new=not resume), Watch(quiet=silent) as watch:
+        model = train_spans(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
+    scores = None if test is None else span_scores(model, test)
+    if json:
+        show_json({"run": str(folder), "model": model.describe(), "test": None if scores is None else scores.to_json()})
+        return
+    if scores is not None:
+        show_span_scores(scores, title="On the test texts")
+    show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")

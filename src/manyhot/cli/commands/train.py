@@ -1,0 +1,207 @@
+"""``manyhot train``: from files of examples to a run folder with a model in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts
+from manyhot.cli.commands.report import HTML, TEST_REPORT, headline, report_on, run_reporter
+from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
+from manyhot.cli.commands.spans.train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
+from manyhot.cli.io.config import CONFIG, read_config, write_config
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.io.flags import flags_of, with_flags
+from manyhot.cli.io.interruption import early_ends
+from manyhot.cli.io.models import fitted_to
+from manyhot.cli.io.progress import Watch
+from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
+from manyhot.cli.io.scores import show_scores
+from manyhot.data.examples import Examples
+from manyhot.data.files.input_file import bare_name
+from manyhot.decisions.calibrate import KINDS
+from manyhot.losses.catalog import LOSSES
+from manyhot.metrics.names import METRICS
+from manyhot.training.rows.settings import MODELS, PRECISIONS, SCHEDULES, TUNINGS, TrainSettings
+
+TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet")
+CHOICES = {
+    "model": MODELS,
+    "loss": tuple(LOSSES),
+    "schedule": SCHEDULES,
+    "metric": tuple(name.replace("@k", "@5") for name in METRICS),
+    "tune": TUNINGS,
+    "calibrate": ("none", *KINDS),
+    "precision": PRECISIONS,
+}
+
+TrainFiles = Annotated[
+    list[str] | None, typer.Argument(help="Files of training examples, read as one set; - is the standard input.")
+]
+ValidationFlag = Annotated[
+    list[str] | None,
+    typer.Option("--validation-file", help="Held-out examples to stop and tune on, where they are a file of their own."),
+]
+TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to measure the finished model on.")]
+RunFlag = Annotated[
+    Path | None, typer.Option(help="The folder for all that comes out; must not exist yet.", show_default="runs/NAME")
+]
+ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this run where it was broken off.")]
+ReportFlag = Annotated[bool, typer.Option("--report/--no-report", help="Leave a report, report.html, in the run folder.")]
+ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags go before it.")]
+
+
+@with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
+@with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
+@read_flags
+@span_read_flags
+def train(
+    files: TrainFiles = None,
+    *,
+    task: TaskFlag = None,
+    validation_file: ValidationFlag = None,
+    test: TestFlag = None,
+    run: RunFlag = None,
+    resume: ResumeFlag = None,
+    config: ConfigFlag = None,
+    report: ReportFlag = True,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+    settings: dict[str, Any],
+    span_reading: dict[str, Any],
+    span_settings: dict[str, Any],
+) -> None:
+    """Train a model on files of examples; nothing but the file is needed.
+
+    The run folder holds the settings, a log, checkpoints and the model.
+    """
+    given_files = {"train": files, "validation": validation_file, "test": test}
+    if checked_task(task) == "spans" or is_span_config(resume or config):
+        if resume is not None:
+            beside = {**reading, **settings, **span_reading, **span_settings}
+            _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
+            found, folder = read_span_config(_config_of(resume)), resume
+        else:
+            found = span_tables(config, given_files, span_reading_of(reading, span_reading), {**settings, **span_settings})
+            folder = run or _new_folder(found["files"]["train"][0])
+            _check_new(folder)
+        train_on_spans(found, folder, resume=resume is not None, json=json, quiet=quiet)
+        return
+    refuse_span_flags({**span_reading, **span_settings})
+    if resume is not None:
+        _refuse_beside_resume({**given_files, "run": run, "config": config, **reading, **settings})
+        tables = read_config(_config_of(resume))
+        folder = resume
+    else:
+        tables = read_config(config) if config else {"files": {}, "read": {}, "train": {}}
+        tables["files"] |= {key: [absolute(part) for part in value] for key, value in given_files.items() if value}
+        tables["read"] |= reading_of(reading)
+        tables["train"] |= settings
+        if not tables["files"].get("train"):
+            raise typer.BadParameter("name a file of examples to train on.")
+        folder = run or _new_folder(tables["files"]["train"][0])
+    _train(tables, folder, resume=resume is not None, report=report, json=json, quiet=quiet)
+
+
+def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
+    # Here, not above: they load slowly, and --help should not wait for them.
+    from manyhot.training.run.processes import several_processes
+
+    with several_processes() as processes:
+        # Of several processes the first one alone writes and prints.
+        _train_here(tables, folder, resume=resume, report=report, json=json, quiet=quiet, first=processes.first)
+
+
+def _train_here(
+    tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool, first: bool
+) -> None:
+    from manyhot.evaluate import evaluate
+    from manyhot.training.rows.train import train as train_model
+
+    chosen = settings_from(tables["train"])
+    if not resume and first:
+        _check_new(folder)
+    files, silent = tables["files"], quiet or json or not first
+    examples = read_files(files["train"], tables["read"])
+    held_out = read_files(files["validation"], tables["read"]) if files.get("validation") else None
+    if held_out is not None and examples.features is not None and examples.feature_names is None:
+        held_out = held_out.with_features(examples.num_features)
+    test = read_files(files["test"], tables["read"]) if files.get("test") else None
+    say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
+    if not resume and first:
+        make_folder(folder)
+        remove_drafts(folder)
+        resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
+        write_config(folder / CONFIG, resolved)
+    reporter = run_reporter(folder, examples, held_out, files) if report else None
+    with early_ends(folder, new=not resume, first=first), Watch(quiet=silent) as watch:
+        model = train_model(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch, held_out=reporter)
+    if not first:
+        return
+    scores = None if test is None else evaluate(model, fitted_to(model, test))
+    if report and test is not None:
+        report_on(model, fitted_to(model, test), folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test rows")
+    pages = [str(path) for path in (folder / HTML, folder / TEST_REPORT / HTML) if path.is_file()]
+    if json:
+        show_json({"run": str(folder), "model": model.describe(), "test": scores, "reports": pages})
+        return
+    found = headline(folder)
+    if found is not None:
+        show_text(found)
+    if scores is not None:
+        show_scores(scores, title="On the test examples")
+    show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
+    for path in pages:
+        show_text(f"Report: {path}")
+
+
+def settings_from(given: Mapping[str, Any]) -> TrainSettings:
+    """Settings of flags and files; what they do not allow is wrong usage."""
+    try:
+        return TrainSettings.from_dict(given)
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
+    """How files were read, with the columns that were chosen, so that rows to predict are read the same way."""
+    resolved = {name: absolute(value) if name in ("label_names", "label_file") else value for name, value in reading.items()}
+    for name in ("text", "labels", "separator"):
+        choices = [source.chosen.get(name) for source in examples.source if source.format in TABLE_FORMATS]
+        if choices and choices[0] and all(choice == choices[0] for choice in choices):
+            resolved.setdefault(name, choices[0])
+    return resolved
+
+
+def _refuse_beside_resume(given: Mapping[str, Any]) -> None:
+    """A run is continued as it was begun: a flag that would change it is an error, not ignored."""
+    set_here = [name for name, value in given.items() if value]
+    if set_here:
+        raise typer.BadParameter(f"--resume continues a run as it was begun; leave out: {', '.join(set_here)}.")
+
+
+def _config_of(folder: Path) -> Path:
+    if not (folder / CONFIG).is_file():
+        raise typer.BadParameter(f"{folder}: there is no {CONFIG} in it, so it is no run that could be resumed.")
+    return folder / CONFIG
+
+
+def _check_new(folder: Path) -> None:
+    # What a run that was killed in its first moment leaves is a draft: nothing is lost with it.
+    if folder.exists() and (not folder.is_dir() or any(path.suffix != DRAFT_SUFFIX for path in folder.iterdir())):
+        raise typer.BadParameter(
+            f"--run must be a folder that is not there yet, or empty; {folder} is not."
+            f" To continue a run: manyhot train --resume {folder}"
+        )
+
+
+def _new_folder(file: str) -> Path:
+    """``runs/NAME``, or the first of ``runs/NAME-2``, ``-3``, ... that is not there yet."""
+    stem = "stdin" if file == "-" else Path(bare_name(file)).stem or "run"
+    names = itertools.chain([stem], (f"{stem}-{count}" for count in itertools.count(2)))
+    return next(folder for folder in (Path("runs") / name for name in names) if not folder.exists())

@@ -1,0 +1,100 @@
+"""``manyhot tune``: the decision rule and the calibration of a model, fitted on held-out examples and saved with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from manyhot._checks import check_choice
+from manyhot.cli.commands.evaluate import tell_unseen
+from manyhot.cli.io.console import JsonFlag, QuietFlag, number, say, show_json, show_pairs, show_text
+from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
+from manyhot.decisions.calibrate import KINDS, fit_calibration
+from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.threshold_search import OBJECTIVES
+from manyhot.decisions.tune import tune_rule
+
+ObjectiveFlag = Annotated[str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")]
+PerLabelFlag = Annotated[bool, typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.")]
+ShrinkFlag = Annotated[float, typer.Option(min=0, help="Pseudo-positives that draw a label's threshold to the common one.")]
+FoldsFlag = Annotated[int, typer.Option(help="Parts to cross-fit over, for what tuning gains on other data; 0 for none.")]
+MinFlag = Annotated[int | None, typer.Option(min=0, help="Labels every row gets at least.", show_default="as before")]
+CalibrateFlag = Annotated[str, typer.Option(help=f"Fit probabilities: none, {', '.join(KINDS)}.")]
+AlwaysFlag = Annotated[bool, typer.Option("--always", help="Take the tuned rule even where it gains nothing.")]
+DryFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+
+
+@read_flags
+def tune(
+    model: ModelArgument,
+    files: FilesArgument,
+    *,
+    objective: ObjectiveFlag = "micro-F1",
+    per_label: PerLabelFlag = False,
+    shrink: ShrinkFlag = 5.0,
+    folds: FoldsFlag = 5,
+    min_labels: MinFlag = None,
+    calibrate: CalibrateFlag = "none",
+    always: AlwaysFlag = False,
+    dry_run: DryFlag = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+) -> None:
+    """Tune the decision rule, and the probabilities, on examples the model was not trained on; saved with the model."""
+    try:
+        check_choice("tune", "objective", objective, tuple(OBJECTIVES))
+        check_choice("tune", "calibrate", calibrate, ("none", *KINDS))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    trained = open_model(model)
+    examples = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}).with_labels(
+        trained.label_names
+    )
+    tell_unseen(examples.unseen, quiet=quiet or json)
+    logits, where = trained.logits(fitted_to(trained, examples)), examples.where()
+    tuned = tune_rule(
+        logits, examples.labels, objective=objective, per_label=per_label, shrink=shrink, folds=folds, where=where,
+        baseline=trained.rule,
+    )  # fmt: skip
+    taken = always or tuned.helps is not False
+    rule = tuned.rule if taken else trained.rule
+    least = trained.rule.min_labels if min_labels is None else min_labels
+    if rule.top_k is None:
+        rule = replace(rule, min_labels=least)
+    trained.rule = rule
+    if calibrate != "none":
+        trained.calibration = fit_calibration(logits, examples.labels, kind=calibrate, where=where)
+    if not dry_run:
+        trained.save(bundle_folder(model))
+    if json:
+        told = {name: getattr(tuned, name) for name in ("objective", "value", "baseline", "cross_fitted", "gain", "gain_error")}
+        show_json({**told, "helps": tuned.helps, "rule": rule.to_json(), "calibration": calibrate, "saved": not dry_run})
+        return
+    show_text(tuned.message)
+    show_pairs("", [("rule", rule_in_words(rule)), ("calibration", calibrate)])
+    say("nothing was saved" if dry_run else f"saved in {bundle_folder(model)}", quiet=quiet)
+
+
+def rule_in_words(rule: DecisionRule) -> str:
+    """A decision rule as a sentence.
+
+    Example:
+        >>> rule_in_words(DecisionRule(threshold=(0.5, 1.5), min_labels=1))
+        'score above a threshold per label, 0.5000 to 1.500; at least 1 label a row'
+    """
+    if rule.top_k is not None:
+        return f"the {number(rule.top_k)} best labels of each row"
+    if isinstance(rule.threshold, tuple):
+        low, high = min(rule.threshold), max(rule.threshold)
+        text = f"score above a threshold per label, {low:#.4g} to {high:#.4g}"
+    else:
+        text = f"score above {rule.threshold:.4g}"
+    if rule.min_labels:
+        text += f"; at least {rule.min_labels} label{'s' if rule.min_labels > 1 else ''} a row"
+    if rule.max_labels is not None:
+        text += f"; at most {rule.max_labels}"
+    return text

@@ -1,0 +1,1 @@
+"""What the commands share: flags, settings files, console, progress, reading."""

@@ -1,0 +1,56 @@
+"""Training as it is watched: a bar and one line an epoch on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from manyhot.cli.io.console import messages
+from manyhot.training.run.progress import Event
+
+FINAL = "final"
+
+
+class Watch:
+    """Takes a run's events and shows them on stderr.
+
+    Args:
+        quiet: show nothing.
+        title: printed before the lines where several runs follow each other.
+    """
+
+    def __init__(self, *, quiet: bool = False, title: str = "") -> None:
+        self.quiet = quiet
+        self.title = title
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Watch:
+        if not self.quiet and messages.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=messages, transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if self.quiet:
+            return
+        fit = str(event.extra.get("fit", FINAL))
+        if event.kind in ("epoch", "step") and self._bar is not None:
+            if self._task is None:
+                self._task = self._bar.add_task("", total=event.epochs)
+            about = self.title or ("training" if fit == FINAL else fit)
+            self._bar.update(self._task, description=about, completed=event.epoch, total=event.epochs)
+        # Fits before the final one are there to choose and to tune by: their last line is enough.
+        line = event.line()
+        if line and (event.kind not in ("epoch", "step") or fit == FINAL or event.epoch == event.epochs):
+            before = [self.title] if self.title else []
+            before += [fit] if fit != FINAL else []
+            messages.print(Text(": ".join([*before, line])))

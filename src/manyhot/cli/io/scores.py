@@ -1,0 +1,26 @@
+"""Values of metrics as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from manyhot.cli.io.console import show_table, show_text
+from manyhot.metrics.names import parse_metric
+
+# What an evaluation tells besides the metrics that were asked for.
+BESIDES = {"empty": "share of rows for which nothing is predicted"}
+
+
+def show_scores(scores: Mapping[str, float], *, title: str = "") -> None:
+    """A table of metrics with what each one is."""
+    if title:
+        show_text(title, style="bold")
+    better = {"up": "more", "down": "less"}
+    rows = []
+    for name, value in scores.items():
+        if name in BESIDES:
+            rows.append((name, f"{value:.4f}", "", BESIDES[name]))
+        else:
+            info = parse_metric(name).info
+            rows.append((name, f"{value:.4f}", better[info.direction], info.summary))
+    show_table(("metric", "value", "better", "what it is"), rows, right=(1,), whole=(0, 1, 2))

@@ -1,0 +1,82 @@
+"""Files beside the data that name its labels: MULAN's XML, or one name a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from manyhot.data.files.input_file import InputFile, PathLike, bare_name
+from manyhot.data.files.problems import DataError
+
+_ESCAPE = re.compile(r"\\(.)")
+_PARTS = re.compile(r"[-_.](train|test|dev|valid|val|sparse|dense|all)$")
+
+
+def unescaped(name: str) -> str:
+    r"""A name with its backslashes undone, the same for ARFF and XML.
+
+    Example:
+        >>> unescaped(r"m\'usica")
+        "m'usica"
+    """
+    return _ESCAPE.sub(r"\1", name)
+
+
+def names_in_label_file(path: PathLike) -> tuple[str, ...]:
+    """Label names from MULAN's XML, or from a text file with one name a line."""
+    return names_in_mulan_xml(path) if bare_name(path).endswith(".xml") else names_in_text_file(path)
+
+
+def names_in_text_file(path: PathLike) -> tuple[str, ...]:
+    """One name a line; empty lines at the end do not count."""
+    with InputFile(path) as file:
+        names = [text.strip() for _, text in file.lines()]
+    while names and not names[-1]:
+        names.pop()
+    return _checked(names, path)
+
+
+def names_in_mulan_xml(path: PathLike) -> tuple[str, ...]:
+    """The labels in MULAN's XML, those of a hierarchy included, in the order of the file."""
+    with InputFile(path) as file:
+        content = file.read()
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        line, column = getattr(error, "position", (None, None))
+        raise DataError(f"must be MULAN's XML of labels; {error}.", file=str(path), line=line, column=column) from None
+    found = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
+    if not found or None in found:
+        raise DataError("must be MULAN's XML: <labels> with <label name=...> in it; found no such names.", file=str(path))
+    return _checked([unescaped(name.strip()) for name in found if name is not None], path)
+
+
+def find_mulan_xml(path: PathLike) -> Path | None:
+    """The XML beside an ARFF file: the same name, or the name without -train, -test, -sparse and the like.
+
+    The first that exists of ``name-train-sparse.xml``, ``name-train.xml``, ``name.xml``, in upper or lower case.
+    """
+    folder = Path(path).parent
+    there = {child.name.lower(): child for child in sorted(folder.glob("*")) if child.name.lower().endswith(".xml")}
+    stem = bare_name(path).removesuffix(".arff")
+    while True:
+        if f"{stem}.xml" in there:
+            return there[f"{stem}.xml"]
+        shorter = _PARTS.sub("", stem)
+        if shorter == stem:
+            return None
+        stem = shorter
+
+
+def _checked(names: Sequence[str], path: PathLike) -> tuple[str, ...]:
+    if not names:
+        raise DataError("must hold at least one label name; it holds none.", file=str(path))
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if not name or name in seen:
+            what = f"{name!r} is there twice" if name else f"name {place + 1} is empty"
+            raise DataError(f"label names must differ and not be empty; {what}.", file=str(path))
+        seen.add(name)
+    return tuple(names)

@@ -1,0 +1,104 @@
+"""What can be wrong with a file, said with file, line, column, value and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+OnProblem = Literal["raise", "collect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a file.
+
+    Args:
+        file: the file's name as it was given.
+        message: what was wanted, what came, and what to do.
+        line: counted from 1 (in Parquet and npz: the row), or None where the whole file is meant.
+        column: a column's name, or a character position counted from 1.
+
+    Example:
+        >>> str(Problem("a.csv", "must be 0 or 1; got '7'.", line=3, column="spam"))
+        "a.csv, line 3, column 'spam': must be 0 or 1; got '7'."
+    """
+
+    file: str
+    message: str
+    line: int | None = None
+    column: str | int | None = None
+
+    def __str__(self) -> str:
+        place = self.file
+        if self.line is not None:
+            place += f", line {self.line}"
+        if self.column is not None:
+            place += f", column {self.column!r}"
+        return f"{place}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class DataError(ValueError):
+    """A file that cannot be read as examples; ``problem`` holds the place and the message apart.
+
+    Example:
+        >>> raise DataError("is empty. Give a file with at least one example.", file="a.csv")
+        Traceback (most recent call last):
+        ...
+        manyhot.data.files.problems.DataError: a.csv: is empty. Give a file with at least one example.
+    """
+
+    def __init__(self, message: str, *, file: str, line: int | None = None, column: str | int | None = None) -> None:
+        self.problem = Problem(file, message, line, column)
+        super().__init__(str(self.problem))
+
+
+class ProblemLog:
+    """Raises the first problem, or keeps the first ``keep`` of them and counts the rest.
+
+    Args:
+        mode: ``"raise"`` or ``"collect"``; a reader leaves a row with a problem out when it collects.
+        file: whose problems these are.
+        keep: how many are kept in full.
+    """
+
+    def __init__(self, mode: OnProblem, file: str, *, keep: int = 10) -> None:
+        self.mode = mode
+        self.file = file
+        self.keep = keep
+        self.kept: list[Problem] = []
+        self.count = 0
+
+    def add(self, message: str, *, line: int | None = None, column: str | int | None = None) -> None:
+        """One more problem."""
+        if self.mode == "raise":
+            raise DataError(message, file=self.file, line=line, column=column)
+        self.count += 1
+        # By line: a reader looks at the first rows twice, and finds other things the second time.
+        if len(self.kept) < self.keep or (line or 0) < (self.kept[-1].line or 0):
+            self.kept.append(Problem(self.file, message, line, column))
+            self.kept.sort(key=lambda problem: problem.line or 0)
+            del self.kept[self.keep :]
+
+    def fatal(self, message: str, *, line: int | None = None, column: str | int | None = None) -> DataError:
+        """A problem after which nothing more can be read, to be raised in both modes."""
+        return DataError(message, file=self.file, line=line, column=column)
+
+
+def shown(value: Any, length: int = 60) -> str:
+    """A value for a message, cut short.
+
+    Example:
+        >>> shown("a" * 100, 10)
+        "'aaaaaaa..."
+    """
+    text = repr(value[: 2 * length] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= length else text[: length - 2] + "..."
+
+
+def missing_package(what: str, package: str, *, file: str) -> DataError:
+    """``what`` needs a package that is not installed."""
+    return DataError(f"{what} needs the package {package}. Install it with: pip install manyhot[data]", file=file)

@@ -1,0 +1,1 @@
+"""ARFF files with MULAN labels."""

@@ -1,0 +1,142 @@
+"""CSV and TSV with a header line, and tab-separated files without one.
+
+The standard library's csv module parses: it works line by line, so that a problem has a line, and needs nothing installed.
+Tab-separated files are cut at tabs alone, because quotation marks in them are mostly just that, unless the first lines show
+that fields are quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from manyhot._checks import check_choice
+from manyhot.data.examples import Examples
+from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.options import ReadOptions
+from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES, SAMPLE_ROWS, is_number
+from manyhot.data.tables.table import TableExamples, columns_of
+
+DELIMITERS = (",", "\t", ";", "|")
+_KNOWN_NAMES = {*LABEL_NAMES, *ID_NAMES, "text", "sentence", "content", "title", "body", "comment", "document", "abstract"}
+
+Fields = tuple[int, list[str]]
+
+
+def read_delimited(file: InputFile, options: ReadOptions, problems: ProblemLog, *, format: str = "csv") -> Examples:
+    """All rows of a CSV or TSV file with a header line."""
+    check_choice("read_examples", "delimiter", options.delimiter, (None, *DELIMITERS))
+    start = [
+        line.rstrip("\r") for line in file.peek().decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:SAMPLE_ROWS]
+    ]
+    delimiter = options.delimiter or ("\t" if format == "tsv" else _delimiter(start))
+    quoting = _quoted(start, delimiter) if options.quoting is None else options.quoting
+    fields = _fields(file, delimiter, quoting, problems)
+    first = next(fields, None)
+    if first is None:
+        raise problems.fatal("must hold a header line and rows; it holds no line.")
+    header, ahead = _header(first, options, problems)
+    rows = _rows(chain(ahead, fields), header, delimiter, problems)
+    sample = list(islice(rows, SAMPLE_ROWS))
+    if not sample:
+        raise problems.fatal("must hold rows beneath the header line; it holds none that can be read.")
+    columns = columns_of({name: [row[name] for _, row in sample] for name in header}, options, problems)
+    table = TableExamples(columns, options, problems, format)
+    table.extend(chain(sample, rows))
+    return table.finish({"delimiter": delimiter, "quoting": quoting, "header": not ahead})
+
+
+def looks_like_header(fields: Sequence[str]) -> bool:
+    """Whether the first line names columns: one is a usual name, and none is a number.
+
+    Example:
+        >>> looks_like_header(["id", "comment_text", "toxic"]), looks_like_header(["I like it.", "3", "x17"])
+        (True, False)
+    """
+    names = [name.strip().lower() for name in fields]
+    known = any(name in _KNOWN_NAMES or name.startswith(LABEL_PREFIXES) for name in names)
+    return known and not any(is_number(name) for name in names)
+
+
+def _header(first: Fields, options: ReadOptions, problems: ProblemLog) -> tuple[list[str], list[Fields]]:
+    """The column names, and the first line again where it is a row."""
+    line, fields = first
+    if options.header is False:
+        return [str(place) for place in range(1, len(fields) + 1)], [first]
+    names = [name.strip() for name in fields]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise problems.fatal(
+            "column names must differ; this one is there twice. Rename it, or give header=False if the first line is a row.",
+            line=line,
+            column=twice,
+        )
+    if options.header is None and all(is_number(name) for name in names):
+        raise problems.fatal(
+            f"the first line must name the columns; it holds the numbers {shown(', '.join(names[:5]))}."
+            " Give header=False to number the columns from 1.",
+            line=line,
+        )
+    return names, []
+
+
+def _fields(file: InputFile, delimiter: str, quoting: bool, problems: ProblemLog) -> Iterator[Fields]:
+    """Lines cut into fields, by the line at which each begins; empty lines are left out."""
+    if not quoting:
+        for line, text in file.lines():
+            if text:
+                yield line, text.split(delimiter)
+        return
+    # The module's limit on a field is one for the whole process and too low for documents; it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), file.max_line_bytes))
+    reader = csv.reader((text for _, text in file.lines(keep_ends=True)), delimiter=delimiter, strict=True)
+    while True:
+        begin = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise problems.fatal(
+                f"the fields could not be told apart: {error}. Double the quotation marks inside a quoted field, or give"
+                " quoting=False if they are just characters.",
+                line=begin,
+            ) from None
+        if fields:
+            yield begin, fields
+
+
+def _rows(
+    fields: Iterator[Fields], header: Sequence[str], delimiter: str, problems: ProblemLog
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, row in fields:
+        if len(row) != len(header):
+            problems.add(
+                f"the row must have {len(header)} columns like the first line; got {len(row)}: {shown(delimiter.join(row))}."
+                " Quote a field that holds the delimiter.",
+                line=line,
+            )
+        else:
+            yield line, dict(zip(header, row, strict=True))
+
+
+def _delimiter(start: Sequence[str]) -> str:
+    first = next((line for line in start if line.strip()), "")
+    return max(DELIMITERS, key=first.count)
+
+
+def _quoted(start: Sequence[str], delimiter: str) -> bool:
+    """CSV is quoted. TSV is where cutting at tabs gives rows of different lengths and quoting gives equal ones."""
+    if delimiter != "\t":
+        return True
+    lines = [line for line in start[:-1] if line] or list(start)
+    if len({line.count(delimiter) for line in lines}) <= 1:
+        return False
+    try:
+        rows = list(csv.reader([line + "\n" for line in lines], delimiter=delimiter, strict=True))
+    except csv.Error:
+        return False
+    return len({len(row) for row in rows}) == 1

@@ -1,0 +1,37 @@
+"""fastText's supervised format: words that begin with ``__label__`` are labels, the rest of the line is the text.
+
+Parsed by hand: fastText's own package reads files only to train on them.
+"""
+
+from __future__ import annotations
+
+from manyhot.data.examples import Examples
+from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.problems import ProblemLog
+from manyhot.data.options import ReadOptions
+from manyhot.data.tables.label_rows import LabelRows
+from manyhot.data.tables.table import source_of
+
+PREFIX = "__label__"
+
+
+def read_fasttext(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
+    """All lines of a fastText file; empty lines are left out."""
+    size = len(PREFIX)
+    texts: list[str] = []
+    labels = LabelRows()
+    for line, content in file.lines():
+        words = content.split()
+        if not words:
+            continue
+        names = [word[size:] for word in words if word.startswith(PREFIX)]
+        if "" in names:
+            problems.add(f"a label must follow {PREFIX!r}; there is none.", line=line, column=content.find(PREFIX) + 1)
+            continue
+        labels.add(names, line=line)
+        texts.append(" ".join(word for word in words if not word.startswith(PREFIX)) if names else content.strip())
+    if not texts:
+        raise problems.fatal("must hold at least one line; it holds none that can be read.")
+    gathered = labels.finish(problems, wanted=options.label_names)
+    source = source_of(problems, "fasttext", {"prefix": PREFIX})
+    return Examples(gathered.labels, gathered.names, texts=texts, source=(source,))

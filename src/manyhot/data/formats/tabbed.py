@@ -1,0 +1,108 @@
+"""Tab-separated lines without a header: LibMultiLabel's format, and texts with label numbers.
+
+- ``libmultilabel``: ``id TAB labels TAB text`` or ``labels TAB text``, labels separated by blanks.
+- ``text-ids``: ``text TAB numbers`` or ``text TAB numbers TAB id``, numbers separated by commas. A file ``labels.txt`` in
+  the same folder, one name a line, gives the numbers their names if all of them have one.
+
+Fields are cut at tabs alone; quotation marks are characters like others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from manyhot.data.examples import Examples
+from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.label_files import names_in_text_file
+from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.options import ReadOptions
+from manyhot.data.tables.label_rows import LabelRows
+from manyhot.data.tables.table import source_of
+
+_NUMBERS = re.compile(r"\d+(,\d+)*", re.ASCII)
+_ROLES = {
+    ("libmultilabel", 3): ("id", "labels", "text"),
+    ("libmultilabel", 2): ("labels", "text"),
+    ("text-ids", 3): ("text", "labels", "id"),
+    ("text-ids", 2): ("text", "labels"),
+}
+
+
+def tabbed_format(lines: Sequence[str]) -> str | None:
+    """``"text-ids"``, ``"libmultilabel"``, or None where the first lines are neither.
+
+    Example:
+        >>> tabbed_format(["I like it.\\t3,17\\tx1", "Oh no!\\t2\\tx2"])
+        'text-ids'
+        >>> tabbed_format(["d1\\tECAT GDIA\\tthe rate rose again today"])
+        'libmultilabel'
+    """
+    rows = [line.split("\t") for line in lines if line]
+    if not rows or len({len(row) for row in rows}) != 1 or len(rows[0]) not in (2, 3):
+        return None
+    if all(_NUMBERS.fullmatch(row[1].replace(" ", "")) for row in rows) and sum(_words(row[0]) for row in rows) >= 2 * len(
+        rows
+    ):
+        return "text-ids"
+    text_words = sum(_words(row[-1]) for row in rows)
+    return "libmultilabel" if text_words > sum(_words(row[-2]) for row in rows) else None
+
+
+def read_tabbed(file: InputFile, options: ReadOptions, problems: ProblemLog, *, format: str) -> Examples:
+    """All rows of a tab-separated file without header."""
+    separator = options.separator or ("," if format == "text-ids" else None)
+    texts: list[str] = []
+    ids: list[str] = []
+    labels = LabelRows()
+    roles: tuple[str, ...] | None = None
+    for line, content in file.lines():
+        if not content:
+            continue
+        fields = content.split("\t")
+        roles = roles or _ROLES.get((format, len(fields)))
+        if roles is None:
+            raise problems.fatal(
+                f"a line of format {format!r} must have 2 or 3 fields separated by tabs; got {len(fields)}: {shown(content)}.",
+                line=line,
+            )
+        if len(fields) != len(roles):
+            problems.add(
+                f"the line must have {len(roles)} fields separated by tabs ({', '.join(roles)}); got {len(fields)}:"
+                f" {shown(content)}.",
+                line=line,
+            )
+            continue
+        row = dict(zip(roles, fields, strict=True))
+        names = [name.strip() for name in row["labels"].split(separator)]
+        wrong = next((name for name in names if name and not name.isdecimal()), None) if format == "text-ids" else None
+        if wrong is not None:
+            problems.add(
+                f"labels must be numbers separated by {separator!r}; got {shown(wrong)}.",
+                line=line,
+                column=roles.index("labels") + 1,
+            )
+            continue
+        labels.add((name for name in names if name), line=line)
+        texts.append(row["text"])
+        ids.append(row.get("id", ""))
+    if roles is None:
+        raise problems.fatal("must hold at least one line; it holds none.")
+    chosen: dict[str, object] = {"fields": list(roles), "separator": separator or "blanks"}
+    beside = Path(file.name).with_name("labels.txt") if format == "text-ids" and options.label_names is None else None
+    ids_of = names_in_text_file(beside) if beside is not None and beside.is_file() else None
+    gathered = labels.finish(problems, wanted=options.label_names, ids_of=ids_of)
+    if ids_of is not None and gathered.names == tuple(ids_of):
+        chosen["label_file"] = str(beside)
+    return Examples(
+        gathered.labels,
+        gathered.names,
+        texts=texts,
+        ids=ids if "id" in roles else None,
+        source=(source_of(problems, format, chosen),),
+    )
+
+
+def _words(text: str) -> int:
+    return len(text.split())

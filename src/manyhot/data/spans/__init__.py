@@ -1,0 +1,1 @@
+"""Texts with marked spans: formats, reading, alignment."""

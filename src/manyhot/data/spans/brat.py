@@ -1,0 +1,161 @@
+"""Brat standoff: a folder of texts ``NAME.txt``, each with its marks in ``NAME.ann``; a text is a row.
+
+Of the marks, text-bound ones (``T1<TAB>Person 0 3<TAB>Ada``) are spans. Spans in several pieces are kept apart and counted;
+relations, events, attributes and notes are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from manyhot.data.examples import Source
+from manyhot.data.files.input_file import COMPRESSED_SUFFIXES, InputFile
+from manyhot.data.files.problems import DataError, ProblemLog, shown
+from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan, in_reading_order
+
+KINDS = {"R": "relations", "E": "events", "A": "attributes", "M": "attributes", "N": "links", "#": "notes", "*": "equivalences"}
+_PLACES = re.compile(r"(\S+) (\d+ \d+(?:;\d+ \d+)*)", re.ASCII)
+
+
+def read_brat(path: Path, problems: ProblemLog, *, need_spans: bool, max_line_bytes: int) -> SpanExamples:
+    """All pairs of a folder, or the one pair that ``path`` is of."""
+    pairs = _pairs(path, need_spans)
+    texts, spans, fragmented, ids = [], [], [], []
+    others: Counter[str] = Counter()
+    for text_path, marks_path in pairs:
+        with InputFile(text_path, max_line_bytes=max_line_bytes) as file:
+            text = _decoded(file)
+        own: list[TextSpan] = []
+        pieces: list[Fragmented] = []
+        if marks_path is not None:
+            with InputFile(marks_path, max_line_bytes=max_line_bytes) as file:
+                _read_marks(file, text, own, pieces, others, ProblemLog("raise", str(marks_path)), problems)
+        texts.append(text)
+        spans.append(in_reading_order(own))
+        fragmented.append(pieces)
+        ids.append(_stem(text_path))
+    chosen: dict[str, Any] = {"texts": len(texts), **others}
+    lost = sum(map(len, fragmented))
+    chosen |= {"spans_in_pieces": lost} if lost else {}
+    source = Source(str(path), "brat", chosen, tuple(problems.kept), problems.count)
+    return SpanExamples(texts, spans, None, ids, fragmented, (source,))
+
+
+def is_brat(path: Path) -> bool:
+    """Whether a path is a folder with marks in it, or one file of a pair."""
+    if path.is_dir():
+        return any(_bare(child).endswith(".ann") for child in path.iterdir())
+    return _bare(path).endswith(".ann") or (_bare(path).endswith(".txt") and _beside(path, ".ann") is not None)
+
+
+def _pairs(path: Path, need_spans: bool) -> list[tuple[Path, Path | None]]:
+    if not path.is_dir():
+        text_path = path if _bare(path).endswith(".txt") else _beside(path, ".txt")
+        if text_path is None:
+            raise DataError("must lie beside its text, of the same name with .txt; there is none.", file=str(path))
+        texts = [text_path]
+    else:
+        children = sorted(child for child in path.iterdir() if child.is_file())
+        texts = [child for child in children if _bare(child).endswith(".txt")]
+        stems = {_stem(child) for child in texts}
+        alone = next((child for child in children if _bare(child).endswith(".ann") and _stem(child) not in stems), None)
+        if alone is not None:
+            raise DataError("must lie beside its text, of the same name with .txt; there is none.", file=str(alone))
+        if not texts:
+            raise DataError("must hold texts, NAME.txt with their marks in NAME.ann; it holds none.", file=str(path))
+    found = [(text, _beside(text, ".ann")) for text in texts]
+    bare = next((text for text, marks in found if marks is None), None)
+    if need_spans and bare is not None:
+        raise DataError(
+            "must have its marks beside it, of the same name with .ann; there is none. Write an empty one for none.",
+            file=str(bare),
+        )
+    return found
+
+
+def _bare(path: Path) -> str:
+    name = path.name.lower()
+    return next((name.removesuffix(suffix) for suffix in COMPRESSED_SUFFIXES if name.endswith(suffix)), name)
+
+
+def _stem(path: Path) -> str:
+    """The name as it is written, without ``.txt`` or ``.ann`` and what compresses it."""
+    return path.name[: len(_bare(path)) - len(".txt")]
+
+
+def _beside(path: Path, suffix: str) -> Path | None:
+    for ending in ("", *COMPRESSED_SUFFIXES):
+        other = path.with_name(_stem(path) + suffix + ending)
+        if other.is_file():
+            return other
+    return None
+
+
+def _decoded(file: InputFile) -> str:
+    """The text as it is, line ends too, for marks count every character."""
+    content = file.read()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"must be UTF-8; got the byte 0x{content[error.start]:02x} at byte {error.start}. Convert it, for example with:"
+            " iconv -f latin1 -t utf-8",
+            file=file.name,
+            line=content.count(b"\n", 0, error.start) + 1,
+        ) from None
+
+
+def _read_marks(
+    file: InputFile,
+    text: str,
+    spans: list[TextSpan],
+    pieces: list[Fragmented],
+    others: Counter[str],
+    own: ProblemLog,
+    problems: ProblemLog,
+) -> None:
+    for line, content in file.lines():
+        if not content.strip():
+            continue
+        if content[0] in KINDS:
+            others[KINDS[content[0]]] += 1
+            continue
+        try:
+            mark = _mark(content, text, line, own)
+        except DataError as error:
+            # Told under the name of its own file, kept in the log of the folder.
+            problems.file = file.name
+            problems.add(error.problem.message, line=line)
+            continue
+        if isinstance(mark, TextSpan):
+            spans.append(mark)
+        else:
+            pieces.append(mark)
+
+
+def _mark(content: str, text: str, line: int, own: ProblemLog) -> TextSpan | Fragmented:
+    parts = content.split("\t")
+    found = _PLACES.fullmatch(parts[1]) if len(parts) >= 2 and content[0] == "T" else None
+    if found is None:
+        raise own.fatal(f"must be a mark such as T1<tab>Person 0 3<tab>Ada; got {shown(content)}.", line=line)
+    places = [tuple(map(int, piece.split(" "))) for piece in found[2].split(";")]
+    for start, end in places:
+        if not 0 <= start < end <= len(text):
+            raise own.fatal(
+                f"must lie in the text, 0 <= start < end <= {len(text)}, counted in characters; got {start} to {end}.",
+                line=line,
+            )
+    said = " ".join(text[start:end] for start, end in places)
+    if len(parts) > 2 and _blanks(parts[2]) != _blanks(said):
+        raise own.fatal(f"must be where the text says {shown(parts[2])}; there it says {shown(said)}.", line=line)
+    if len(places) > 1:
+        return Fragmented(found[1], tuple((start, end) for start, end in places))
+    return TextSpan(found[1], places[0][0], places[0][1])
+
+
+def _blanks(text: str) -> str:
+    """With every run of blanks and line ends as one blank: brat writes a line end inside a mark as a blank."""
+    return " ".join(text.split())

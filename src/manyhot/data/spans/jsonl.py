@@ -1,0 +1,231 @@
+"""Span JSON lines: ``{"text": ..., "spans": [{"start": 0, "end": 3, "type": "PER"}]}``, characters, end exclusive.
+
+The spellings of common tools are read too: lists ``[0, 3, "PER"]``, the keys ``entities``, ``label`` and ``labels`` for the
+list, ``start_offset``, ``end_offset``, ``label`` and the like inside, and a pair ``[text, {"entities": [...]}]`` a line.
+CLUENER's lines, ``"label": {type: {surface: [[start, end]]}}`` with the end inclusive, are a format of their own.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from manyhot.data.examples import Source
+from manyhot.data.files.input_file import InputFile, PathLike, bare_name
+from manyhot.data.files.json_lines import json_objects
+from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan, in_reading_order
+
+TEXT_KEYS = ("text", "sentence", "content")
+LIST_KEYS = ("spans", "entities", "labels", "label")
+START_KEYS = ("start", "start_offset", "begin")
+END_KEYS = ("end", "end_offset", "stop")
+TYPE_KEYS = ("type", "label", "entity", "tag", "entity_group")
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+class WrongRowError(ValueError):
+    """A row that cannot be read: the message, and the place inside the row."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def read_span_jsonl(file: InputFile, problems: ProblemLog, *, need_spans: bool, cluener: bool = False) -> SpanExamples:
+    """All rows of a file of JSON lines."""
+    texts: list[str] = []
+    spans: list[list[TextSpan]] = []
+    ids: list[str | None] = []
+    tokens: list[Offsets | None] = []
+    declined, repeated = 0, 0
+    for line, record in json_objects(file, problems, adapt=_pair_as_object):
+        if record.get("answer") in ("reject", "ignore"):
+            declined += 1
+            continue
+        try:
+            text = _text(record)
+            found = list(_cluener(record, text, need_spans) if cluener else _listed(record, text, need_spans))
+            own_tokens = _tokens(record, text)
+        except WrongRowError as error:
+            problems.add(str(error), line=line, column=error.column)
+            continue
+        texts.append(text)
+        spans.append(in_reading_order(found))
+        repeated += len(found) - len(spans[-1])
+        ids.append(None if record.get("id") is None else str(record["id"]))
+        tokens.append(own_tokens)
+    chosen: dict[str, Any] = {"end": "inclusive" if cluener else "exclusive"}
+    chosen |= {"rows_not_accepted": declined} if declined else {}
+    chosen |= {"repeated_spans": repeated} if repeated else {}
+    source = Source(file.name, "cluener" if cluener else "span-jsonl", chosen, tuple(problems.kept), problems.count)
+    whole_ids = [each for each in ids if each is not None]
+    whole_tokens = [each for each in tokens if each is not None]
+    return SpanExamples(
+        texts,
+        spans,
+        whole_tokens if len(whole_tokens) == len(texts) and texts else None,
+        whole_ids if len(whole_ids) == len(texts) and texts else None,
+        source=(source,),
+    )
+
+
+def _pair_as_object(record: Any) -> Any:
+    """A pair ``[text, {...}]`` as the object with the text in it; all else as it is."""
+    if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
+        return {"text": record[0], **record[1]}
+    return record
+
+
+def is_cluener(record: Mapping[str, Any]) -> bool:
+    """Whether an object has CLUENER's form."""
+    return isinstance(record.get("label"), Mapping) and not any(key in record for key in LIST_KEYS[:3])
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    key = next((key for key in TEXT_KEYS if key in record), None)
+    if key is None:
+        raise WrongRowError(f"must have a key {TEXT_KEYS[0]!r} with the text; it has {shown(list(record))}.", TEXT_KEYS[0])
+    if not isinstance(record[key], str):
+        raise WrongRowError(f"must be a string; got {shown(record[key])}.", key)
+    return str(record[key])
+
+
+def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[TextSpan]:
+    key = next((key for key in LIST_KEYS if key in record), None)
+    if key is None:
+        if need_spans:
+            raise WrongRowError(
+                f"must have a key {LIST_KEYS[0]!r} with a list of spans, empty where there are none; it has"
+                f" {shown(list(record))}.",
+                LIST_KEYS[0],
+            )
+        return
+    if not isinstance(record[key], list):
+        raise WrongRowError(f"must be a list of spans; got {shown(record[key])}.", key)
+    for place, item in enumerate(record[key]):
+        yield _span(item, text, f"{key}[{place}]")
+
+
+def _span(item: Any, text: str, column: str) -> TextSpan:
+    if isinstance(item, Mapping):
+        start, end, kind = (_value(item, keys, column) for keys in (START_KEYS, END_KEYS, TYPE_KEYS))
+    elif isinstance(item, list) and len(item) == 3:
+        start, end, kind = item
+    else:
+        wanted = '{"start": ..., "end": ..., "type": ...} or [start, end, type]'
+        raise WrongRowError(f"must be {wanted}; got {shown(item)}.", column)
+    if isinstance(kind, list) and len(kind) == 1:
+        kind = kind[0]
+    return checked_span(text, start, end, kind, column)
+
+
+def checked_span(text: str, start: Any, end: Any, kind: Any, column: str) -> TextSpan:
+    """A span that lies in the text, end exclusive."""
+    for name, value in (("start", start), ("end", end)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise WrongRowError(f"the {name} must be a whole number; got {shown(value)}.", column)
+    if not isinstance(kind, str) or not kind.strip():
+        raise WrongRowError(f"the type must be a name; got {shown(kind)}.", column)
+    if not 0 <= start < end <= len(text):
+        raise WrongRowError(
+            f"must lie in the text, 0 <= start < end <= {len(text)}, end exclusive, in characters; got {start} to {end}."
+            f"{' For ends that are inclusive add 1.' if start == end else ''}",
+            column,
+        )
+    return TextSpan(kind, start, end)
+
+
+def _value(item: Mapping[str, Any], keys: tuple[str, ...], column: str) -> Any:
+    key = next((key for key in keys if key in item), None)
+    if key is None:
+        others = ", ".join(keys[1:])
+        raise WrongRowError(f"must have a key {keys[0]!r} ({others} are read too); it has {shown(list(item))}.", column)
+    return item[key]
+
+
+def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[TextSpan]:
+    marked = record.get("label")
+    if marked is None and not need_spans:
+        return
+    if not isinstance(marked, Mapping):
+        raise WrongRowError(f"must be an object {{type: {{surface: [[start, end]]}}}}; got {shown(marked)}.", "label")
+    for kind, surfaces in marked.items():
+        if not isinstance(surfaces, Mapping):
+            raise WrongRowError(f"must be an object {{surface: [[start, end]]}}; got {shown(surfaces)}.", f"label.{kind}")
+        for surface, places in surfaces.items():
+            column = f"label.{kind}.{surface}"
+            if not isinstance(places, list):
+                raise WrongRowError(f"must be a list of [start, end]; got {shown(places)}.", column)
+            for place in places:
+                if not isinstance(place, list) or len(place) != 2 or not all(type(part) is int for part in place):
+                    raise WrongRowError(f"must be [start, end], both inclusive; got {shown(place)}.", column)
+                span = checked_span(text, place[0], place[1] + 1, kind, column)
+                said = text[span.start : span.end]
+                if said != surface:
+                    raise WrongRowError(
+                        f"must be where the text says it, both ends inclusive; at {place} it says {shown(said)}.", column
+                    )
+                yield span
+
+
+def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
+    """Tokens with offsets where a row has them; other lists under that name are left alone."""
+    listed = record.get("tokens")
+    if not isinstance(listed, list) or not listed or not all(isinstance(each, Mapping) for each in listed):
+        return None
+    offsets: Offsets = []
+    for place, each in enumerate(listed):
+        if "start" not in each or "end" not in each:
+            return None
+        span = checked_span(text, each["start"], each["end"], "token", f"tokens[{place}]")
+        if offsets and span.start < offsets[-1][1]:
+            raise WrongRowError("tokens must not overlap and must stand in order.", f"tokens[{place}]")
+        offsets.append((span.start, span.end))
+    return offsets
+
+
+def write_span_examples(examples: SpanExamples, path: PathLike) -> None:
+    """Write span JSON lines that ``read_span_examples`` reads back; the file appears when it is whole.
+
+    Args:
+        examples: texts with spans. Spans in pieces have no place in a line: they are an error.
+        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "people.jsonl"
+        >>> write_span_examples(SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3)]]), path)
+        >>> path.read_text()
+        '{"text": "Ada met Bob", "spans": [{"start": 0, "end": 3, "type": "PER"}]}\\n'
+    """
+    target = Path(path)
+    if not bare_name(path).endswith(".jsonl") or target.suffix.lower() == ".zst":
+        raise ValueError(f"write_span_examples: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
+    lost = sum(map(len, examples.fragmented))
+    if lost:
+        raise ValueError(f"write_span_examples: `examples` must have no spans in pieces; got {lost}. Leave them out first.")
+    half = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _OPEN.get(target.suffix.lower(), open)(half, "wt", encoding="utf-8", newline="\n") as file:
+            for row in range(len(examples)):
+                file.write(json.dumps(span_record(examples, row), ensure_ascii=False) + "\n")
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def span_record(examples: SpanExamples, row: int) -> dict[str, Any]:
+    """One row as an object of span JSON lines."""
+    record: dict[str, Any] = {} if examples.ids is None else {"id": examples.ids[row]}
+    record["text"] = examples.texts[row]
+    record["spans"] = [{"start": span.start, "end": span.end, "type": span.type} for span in examples.spans[row]]
+    if examples.tokens is not None:
+        record["tokens"] = [{"start": start, "end": end} for start, end in examples.tokens[row]]
+    return record

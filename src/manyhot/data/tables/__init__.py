@@ -1,0 +1,1 @@
+"""Tables to examples: columns, features, labels."""

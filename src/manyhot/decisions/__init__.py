@@ -1,0 +1,1 @@
+"""Scores to predictions: decision rules, probabilities, calibration, tuning, and decoding of spans."""

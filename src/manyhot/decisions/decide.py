@@ -1,0 +1,399 @@
+"""Logits to predictions: which labels of a row are said to hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_broadcast, check_logits, check_where, nearest
+from manyhot.engines.terms import accumulation_dtype
+from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.logsumexp import LazyScores, Scores
+from manyhot.scores.linear import CHUNK_ELEMENTS, LinearScores
+from manyhot.scores.spans import SpanScores
+
+INF = float("inf")
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """How scores become predictions; saved with the model.
+
+    A label is predicted where ``s > threshold``. ``min_labels`` fills rows up with their best labels ("never zero labels"),
+    ``max_labels`` keeps the best of those above the threshold ("at most k"). ``top_k`` takes exactly the k best and looks
+    at no threshold. With one threshold a label the best are those of highest ``s - threshold``, otherwise of highest score;
+    of equals the lower label number wins. NaN, ``-inf`` and labels left out by ``where`` are never predicted, not even to
+    fill up a row; nor is a label whose own threshold is ``inf``.
+
+    Args:
+        threshold: a number, or one per label; 0 is the boundary of ZLPR. ``inf`` never predicts.
+        top_k: exactly this many labels a row; excludes the other settings.
+        min_labels: at least this many labels a row.
+        max_labels: at most this many labels a row.
+
+    Example:
+        >>> rule = DecisionRule(threshold=(0.5, float("inf")), min_labels=1)
+        >>> rule.to_json()
+        {'threshold': [0.5, 'inf'], 'top_k': None, 'min_labels': 1, 'max_labels': None}
+        >>> DecisionRule.from_json(rule.to_json()) == rule
+        True
+    """
+
+    threshold: float | tuple[float, ...] = 0.0
+    top_k: int | None = None
+    min_labels: int = 0
+    max_labels: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", _thresholds(self.threshold))
+        for name, least in (("top_k", 1), ("min_labels", 0), ("max_labels", 1)):
+            value = getattr(self, name)
+            optional = name != "min_labels"
+            if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                none = " or None" if optional else ""
+                raise ValueError(f"DecisionRule: `{name}` must be a whole number >= {least}{none}; got {value!r}.")
+        if self.max_labels is not None and self.max_labels < self.min_labels:
+            raise ValueError(
+                f"DecisionRule: `max_labels` must be at least `min_labels`, {self.min_labels}; got {self.max_labels}."
+            )
+        if self.top_k is not None and (self.threshold != 0.0 or self.min_labels or self.max_labels is not None):
+            raise ValueError(
+                "DecisionRule: `top_k` must stand alone: it takes exactly k labels whatever their scores."
+                " For the best k of those above a threshold give `max_labels`."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become words."""
+        threshold: Any = self.threshold
+        threshold = [_number_out(t) for t in threshold] if isinstance(threshold, tuple) else _number_out(threshold)
+        return {
+            "threshold": threshold,
+            "top_k": self.top_k,
+            "min_labels": self.min_labels,
+            "max_labels": self.max_labels,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> DecisionRule:
+        """From what ``to_json`` gave, as a dict or as JSON text."""
+        given = json.loads(data) if isinstance(data, str) else data
+        if not isinstance(given, Mapping):
+            raise TypeError(f"DecisionRule.from_json: `data` must be a JSON object; got {type(given).__name__}.")
+        fields = tuple(cls.__dataclass_fields__)
+        for name in given:
+            if name not in fields:
+                raise ValueError(f"DecisionRule.from_json: unknown setting {name!r}.{nearest(str(name), fields)}")
+        settings = dict(given)
+        if "threshold" in settings:
+            threshold = settings["threshold"]
+            listed = isinstance(threshold, (list, tuple))
+            settings["threshold"] = tuple(map(_number_in, threshold)) if listed else _number_in(threshold)
+        return cls(**settings)
+
+
+def decide(
+    logits: Scores,
+    rule: DecisionRule | None = None,
+    *,
+    threshold: Tensor | float | None = None,
+    where: Tensor | None = None,
+) -> Tensor:
+    """Predictions of a rule, as a bool tensor.
+
+    Lazy scores are walked over, those of a linear head by label chunks, those of a span head by tiles: the answer is dense,
+    one byte an entry, the scores never are. For span scores a rule has thresholds alone, one for all or one per type; which
+    spans may stand together is for ``decode_spans`` to say. Values are not looked at, so nothing waits for the device,
+    except to find the best labels of lazy scores.
+
+    Args:
+        logits: ``[..., L]``, or lazy scores.
+        rule: the rule; None is ``s > 0``.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``, as TLPR learns it; goes before the rule's.
+        where: bool, broadcastable to ``logits``; False is never predicted.
+
+    Returns:
+        bool ``[..., L]``.
+
+    Example:
+        >>> logits = torch.tensor([[1.5, -0.2, 0.3], [-2.0, -1.0, -3.0]])
+        >>> decide(logits).int().tolist()
+        [[1, 0, 1], [0, 0, 0]]
+        >>> decide(logits, DecisionRule(min_labels=1, max_labels=1)).int().tolist()
+        [[1, 0, 0], [0, 1, 0]]
+        >>> decide(logits, threshold=torch.tensor([1.0, -2.5])).int().tolist()
+        [[1, 0, 0], [1, 1, 0]]
+    """
+    if isinstance(logits, SpanScores):
+        return _decide_spans(logits, rule or DecisionRule(), threshold, where)
+    case = _case("decide", logits, rule, threshold, where)
+    with torch.no_grad():
+        chosen = torch.zeros((case.rows, case.labels), dtype=torch.bool, device=case.scores.device)
+        if isinstance(case.scores, Tensor):
+            for start, stop, part in _row_blocks(case, case.scores):
+                chosen[start:stop] = part
+        else:
+            best = _RunningBest(case)
+            for first, last, key, above in _label_chunks(case, case.scores):
+                if case.upper is None:
+                    chosen[:, first:last] = above
+                best.merge(first, key, above)
+            chosen[best.entries()] = True
+    return chosen.reshape(case.shape)
+
+
+def decide_sparse(
+    logits: Scores,
+    rule: DecisionRule | None = None,
+    *,
+    threshold: Tensor | float | None = None,
+    where: Tensor | None = None,
+) -> SparseLabels:
+    """Predictions of a rule as index lists, for many labels: what ``decide`` says, with nothing dense kept.
+
+    Args:
+        logits: ``[..., L]``, or lazy scores; each of the R rows before the label axis becomes a row of the answer.
+        rule: the rule; None is ``s > 0``.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``; goes before the rule's.
+        where: bool, broadcastable to ``logits``; False is never predicted.
+
+    Returns:
+        Hard labels ``[R, L]``.
+
+    Example:
+        >>> from manyhot import LinearScores
+        >>> scores = LinearScores(torch.eye(2), torch.tensor([[1.0, -1.0], [2.0, -1.0], [-1.0, -1.0]]))
+        >>> decide_sparse(scores).lists()
+        [[0, 1], []]
+        >>> decide_sparse(scores, DecisionRule(top_k=1)).lists()
+        [[1], [0]]
+    """
+    case = _case("decide_sparse", logits, rule, threshold, where)
+    with torch.no_grad():
+        rows, columns = (
+            _dense_entries(case, case.scores) if isinstance(case.scores, Tensor) else _lazy_entries(case, case.scores)
+        )
+        counts = torch.bincount(rows, minlength=case.rows)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return SparseLabels(columns, offsets, case.labels, validate=False)
+
+
+def _decide_spans(scores: SpanScores, rule: DecisionRule, threshold: Tensor | float | None, where: Tensor | None) -> Tensor:
+    if rule.min_labels or rule.max_labels is not None or rule.top_k is not None:
+        raise ValueError("decide: `rule` must have nothing but thresholds for SpanScores; decode_spans takes the best k spans.")
+    if where is not None:
+        check_where("decide", where, scores.shape)
+    rows = scores.shape[:2]
+    cut = _cut("decide", rule, threshold, rows if threshold is None else torch.Size((*rows, 1)), scores.q)
+    return scores.above(cut.reshape(rows) if cut.shape[0] > 1 else cut, where)
+
+
+class _Case(NamedTuple):
+    """A checked call: flat rows, the threshold beside them, and how many labels a row may have."""
+
+    scores: Tensor | LinearScores
+    shape: torch.Size
+    threshold: Tensor
+    per_label: bool
+    where: Tensor | None
+    lower: int
+    upper: int | None
+
+    @property
+    def rows(self) -> int:
+        return self.shape[:-1].numel()
+
+    @property
+    def labels(self) -> int:
+        return self.shape[-1]
+
+
+def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, where: Tensor | None) -> _Case:
+    rule = rule or DecisionRule()
+    if not isinstance(rule, DecisionRule):
+        raise TypeError(f"{who}: `rule` must be a DecisionRule or None; got {type(rule).__name__}.")
+    if isinstance(logits, SpanScores):
+        raise TypeError(f"{who}: `logits` must have one label axis; got SpanScores, whose spans decode_spans lists.")
+    if not isinstance(logits, (Tensor, LinearScores)) and isinstance(logits, LazyScores):
+        logits = logits.dense()
+    if not isinstance(logits, LinearScores):
+        check_logits(who, logits)
+    shape = logits.shape
+    if where is not None:
+        check_where(who, where, shape)
+        where = where.expand(shape).reshape(-1 if shape[-1] else shape[:-1].numel(), shape[-1])
+    sample = logits.hidden if isinstance(logits, LinearScores) else logits
+    cut = _cut(who, rule, threshold, shape, sample)
+    top = rule.top_k
+    return _Case(
+        scores=logits if isinstance(logits, LinearScores) else logits.reshape(shape[:-1].numel(), shape[-1]),
+        shape=shape,
+        threshold=cut,
+        per_label=threshold is None and isinstance(rule.threshold, tuple),
+        where=where,
+        lower=rule.min_labels if top is None else top,
+        upper=rule.max_labels if top is None else top,
+    )
+
+
+def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample: Tensor) -> Tensor:
+    """The threshold as ``[1, 1]``, ``[1, L]`` or ``[R, 1]``, in the type scores are compared in."""
+    if threshold is not None and rule.top_k is not None:
+        raise ValueError(f"{who}: `threshold` must be left out where the rule takes exactly the k best; got both.")
+    if threshold is None:
+        threshold = rule.threshold
+        if isinstance(threshold, tuple) and len(threshold) != shape[-1]:
+            raise ValueError(
+                f"{who}: `rule` must have one threshold per label, {shape[-1]}; got {len(threshold)}."
+                " Use the rule that was saved with this model."
+            )
+        cut = torch.tensor(threshold, dtype=torch.float64).reshape(1, -1)
+    elif isinstance(threshold, Tensor):
+        check_broadcast(who, "threshold", threshold, shape[:-1], "a number or one value per row")
+        cut = threshold.detach()
+        cut = cut.reshape(1, 1) if cut.numel() == 1 else cut.expand(shape[:-1]).reshape(-1, 1)
+    else:
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or math.isnan(threshold):
+            raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
+        cut = torch.tensor([[float(threshold)]], dtype=torch.float64)
+    return _round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))
+
+
+def _round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest number of ``dtype`` that is not above ``cut``: ``s > cut`` is the same for every ``s`` of ``dtype``."""
+    near = cut.to(dtype)
+    if cut.dtype == dtype or not cut.is_floating_point():
+        return near
+    return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_tensor(-INF)), near)
+
+
+def _row_blocks(case: _Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """``(start, stop, chosen [stop - start, L])`` of dense scores."""
+    size = max(1, CHUNK_ELEMENTS // max(case.labels, 1))
+    for start in range(0, case.rows, size):
+        stop = min(start + size, case.rows)
+        part = scores[start:stop]
+        where = None if case.where is None else case.where[start:stop]
+        cut = case.threshold[start:stop] if case.threshold.shape[0] > 1 else case.threshold
+        chosen = part > cut if where is None else (part > cut) & where
+        if case.upper is not None or case.lower:
+            key = _key(case, part, cut, where)
+            if case.upper == case.lower:
+                chosen = top_mask(key, case.lower)
+            elif case.upper is not None:
+                chosen &= top_mask(key, case.upper)
+            if case.lower and case.upper != case.lower:
+                chosen |= top_mask(key, case.lower)
+        yield start, stop, chosen
+
+
+def _label_chunks(case: _Case, scores: LinearScores) -> Iterator[tuple[int, int, Tensor | None, Tensor]]:
+    """``(first, last, key, above)`` of lazy scores, some labels at a time."""
+    hidden = scores.hidden.reshape(case.rows, scores.hidden.shape[-1])
+    size = scores.chunk_size or max(1, CHUNK_ELEMENTS // max(case.rows, 1))
+    for first in range(0, case.labels, size):
+        last = min(first + size, case.labels)
+        bias = None if scores.bias is None else scores.bias[first:last]
+        part = torch.nn.functional.linear(hidden, scores.weight[first:last], bias)
+        where = None if case.where is None else case.where[:, first:last]
+        cut = case.threshold[:, first:last] if case.per_label else case.threshold
+        above = part > cut if where is None else (part > cut) & where
+        limits = case.upper is not None or case.lower > 0
+        yield first, last, _key(case, part, cut, where) if limits else None, above
+
+
+def _key(case: _Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
+    """What "best" goes by, ``-inf`` for what is never predicted."""
+    key = scores - cut if case.per_label else scores.to(cut.dtype)
+    barred = key.isnan()
+    return key.masked_fill(barred if where is None else barred | ~where, -INF)
+
+
+def _first_best(key: Tensor, k: int) -> Tensor:
+    """bool ``[..., L]`` with exactly k True a row, k from 1 to L: the best, of equals those at the lower positions."""
+    least = key.topk(k, dim=-1).values.amin(dim=-1, keepdim=True)
+    better, equal = key > least, key == least
+    free = k - better.sum(dim=-1, keepdim=True)
+    return better | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= free))
+
+
+def top_mask(key: Tensor, k: int) -> Tensor:
+    """bool ``[..., L]``: the k best of each row of a tensor without NaN; of equals the lower position wins, ``-inf`` never."""
+    k = min(k, key.shape[-1])
+    return _first_best(key, k) & (key > -INF) if k else torch.zeros_like(key, dtype=torch.bool)
+
+
+class _RunningBest:
+    """The best labels of each row of lazy scores, in falling order, merged chunk by chunk."""
+
+    def __init__(self, case: _Case) -> None:
+        self.k = case.lower if case.upper is None else case.upper
+        self.lower = case.lower
+        self.key = case.threshold.new_empty((case.rows, 0))
+        self.labels = self.key.long()
+        self.above = self.key.bool()
+
+    def merge(self, first: int, key: Tensor | None, above: Tensor) -> None:
+        """Take in the labels from ``first`` on."""
+        if key is None:
+            return
+        short = min(self.k, key.shape[1])
+        place = _first_best(key, short).nonzero()[:, 1].reshape(key.shape[0], short)
+        # What was found before has lower label numbers and stands first, so a stable sort keeps ties in their order.
+        merged, order = torch.cat([self.key, key.gather(1, place)], dim=1).sort(dim=1, descending=True, stable=True)
+        self.key, order = merged[:, : self.k], order[:, : self.k]
+        self.labels = torch.cat([self.labels, place + first], dim=1).gather(1, order)
+        self.above = torch.cat([self.above, above.gather(1, place)], dim=1).gather(1, order)
+
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """``(rows, columns)`` of those that are predicted."""
+        rank = torch.arange(self.key.shape[1], device=self.key.device)
+        kept = (self.key > -INF) & (self.above | (rank < self.lower))
+        return kept.nonzero()[:, 0], self.labels[kept]
+
+
+def _dense_entries(case: _Case, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``(rows, columns)`` of what is predicted, in order."""
+    found = [(chosen.nonzero(), start) for start, _, chosen in _row_blocks(case, scores)]
+    nothing = torch.zeros(0, dtype=torch.int64, device=scores.device)
+    rows = [nothing, *(entries[:, 0] + start for entries, start in found)]
+    return torch.cat(rows), torch.cat([nothing, *(entries[:, 1] for entries, _ in found)])
+
+
+def _lazy_entries(case: _Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
+    """The same of lazy scores: found label chunk by label chunk, then put in order; a filled-up label may come twice."""
+    best, keys = _RunningBest(case), []
+    for first, _, key, above in _label_chunks(case, scores):
+        if case.upper is None:
+            rows, columns = above.nonzero(as_tuple=True)
+            keys.append(rows * case.labels + columns + first)
+        best.merge(first, key, above)
+    rows, columns = best.entries()
+    entries = torch.cat([*keys, rows * case.labels + columns]).unique()  # type: ignore[no-untyped-call]
+    return entries // max(case.labels, 1), entries % max(case.labels, 1)
+
+
+def _thresholds(given: Any) -> float | tuple[float, ...]:
+    if isinstance(given, Tensor):
+        given = given.tolist()
+    listed = isinstance(given, (list, tuple))
+    numbers = list(given) if listed else [given]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or math.isnan(number):
+            raise ValueError(f"DecisionRule: `threshold` must be a number or one per label; got {number!r}.")
+    if listed and not numbers:
+        raise ValueError("DecisionRule: `threshold` must be a number or one per label; got an empty list.")
+    return tuple(float(number) for number in numbers) if listed else float(given)
+
+
+def _number_out(number: float) -> float | str:
+    return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+
+
+def _number_in(number: Any) -> Any:
+    return float(number) if number in ("inf", "-inf") else number

@@ -1,0 +1,50 @@
+"""Logits to probabilities. Which link is right belongs to the loss and the kind of labels it was trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_choice, check_logits
+from manyhot.decisions.calibrate import Calibration
+from manyhot.engines.terms import accumulation_dtype
+from manyhot.losses.core.logsumexp import LazyScores, Scores
+
+LINKS = ("hard", "soft", "softmax")
+
+
+def probabilities(logits: Scores, link: str | Calibration = "hard") -> Tensor:
+    """The probability of each label.
+
+    ``"hard"`` is ``sigma(s)``, for scores trained on hard labels: with one label ZLPR is the logistic loss, with more it is
+    near to it. ``"soft"`` is ``sigma(2 s)``, for scores trained on soft labels, which it gives back exactly. ``"softmax"``
+    is for losses that know one label a row. A ``Calibration`` was fitted on held-out data and needs no assumption.
+    The catalog says which link a loss has (``get_loss(name).link`` and ``.soft_link``).
+
+    Args:
+        logits: ``[..., L]``, or lazy scores, which are made dense: the answer is.
+        link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``.
+
+    Returns:
+        ``[..., L]`` in [0, 1], float32 (float64 for float64 logits). NaN stays NaN.
+
+    Example:
+        >>> logits = torch.tensor([[0.0, 1.0, -1.0]])
+        >>> probabilities(logits)
+        tensor([[0.5000, 0.7311, 0.2689]])
+        >>> probabilities(logits, "soft")
+        tensor([[0.5000, 0.8808, 0.1192]])
+    """
+    scores: Any = logits.dense() if not isinstance(logits, Tensor) and isinstance(logits, LazyScores) else logits
+    check_logits("probabilities", scores)
+    if isinstance(link, Calibration):
+        return link(scores)
+    if link is None:
+        raise ValueError("probabilities: `link` must be given; got None: this loss only ranks. Use manyhot.fit_calibration.")
+    check_choice("probabilities", "link", link, LINKS)
+    scores = scores.to(accumulation_dtype(scores.dtype))
+    if link == "softmax":
+        return torch.softmax(scores, dim=-1)
+    return torch.sigmoid(2 * scores if link == "soft" else scores)

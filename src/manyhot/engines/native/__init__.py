@@ -1,0 +1,1 @@
+"""The native CPU engine: compiled C and its Python side."""

@@ -1,0 +1,355 @@
+"""The native CPU engine: rows of scores to sides, gradients and whole losses in one vectorised, threaded pass.
+
+``engine.c`` is plain C behind ctypes: it sees pointers and knows neither torch's nor Python's binary interface, so one
+wheel serves every version of both, and where it could not be built the package works without it (``available`` says why).
+It is compiled for several instruction sets and takes the widest that the processor has.
+
+As many threads work as ``torch.get_num_threads()`` says. They are torch's own, called through the OpenMP runtime that its
+wheel brings: they stay awake for some milliseconds after each of torch's operations, and a second set of threads would have
+to wait for them. A child that is forked after OpenMP was used would hang at its next parallel loop; there, and where torch's
+runtime is not found, threads come from a small pool inside the library. Results are the same bit by bit for every number of
+threads.
+
+All functions take scores ``x [R, L]`` in float32, bfloat16 or float16 on the CPU; sums are taken in float32 with a double
+across chunks, and gradients have the type of ``x``. They are tested against ``manyhot.engines.terms``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight
+from manyhot.engines.totals import total as total
+
+KINDS = {
+    torch.float32: 0,
+    torch.bfloat16: 1,
+    torch.float16: 2,
+    torch.float64: 3,
+    torch.uint8: 4,
+    torch.bool: 4,
+    torch.int32: 5,
+    torch.int64: 6,
+}
+SPARSE = 7
+SCORES = (torch.float32, torch.bfloat16, torch.float16)
+TASKS = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3, "rdrop": 4, "divergence": 5}
+FORMS = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
+LIBRARY = Path(__file__).with_name("_native.so")
+_PROCESS = os.getpid()
+
+_INTEGERS = "num_rows num_labels num_listed threads variant task form x_kind label_kind"
+_STRIDES = "x_stride other_stride label_stride where_stride"
+_INPUTS = "x other labels indices offsets listed_values where pos_weight neg_weight"
+_NUMBERS = "pos_scale neg_scale smoothing offset scale gamma_pos gamma_neg margin alpha link"
+_ROWS = "row_offsets row_scales grad_pos grad_neg pos_shift pos_rest neg_shift neg_rest values offset_grad grad other_grad"
+
+
+class _Job(ctypes.Structure):
+    """The fields of ``job`` in engine.c, in their order."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in (*_INTEGERS.split(), *_STRIDES.split())),
+        *((name, ctypes.c_void_p) for name in _INPUTS.split()),
+        *((name, ctypes.c_float) for name in _NUMBERS.split()),
+        *((name, ctypes.c_void_p) for name in _ROWS.split()),
+    ]
+
+
+@functools.cache
+def _load() -> tuple[Any, str]:
+    """The library and nothing, or None and why it is not there."""
+    if not LIBRARY.exists():
+        return None, f"{LIBRARY.name} was not built with this package: no C compiler was found, or the build failed."
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        return None, f"{LIBRARY.name} cannot be loaded: {error}."
+    library.manyhot_job_size.restype = ctypes.c_int64
+    if library.manyhot_job_size() != ctypes.sizeof(_Job):
+        return None, f"{LIBRARY.name} belongs to another version of this package; build it again with `python hatch_build.py`."
+    library.manyhot_run.argtypes = [ctypes.POINTER(_Job)]
+    library.manyhot_run.restype = ctypes.c_int
+    library.manyhot_variant.argtypes = [ctypes.c_int64]
+    library.manyhot_variant.restype = ctypes.c_char_p
+    library.manyhot_share_threads.argtypes = [ctypes.c_void_p]
+    library.manyhot_share_threads(_torch_threads())
+    return library, ""
+
+
+def _torch_threads() -> Any:
+    """``GOMP_parallel`` of the runtime that torch has loaded; None where there is none, and in a forked child."""
+    if os.getpid() != _PROCESS:
+        return None
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+        try:
+            runtime = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            return ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p)
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+@functools.cache
+def variants() -> tuple[str, ...]:
+    """The instruction sets that this build has and this processor runs, the widest last."""
+    library, _ = _load()
+    names: list[str] = []
+    while library is not None and (name := library.manyhot_variant(len(names))) is not None:
+        names.append(name.decode())
+    return tuple(names)
+
+
+def available() -> tuple[bool, str]:
+    """Whether the engine is there, and why not."""
+    library, why = _load()
+    return library is not None, why
+
+
+def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
+    """Whether this engine can serve scores ``x`` with ``terms``: on the CPU, of a type it knows."""
+    parts = (x, *(field for field in terms if isinstance(field, Tensor)))
+    return (
+        x.dtype in SCORES and x.ndim == 2 and all(part.device.type == "cpu" and part.layout == torch.strided for part in parts)
+    )
+
+
+def sides(x: Tensor, terms: DenseTerms | SparseTerms, *, variant: str | None = None) -> tuple[LogSum, LogSum]:
+    """``terms.sides(x)``: ``(pos, neg)``, float32 ``[R]``."""
+    call = _Call(x, terms, "sides", variant)
+    pos, neg = (LogSum(call.new_rows(f"{side}_shift"), call.new_rows(f"{side}_rest")) for side in ("pos", "neg"))
+    call.run()
+    return pos, neg
+
+
+def gradient(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    pos: LogSum,
+    neg: LogSum,
+    grad_pos: Tensor,
+    grad_neg: Tensor,
+    *,
+    variant: str | None = None,
+) -> Tensor:
+    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``."""
+    call = _Call(x, terms, "gradient", variant)
+    for side, sums, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
+        call.give_rows(f"{side}_shift", sums.shift)
+        call.give_rows(f"{side}_rest", sums.rest)
+        call.give_rows(f"grad_{side}", grads)
+    grad = call.new_grad()
+    call.run()
+    return grad
+
+
+def fused(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    form: str = "split",
+    offset: Tensor | float = 0.0,
+    row_scale: Tensor | float = 1.0,
+    *,
+    whole: bool = False,
+    variant: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A loss of the family and its gradient in one pass over each row.
+
+    With ``c = offset`` the values are ``softplus(pos + c) + softplus(neg - c)`` for ``form="split"`` and
+    ``softplus(pos + neg + c)`` for ``"joint"`` (0 where a side is empty).
+
+    Args:
+        x: ``[R, L]``.
+        terms: the labels and weights of ``x``.
+        form: ``"split"`` or ``"joint"``.
+        offset: a number, or ``[R]``.
+        row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
+        whole: give ``sum row_scale values`` in the place of the values.
+        variant: the instruction set, one of ``variants()``; None takes the widest.
+
+    Returns:
+        ``(values, grad, offset_grad)``: float32 ``[R]``, not scaled; ``row_scale d values / d x``, ``[R, L]`` in the type of
+        ``x``; ``d values / d offset``, float32 ``[R]``, not scaled, or None where the offset is a number.
+    """
+    call = _Call(x, terms, "fused", variant)
+    call.job.form = FORMS[form]
+    call.give_rows("row_offsets", offset, "offset")
+    call.give_rows("row_scales", row_scale, "scale")
+    values, grad = call.new_rows("values"), call.new_grad()
+    offset_grad = call.new_rows("offset_grad") if isinstance(offset, Tensor) else None
+    call.run()
+    return total(values, row_scale) if whole else values, grad, offset_grad
+
+
+def labelwise(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    kind: str,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 0.0,
+    margin: float = 0.0,
+    row_scale: Tensor | float = 1.0,
+    whole: bool = False,
+    variant: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Losses that judge every label by itself, summed over the labels of a row, and their gradient in one pass.
+
+    The formulas are those of ``bce_loss``, ``focal_loss`` (``gamma_pos = gamma_neg = gamma``, ``alpha`` as weights of the
+    terms) and ``asymmetric_loss``.
+
+    Args:
+        x: ``[R, L]``.
+        terms: the labels and weights of ``x``.
+        kind: ``"bce"``, ``"focal"`` or ``"asymmetric"``.
+        gamma_pos: focusing power of the positives, for focal and asymmetric.
+        gamma_neg: focusing power of the negatives, for focal and asymmetric.
+        margin: negatives with a probability below it cost nothing, for asymmetric.
+        row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
+        whole: give ``sum row_scale values`` in the place of the values.
+        variant: the instruction set, one of ``variants()``; None takes the widest.
+
+    Returns:
+        ``(values, grad)``: float32 ``[R]``, not scaled; ``row_scale d values / d x``, ``[R, L]`` in the type of ``x``.
+    """
+    call = _Call(x, terms, "labelwise", variant)
+    call.job.form = FORMS[kind]
+    call.job.gamma_pos, call.job.gamma_neg, call.job.margin = gamma_pos, gamma_neg, margin
+    call.give_rows("row_scales", row_scale, "scale")
+    values, grad = call.new_rows("values"), call.new_grad()
+    call.run()
+    return total(values, row_scale) if whole else values, grad
+
+
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+    variant: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+
+    With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
+    link (a_i - b_i)``.
+
+    Args:
+        a: ``[R, L]``, the first prediction.
+        b: the second, of the type of ``a``.
+        terms: the labels and weights of both; None leaves the losses out.
+        where: which entries count, ``[R, L]``, where there are no terms; otherwise the terms say it.
+        alpha: weight of the divergence.
+        link: what the scores are multiplied by in the probabilities.
+        row_scale: what the gradients of each row are multiplied by, a number or ``[R]``.
+        variant: the instruction set, one of ``variants()``; None takes the widest.
+
+    Returns:
+        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled; ``row_scale d values / d a`` and ``/ d b``, ``[R, L]`` in
+        their type.
+    """
+    call = _Call(a, DenseTerms(a, where) if terms is None else terms, "divergence" if terms is None else "rdrop", variant)
+    call.job.other_stride = call.give_matrix("other", b.detach())
+    call.job.alpha, call.job.link = alpha, link
+    call.give_rows("row_scales", row_scale, "scale")
+    values, grads = call.new_rows("values"), (call.new_grad(), call.new_grad("other_grad"))
+    call.run()
+    return values, *grads
+
+
+def scale_(grad: Tensor, factor: Tensor) -> Tensor:
+    """``grad *= factor`` in place, for a factor that is nearly always 1."""
+    return grad if factor.item() == 1 else grad.mul_(factor)
+
+
+class _Call:
+    """One call of the library: the job, and the tensors that must live until it is done."""
+
+    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, task: str, variant: str | None) -> None:
+        self.x = x.detach()
+        self.job = _Job(num_rows=x.shape[0], num_labels=x.shape[1], task=TASKS[task], smoothing=terms.smoothing)
+        self.job.threads = torch.get_num_threads()
+        self.job.variant = len(variants()) - 1 if variant is None else variants().index(variant)
+        self.alive: list[Tensor] = []
+        self.job.x_kind = KINDS[x.dtype]
+        self.job.x_stride = self.give_matrix("x", self.x)
+        if isinstance(terms, SparseTerms):
+            self._give_lists(terms)
+        else:
+            self._give_labels(terms.labels)
+        if terms.where is not None:
+            self.job.where_stride = self.give_matrix("where", terms.where)
+        self.job.pos_scale = self._give_weight("pos_weight", terms.pos_weight)
+        self.job.neg_scale = self._give_weight("neg_weight", terms.neg_weight)
+
+    def run(self) -> None:
+        """Do it; ctypes releases the interpreter lock meanwhile."""
+        if _load()[0].manyhot_run(ctypes.byref(self.job)) != 0:
+            raise MemoryError("manyhot native engine: no memory for the scratch space of a row. Pass fewer rows at a time.")
+
+    def new_rows(self, name: str) -> Tensor:
+        """A result ``[R]``."""
+        return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32))
+
+    def new_grad(self, name: str = "grad") -> Tensor:
+        """A gradient ``[R, L]``."""
+        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype))
+
+    def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
+        """One value per row, or one for all in the field ``number``."""
+        if isinstance(rows, Tensor):
+            self._point(name, rows.detach().to(torch.float32).expand(self.x.shape[0]).contiguous())
+        else:
+            setattr(self.job, number, rows)
+
+    def give_matrix(self, name: str, matrix: Tensor) -> int:
+        """Point to ``[R, L]`` and return its row stride; copies only where the entries of a row are not adjacent."""
+        if matrix.shape != self.x.shape:
+            matrix = matrix.reshape(self.x.shape)
+        if matrix.shape[1] > 1 and matrix.stride(1) != 1:
+            matrix = matrix.contiguous()
+        self._point(name, matrix)
+        return matrix.stride(0)
+
+    def _point(self, name: str, tensor: Tensor) -> Tensor:
+        self.alive.append(tensor)
+        setattr(self.job, name, tensor.data_ptr())
+        return tensor
+
+    def _give_labels(self, labels: Tensor) -> None:
+        if labels.dtype not in KINDS:
+            labels = labels.to(torch.float32)
+        self.job.label_kind = KINDS[labels.dtype]
+        self.job.label_stride = self.give_matrix("labels", labels)
+
+    def _give_lists(self, terms: SparseTerms) -> None:
+        if terms.offsets.shape[0] != self.x.shape[0] + 1:
+            rows = terms.offsets.shape[0] - 1
+            raise ValueError(
+                f"manyhot native engine: `terms` must list {self.x.shape[0]} rows, as the scores have; got {rows}."
+            )
+        self.job.label_kind, self.job.num_listed = SPARSE, terms.indices.shape[0]
+        self._point("indices", terms.indices.contiguous())
+        self._point("offsets", terms.offsets.contiguous())
+        if terms.values is not None:
+            self._point("listed_values", terms.values.to(torch.float32).contiguous())
+
+    def _give_weight(self, name: str, weight: Weight) -> float:
+        """Point to a weight per label, or return the one for all."""
+        if weight is None:
+            return 1.0
+        if not isinstance(weight, Tensor):
+            return weight
+        flat = weight.detach().to(torch.float32).reshape(-1)
+        self._point(name, flat.expand(self.x.shape[1]).contiguous())
+        return 1.0

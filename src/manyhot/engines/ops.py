@@ -1,0 +1,181 @@
+"""The engines as registered torch operators, which ``torch.compile`` takes as they are.
+
+In eager mode the engines are called directly, which is cheaper. A graph that is being compiled calls these; the device
+decides which engine runs. Terms travel as plain arguments: no ``labels`` means index lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.native import engine as native
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
+from manyhot.engines.triton import engine as triton_engine
+
+Packed = tuple[Any, ...]
+
+_TERMS = (
+    "Tensor? labels, Tensor? indices, Tensor? offsets, Tensor? values, Tensor? where,"
+    " Tensor? pos_weight, Tensor? neg_weight, float pos_number, float neg_number, float smoothing"
+)
+_LIBRARY: Any = torch.library.Library("manyhot", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define(f"sides(Tensor x, {_TERMS}) -> (Tensor, Tensor, Tensor, Tensor)")
+_LIBRARY.define(
+    f"gradient(Tensor x, Tensor pos_shift, Tensor pos_rest, Tensor neg_shift, Tensor neg_rest, Tensor grad_pos,"
+    f" Tensor grad_neg, {_TERMS}) -> Tensor"
+)
+_LIBRARY.define(
+    "fused(Tensor x, str form, Tensor? offset, float offset_number, Tensor? row_scale, float scale_number,"
+    f" {_TERMS}) -> (Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define(
+    "labelwise(Tensor x, str kind, float gamma_pos, float gamma_neg, float margin, Tensor? row_scale, float scale_number,"
+    f" {_TERMS}) -> (Tensor, Tensor)"
+)
+_LIBRARY.define(
+    f"rdrop(Tensor a, Tensor b, float alpha, float link, Tensor? row_scale, float scale_number, {_TERMS})"
+    " -> (Tensor, Tensor, Tensor)"
+)
+
+
+def pack(terms: DenseTerms | SparseTerms) -> Packed:
+    """Terms as the operators take them."""
+    lists: Packed = (None, terms.indices, terms.offsets, terms.values) if isinstance(terms, SparseTerms) else (
+        terms.labels, None, None, None,
+    )  # fmt: skip
+    tensors, numbers = [], []
+    for weight in (terms.pos_weight, terms.neg_weight):
+        tensors.append(weight if isinstance(weight, Tensor) else None)
+        numbers.append(float(weight) if isinstance(weight, (int, float)) else 1.0)
+    return *lists, terms.where, *tensors, *numbers, float(terms.smoothing)
+
+
+def unpack(packed: Packed) -> DenseTerms | SparseTerms:
+    """The terms again; a weight of 1 is no weight."""
+    labels, indices, offsets, values, where, pos_weight, neg_weight, pos_number, neg_number, smoothing = packed
+    pos = pos_weight if pos_weight is not None else (None if pos_number == 1 else pos_number)
+    neg = neg_weight if neg_weight is not None else (None if neg_number == 1 else neg_number)
+    if labels is not None:
+        return DenseTerms(labels, where, pos, neg, smoothing)
+    return SparseTerms(indices, offsets, values, where, pos, neg, smoothing)
+
+
+def fused(
+    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``engine.fused`` as an operator, which has to give a tensor: an empty one where there is nothing by the offset."""
+    out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.fused(x, form, *_split(offset), *_split(row_scale), *pack(terms))
+    return out
+
+
+def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
+    """``engine.sides`` as an operator."""
+    out = torch.ops.manyhot.sides(x, *pack(terms))
+    return LogSum(*out[:2]), LogSum(*out[2:])
+
+
+def gradient(
+    x: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
+) -> Tensor:
+    """``engine.gradient`` as an operator."""
+    out: Tensor = torch.ops.manyhot.gradient(x, *pos, *neg, grad_pos, grad_neg, *pack(terms))
+    return out
+
+
+def labelwise(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    kind: str,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 0.0,
+    margin: float = 0.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """``engine.labelwise`` as an operator."""
+    powers = (float(gamma_pos), float(gamma_neg), float(margin))
+    out: tuple[Tensor, Tensor] = torch.ops.manyhot.labelwise(x, kind, *powers, *_split(row_scale), *pack(terms))
+    return out
+
+
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``engine.rdrop`` as an operator; neither labels nor index lists are no terms."""
+    packed = pack(terms) if terms is not None else (None, None, None, None, where, None, None, 1.0, 1.0, 0.0)
+    out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.rdrop(a, b, float(alpha), float(link), *_split(row_scale), *packed)
+    return out
+
+
+def _split(value: Tensor | float) -> tuple[Tensor | None, float]:
+    return (value, 0.0) if isinstance(value, Tensor) else (None, float(value))
+
+
+def _register(engine: Any, key: str) -> None:
+    def run_sides(x: Tensor, *terms: Any) -> Packed:
+        pos, neg = engine.sides(x, unpack(terms))
+        return *pos, *neg
+
+    def run_gradient(x: Tensor, *rest: Any) -> Tensor:
+        pos, neg = LogSum(*rest[:2]), LogSum(*rest[2:4])
+        grad: Tensor = engine.gradient(x, unpack(rest[6:]), pos, neg, *rest[4:6])
+        return grad
+
+    def run_fused(x: Tensor, form: str, offset: Tensor | None, number: float, *rest: Any) -> Packed:
+        row_scale, scale_number, *terms = rest
+        scale = scale_number if row_scale is None else row_scale
+        values, grad, slope = engine.fused(x, unpack(tuple(terms)), form, number if offset is None else offset, scale)
+        return values, grad, x.new_empty(0, dtype=torch.float32) if slope is None else slope
+
+    def run_labelwise(x: Tensor, kind: str, gamma_pos: float, gamma_neg: float, margin: float, *rest: Any) -> Packed:
+        row_scale, scale_number, *terms = rest
+        scale = scale_number if row_scale is None else row_scale
+        powers = {"gamma_pos": gamma_pos, "gamma_neg": gamma_neg, "margin": margin}
+        out: Packed = engine.labelwise(x, unpack(tuple(terms)), kind, row_scale=scale, **powers)
+        return out
+
+    def run_rdrop(
+        a: Tensor, b: Tensor, alpha: float, link: float, row_scale: Tensor | None, number: float, *rest: Any
+    ) -> Packed:
+        terms = None if rest[0] is None and rest[1] is None else unpack(rest)
+        scale = number if row_scale is None else row_scale
+        out: Packed = engine.rdrop(a, b, terms, rest[4] if terms is None else None, alpha=alpha, link=link, row_scale=scale)
+        return out
+
+    for name, run in (("sides", run_sides), ("gradient", run_gradient), ("fused", run_fused), ("labelwise", run_labelwise)):
+        _LIBRARY.impl(name, run, key)
+    if hasattr(engine, "rdrop"):
+        _LIBRARY.impl("rdrop", run_rdrop, key)
+
+
+_register(native, "CPU")
+_register(triton_engine, "CUDA")
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], dtype=torch.float32)
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _fused_like(x: Tensor, form: str, offset: Tensor | None, *_: Any) -> Packed:  # noqa: ARG001
+    return _rows(x), _like(x), x.new_empty(0, dtype=torch.float32) if offset is None else _rows(x)
+
+
+torch.library.register_fake("manyhot::sides", lambda x, *_: tuple(_rows(x) for _ in range(4)), lib=_LIBRARY)
+torch.library.register_fake("manyhot::gradient", lambda x, *_: _like(x), lib=_LIBRARY)
+torch.library.register_fake("manyhot::fused", _fused_like, lib=_LIBRARY)
+torch.library.register_fake("manyhot::labelwise", lambda x, *_: (_rows(x), _like(x)), lib=_LIBRARY)
+torch.library.register_fake("manyhot::rdrop", lambda a, b, *_: (_rows(a), _like(a), _like(b)), lib=_LIBRARY)

@@ -1,0 +1,1 @@
+"""The reference form of the span grid, in plain torch."""

@@ -1,0 +1,1 @@
+"""The Triton engine for CUDA devices."""

@@ -1,0 +1,221 @@
+"""Calls of the Triton kernels: scores and terms as the kernels take them, and what calls of one kind share.
+
+What does not hang on the values of pointers and numbers is worked out once for every shape, type and kind, and kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
+from manyhot.engines.triton.launch.launcher import Launcher, Numbers, Started, launcher
+
+WORDWISE = (torch.float32, torch.bfloat16)
+INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+# A kernel with its constants.
+Kernel = tuple[Any, tuple[Any, ...]]
+# How many rows and labels of which kind are cut, on which device: a plan, and how many programs carry it out.
+Cut = Callable[..., tuple[Any, int]]
+
+
+def new_rows(x: Tensor) -> Tensor:
+    """Memory for one float32 per row."""
+    return x.new_empty(x.shape[0]) if x.dtype == torch.float32 else x.new_empty(x.shape[0], dtype=torch.float32)
+
+
+def new_grad(x: Tensor) -> Tensor:
+    """Memory for a gradient, contiguous."""
+    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
+
+
+def blocks(size: int, block: int) -> int:
+    """How many blocks cover ``size``."""
+    return -(-size // block)
+
+
+def per_row(value: Tensor | float) -> tuple[Tensor | None, float]:
+    """One value per row, or the one for all."""
+    return (value.contiguous(), 0.0) if isinstance(value, Tensor) else (None, float(value))
+
+
+def type_of(value: Tensor | None) -> torch.dtype | None:
+    """The type of a tensor that may be missing."""
+    return None if value is None else value.dtype
+
+
+class Layout(NamedTuple):
+    """What calls of one shape, type and kind share: how they are cut, and how their kernels are started."""
+
+    plan: Any
+    programs: int
+    kinds: tuple[Any, ...]
+    hard: bool
+    lean: bool
+    even: bool
+    unit: int
+    sizes: Numbers
+    launchers: dict[Any, Launcher]
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    stage: str,
+    device: torch.device,
+    types: tuple[Any, ...],
+    sizes: tuple[int, ...],
+    kinds: tuple[Any, ...],
+    weighted: bool,
+    smooth: bool,
+    wordwise: bool,
+    cut: Cut,
+) -> Layout:
+    """``types`` are those of the inputs, None where there is none; ``sizes`` rows, labels and the strides of rows."""
+    x_type, label_type, _, _, value_type, *_ = types
+    hard = not smooth and value_type is None and (label_type is None or label_type in INTEGERS)
+    lean = stage != "labelwise" and hard and not weighted
+    num_rows, num_labels, *strides = sizes
+    unit = math.gcd(16, num_labels, *strides)
+    found, programs = cut(
+        device,
+        num_rows,
+        num_labels,
+        lean=lean,
+        stage=stage,
+        score_bytes=x_type.itemsize,
+        lists=kinds[0] != "dense",
+        packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
+    )
+    even = num_rows % found.rows == 0 and num_labels % found.segment == 0
+    return Layout(found, programs, kinds, hard, lean, even, unit, sizes, {})
+
+
+def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, ...], unit: int) -> str | None:
+    """What the labels are where rows can be read as words, "hard", "soft" or "lists"; None where they cannot.
+
+    Rows must start on a word (of lists, on two), or lie one behind the other.
+    """
+    x_type, label_type, *_ = types
+    _, num_labels, x_stride, label_stride, _ = sizes
+    form, has_where, *weights = kinds
+    if has_where or "label" in weights or form == "soft lists" or x_type not in WORDWISE or num_labels < 16:
+        return None
+    start = x_type.itemsize * unit
+    if form == "lists":
+        return "lists" if start % 16 == 0 or x_stride == num_labels else None
+    if start % 8 and not x_stride == label_stride == num_labels:
+        return None
+    if label_type.itemsize == 1:
+        return "hard"
+    return "soft" if label_type == x_type else None
+
+
+class Call:
+    """Scores and terms as the kernels take them."""
+
+    __slots__ = ("inputs", "layout", "numbers", "stage", "x")
+
+    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, cut: Cut, wordwise: bool = False) -> None:
+        self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+        self.stage = stage
+        labels = offsets = indices = values = None
+        if isinstance(terms, SparseTerms):
+            indices, offsets, values, where, pos, neg, smoothing = terms
+            form = "lists" if values is None else "soft lists"
+        else:
+            labels, where, pos, neg, smoothing = terms
+            labels, form = as_matrix(labels, x), "dense"
+        weighted = pos is not None or neg is not None
+        where = None if where is None else as_matrix(where, x)
+        pos, pos_number, pos_kind = _weight(pos, x)
+        neg, neg_number, neg_kind = _weight(neg, x)
+        self.inputs = (labels, offsets, indices, values, where, pos, neg)
+        self.numbers = (pos_number, neg_number, float(smoothing))
+        strides = (x.stride(0), 0 if labels is None else labels.stride(0), 0 if where is None else where.stride(0))
+        types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
+        kinds = (form, where is not None, pos_kind, neg_kind)
+        if wordwise:
+            # Only soft labels are smoothed wordwise, and words have to start where words can start.
+            wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
+        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise, cut)
+
+    def launch(
+        self,
+        form: str,
+        *,
+        offset: Tensor | float = 0.0,
+        row_scale: Tensor | float = 1.0,
+        grad_pos: Tensor | None = None,
+        grad_neg: Tensor | None = None,
+        out_value: Tensor | None = None,
+        out_slope: Tensor | None = None,
+        out_grad: Tensor | None = None,
+        state: Tensor | None = None,
+        partial: Tensor | None = None,
+        arrived: Tensor | None = None,
+        out_total: Tensor | None = None,
+        ended: Tensor | None = None,
+        total: str = "none",
+    ) -> Started:
+        """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read.
+
+        With ``total`` "sum" or "mean" the values are added up too. Says what was started, and with which numbers.
+        """
+        offsets, offset_number = per_row(offset)
+        scales, scale_number = per_row(row_scale)
+        moved = "row" if offsets is not None else ("zero" if offset_number == 0 else "number")
+        rows = (offsets, scales, grad_pos, grad_neg, out_value, out_slope, out_grad, state, partial, arrived, out_total, ended)
+        key = (form, moved, total, *[None if part is None else part.dtype for part in rows])
+        return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
+
+    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Started:
+        """Run the kernel of ``key``, which tells it from others of the same layout, on the inputs and ``rows``.
+
+        ``kernel`` gives it with its constants, and is asked once.
+        """
+        layout = self.layout
+        others, numbers = self.inputs + rows, layout.sizes + numbers
+        start = layout.launchers.get(key)
+        if start is None:
+            types = (self.x.device, self.x.dtype, *map(type_of, others))
+            found = kernel(key)
+            start = layout.launchers[key] = launcher(*found, layout.plan.warps, types, numbers, layout.plan.registers)
+        start(layout.programs, self.x, others, numbers)
+        return start, numbers
+
+    def _kernel(self, key: Any) -> Kernel:
+        """The kernel of the plan and its constants."""
+        form, moved, total, _, scale_type, *_ = key
+        from manyhot.engines.triton.packed.kernel import packed_kernel
+        from manyhot.engines.triton.rows.segments import segment_kernel
+        from manyhot.engines.triton.rows.whole import row_kernel
+
+        layout, cut = self.layout, self.layout.plan
+        kernel = {"packed": packed_kernel, "rows": row_kernel, "segments": segment_kernel}[cut.kernel]
+        labels, *others = layout.kinds
+        kinds = (labels, layout.lean, *others, moved, scale_type is not None, form, self.stage, layout.even)
+        sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, layout.unit)
+        return kernel, (*kinds, *sizes, total)
+
+
+def _starts_on_word(x: Tensor, labels: Tensor | None) -> bool:
+    return (x.data_ptr() | (0 if labels is None else labels.data_ptr())) % 16 == 0
+
+
+def as_matrix(matrix: Tensor, x: Tensor) -> Tensor:
+    """``[R, L]`` with the entries of a row side by side."""
+    matrix = matrix if matrix.shape == x.shape else matrix.reshape(x.shape)
+    return matrix if matrix.stride(-1) == 1 or matrix.shape[-1] <= 1 else matrix.contiguous()
+
+
+def _weight(weight: Weight, x: Tensor) -> tuple[Tensor | None, float, Any]:
+    """A weight per label, the one for all, and which of them."""
+    if isinstance(weight, Tensor):
+        return weight.reshape(-1).expand(x.shape[1]).contiguous(), 1.0, "label"
+    return None, 1.0 if weight is None else float(weight), "number"

@@ -1,0 +1,1 @@
+"""Triton kernels over rows read as packed 64-bit words."""

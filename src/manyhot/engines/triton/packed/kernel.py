@@ -1,0 +1,183 @@
+"""Rows read as words of 64 bits (CUDA): the loss and its gradient in one read and one write of the scores.
+
+What a label costs here is instructions before it is memory, so this kernel does little for one. Scores stay in registers as
+they were read, two or four to a word, and their exponentials are made once for the sums and once more for the gradient. The
+labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at; for the
+gradient they are kept as bits. With index lists there are no such words: what is listed is left out, and taken by itself. Sums
+are of plain exponentials, with m = 0; where one comes near the end of the range the whole tile goes the careful way. (The zero
+class makes what underflows irrelevant.) Of a long row every program keeps a chunk, and the chunks are merged before the
+gradient is written.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.engines.triton.packed.lists import store_taken, take_listed
+from manyhot.engines.triton.packed.tiles import read_rest, read_words, sum_words
+from manyhot.engines.triton.packed.words import bits_gradient, bits_sums, negative_gradient, negative_sums, word_gradient
+from manyhot.engines.triton.rows.lists import find_listed
+from manyhot.engines.triton.rows.merge import conclude
+from manyhot.engines.triton.rows.scans import careful_store, careful_sums
+from manyhot.engines.triton.rows.tiles import SAFE, add_pairs
+from manyhot.engines.triton.rows.totals import add_up
+
+
+@triton.jit
+def packed_kernel(
+    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+    out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
+    num_rows, num_labels, x_stride, label_stride, where_stride,
+    offset_number, scale_number, pos_number, neg_number, smoothing,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, TOTAL: tl.constexpr,
+):  # fmt: skip
+    """One tile a program, fused and split, with no offset, no mask and no weight for each label.
+
+    Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere scores, labels and gradient lie
+    row behind row: words are those of the whole, and what is left of a row at either end, at most seven labels, is taken apart.
+    A whole row is one tile, or two where it is little longer than a power of two: BLOCK labels and what SEGMENT has beyond.
+    """
+    PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
+    GROUP: tl.constexpr = 2 * PER
+    WORDS: tl.constexpr = BLOCK // PER
+    TAIL: tl.constexpr = 0 if CHUNKS > 1 else (SEGMENT - BLOCK) // PER
+    RAGGED: tl.constexpr = UNIT % PER != 0 or (LABELS == "lists" and UNIT % GROUP != 0)
+    HARD: tl.constexpr = LABELS == "lists" or labels.dtype.element_ty.primitive_bitwidth == 8
+    # So long a row gives every thread several words.
+    PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
+    # So long a tile gives every thread four words.
+    BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
+    INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
+    # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
+    SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
+    STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
+    SPAN: tl.constexpr = BLOCK + STEP if RAGGED and CHUNKS > 1 else SEGMENT
+    program = tl.program_id(0)
+    chunk = program % CHUNKS
+    row = tl.cast(program // CHUNKS, tl.int64) * ROWS
+    rows = row + tl.arange(0, ROWS)
+    in_rows = rows < num_rows
+    lead = tl.zeros([ROWS], tl.int32)
+    begin, end = chunk * BLOCK, chunk * BLOCK + SEGMENT
+    if RAGGED:
+        lead = ((GROUP - rows * num_labels % GROUP) % GROUP).to(tl.int32)
+        if CHUNKS > 1:
+            # The chunks of a row are counted from its first whole word, and the first one takes what is before.
+            ahead = tl.max(lead, axis=0)
+            begin = tl.where(chunk == 0, 0, begin + ahead)
+            end += ahead
+    elif EVEN:
+        in_rows = tl.full([ROWS], True, tl.int1)
+    end = tl.minimum(end, num_labels)
+    s, t, in_tile, grad_at = read_words(
+        x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, chunk * WORDS,
+        LABELS, HARD, RAGGED, EVEN or TAIL > 0, ROWS, WORDS, PER, UNIT, "",
+    )  # fmt: skip
+    if TAIL > 0:
+        tail_s, tail_t, in_tail, tail_at = read_words(
+            x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, WORDS,
+            LABELS, HARD, RAGGED, EVEN, ROWS, TAIL, PER, UNIT, "",
+        )  # fmt: skip
+    cursor, stop = tl.zeros([ROWS], tl.int64), tl.zeros([ROWS], tl.int64)
+    if LABELS == "lists":
+        cursor, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+        if CHUNKS > 1:
+            cursor, stop = find_listed(indices, cursor, stop, begin, end)
+        ahead = tl.max(lead, axis=0)
+        limit = (num_labels - ahead) // GROUP * GROUP
+        if TAIL == 0:
+            tail_s = s
+        s, tail_s, pos_sum = take_listed(
+            s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit, WORDS, TAIL, RAGGED, PER
+        )
+        neg_sum = tl.sum(negative_sums(s, PAIRED, PER), axis=1)
+        if TAIL > 0:
+            neg_sum += tl.sum(negative_sums(tail_s, False, PER), axis=1)
+    else:
+        if BITS:
+            pos, neg, t = bits_sums(s, t)
+            pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
+        else:
+            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER)
+        if TAIL > 0:
+            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER)
+            pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
+    if RAGGED:
+        columns, rest, pos_rest, neg_rest = read_rest(
+            x, labels, indices, num_labels, smoothing, rows, in_rows, lead, begin, end, cursor, stop, LABELS, HARD, ROWS, GROUP
+        )
+        pos_more, neg_more = tl.reduce((pos_rest, neg_rest), 1, add_pairs)
+        pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
+    if not LEAN:
+        pos_sum, neg_sum = pos_sum * pos_number, neg_sum * neg_number
+    zero = tl.zeros([ROWS], tl.float32)
+    if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
+        pos_factor, neg_factor = conclude(
+            zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
+        )  # fmt: skip
+        if not LEAN:
+            pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
+        _store(
+            out_grad,
+            grad_at,
+            s,
+            t,
+            in_tile,
+            smoothing,
+            pos_factor,
+            neg_factor,
+            offset_number,
+            LABELS,
+            HAS_SCALE,
+            HARD,
+            BITS,
+            PER,
+        )
+        if TAIL > 0:
+            _store(
+                out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, offset_number,
+                LABELS, HAS_SCALE, HARD, False, PER,
+            )  # fmt: skip
+        if RAGGED:
+            grad = neg_rest * neg_factor[:, None] - pos_rest * pos_factor[:, None]
+            tl.store(out_grad + rows[:, None] * num_labels + columns, grad.to(out_grad.dtype.element_ty), mask=rest)
+        if LABELS == "lists":
+            store_taken(out_grad + row * num_labels, x + row * x_stride, indices, end, pos_factor, cursor, stop)
+    else:
+        pos_top, neg_top, pos_sum, neg_sum = careful_sums(
+            x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+            pos_number, neg_number, smoothing, end, rows, in_rows, begin, zero, cursor, stop,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, FORM, ROWS, SPAN, STEP,
+        )  # fmt: skip
+        pos_factor, neg_factor = conclude(
+            pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
+            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
+        )  # fmt: skip
+        careful_store(
+            out_grad, num_labels,
+            x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+            pos_number, neg_number, smoothing, end, rows, in_rows, begin, zero, cursor, stop,
+            pos_top, neg_top, pos_factor, neg_factor,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
+        )  # fmt: skip
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)
+
+
+@triton.jit
+def _store(
+    out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
+    LABELS: tl.constexpr, HAS_SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile. Only scales of rows can be negative; the host makes one of a negative number."""
+    if LABELS == "lists":
+        grad = negative_gradient(s, neg_factor[:, None], zero, HAS_SCALE, PER)
+    elif BITS:
+        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero)
+    else:
+        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER)
+    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

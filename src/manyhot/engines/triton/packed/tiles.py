@@ -1,0 +1,97 @@
+"""Tiles of words: scores and labels of rows as they are read, their sums, and what is left of a row at either end (CUDA).
+
+Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere they are RAGGED: scores, labels and
+gradient lie row behind row, words are those of the whole, and what is left of a row at either end, at most seven labels, is
+taken apart.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.engines.triton.math import exp
+from manyhot.engines.triton.packed.words import word_sums
+from manyhot.engines.triton.rows.tiles import add_pairs
+
+# -inf in every score of a word: what stands beyond the end of a row, where its term is 0.
+NOTHING_4, NOTHING_2 = tl.constexpr(-0x007F007F007F0080), tl.constexpr(-0x007FFFFF00800000)
+
+
+@triton.jit
+def read_words(
+    x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, first,
+    LABELS: tl.constexpr, HARD: tl.constexpr, RAGGED: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
+    WORDS: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """A tile of words from the ``first`` on: scores, labels, which words are there, and the places of their gradient.
+
+    Index lists have no labels here; the scores stand in for them.
+    """
+    GROUP: tl.constexpr = 2 * PER
+    words = first + tl.arange(0, WORDS)
+    if RAGGED:
+        whole = (num_labels - lead) // GROUP
+        in_tile = in_rows[:, None] & (words[None, :] // 2 < whole[:, None])
+        at = ((rows * num_labels + lead) // GROUP * 2)[:, None] + words[None, :]
+        label_at, grad_at = at, at
+    else:
+        in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
+        if FULL:
+            in_tile = tl.full([ROWS, WORDS], True, tl.int1)
+        at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+        label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+        grad_at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    other: tl.constexpr = 0 if not HARD else (NOTHING_4 if PER == 4 else NOTHING_2)
+    s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=other, eviction_policy=EVICT)
+    if LABELS == "lists":
+        t = s
+    elif HARD:
+        place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
+        t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0, eviction_policy=EVICT)
+    else:
+        t = tl.load(tl.cast(labels, tl.pointer_type(tl.int64)) + label_at, mask=in_tile, other=0, eviction_policy=EVICT)
+    return s, t, in_tile, grad_at
+
+
+@triton.jit
+def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr):
+    """The sums ``[ROWS]`` of both sides of a tile."""
+    pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER)
+    if not HARD:
+        # No score makes both terms of a soft label vanish.
+        pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)
+    return tl.reduce((pos, neg), 1, add_pairs)
+
+
+@triton.jit
+def read_rest(
+    x, labels, indices, num_labels, smoothing, rows, in_rows, lead, begin, end, cursor, stop,
+    LABELS: tl.constexpr, HARD: tl.constexpr, ROWS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Labels before the first and behind the last whole group of words: columns, which of them count here, and their terms.
+
+    Listed labels have none here.
+    """
+    lanes = tl.arange(0, 2 * GROUP)[None, :]
+    behind = lead + (num_labels - lead) // GROUP * GROUP
+    columns = tl.where(lanes < GROUP, lanes, behind[:, None] + lanes - GROUP)
+    bound = tl.where(lanes < GROUP, lead[:, None], num_labels)
+    rest = in_rows[:, None] & (columns < bound) & (columns >= begin) & (columns < end)
+    at = rows[:, None] * num_labels + columns
+    s = tl.load(x + at, mask=rest, other=0).to(tl.float32)
+    if LABELS == "lists":
+        t = tl.zeros([1, 2 * GROUP], tl.int32)
+        while cursor < stop:
+            entries = cursor + tl.arange(0, 8)
+            listed = tl.load(indices + entries, mask=entries < stop, other=-1).to(tl.int32)
+            t = t | tl.max((tl.reshape(columns, [2 * GROUP, 1]) == listed[None, :]).to(tl.int32), axis=1)[None, :]
+            cursor += 8
+        t = t.to(tl.float32)
+    elif HARD:
+        t = tl.where(tl.load(labels + at, mask=rest, other=0) != 0, 1.0, 0.0)
+    else:
+        t = tl.load(labels + at, mask=rest, other=0).to(tl.float32) * (1.0 - smoothing) + smoothing / 2
+    pos = tl.where(rest & (t > 0), t * exp(-s), 0.0) if LABELS != "lists" else tl.zeros([ROWS, 2 * GROUP], tl.float32)
+    neg = tl.where(rest & (t < 1), (1.0 - t) * exp(s), 0.0)
+    return columns, rest, pos, neg

@@ -1,0 +1,215 @@
+"""How the Triton kernels of the losses cut rows into tiles, by type, size and kind of labels; sizes as measured on an H200."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+
+from manyhot.engines.triton.calls import blocks
+
+CHUNK = 8192
+SEGMENT = 32768
+SEGMENTS = 128
+PAIR = 4096
+# Labels that are judged by themselves are taken so many at once.
+TILE = 2048
+# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
+# not the fastest. With few registers more rows are under way at once, and index lists, which keep no labels, need few.
+WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
+    ("lists", 2, 512): (1, 64),
+    ("lists", 2, 1024): (1, 56),
+    ("lists", 2, 2048): (2, 64),
+    ("lists", 2, 8192): (4, 64),
+    ("lists", 2, 16384): (8, 64),
+    ("lists", 2, 32768): (16, 64),
+    ("lists", 4, 1024): (2, None),
+    ("lists", 4, 8192): (8, 64),
+    ("lists", 4, 16384): (16, 64),
+    ("lists", 4, 32768): (32, 64),
+    ("soft", 2, 16384): (16, 64),
+    ("hard", 2, 16384): (8, None),
+    ("hard", 2, 32768): (16, 64),
+    ("hard", 4, 16384): (8, 128),
+    ("hard", 4, 32768): (16, 128),
+}
+# Labels, warps and registers of the chunks of longer rows, and how many a row has at most, by kind of labels and bytes of a
+# score: the first that does.
+CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
+    ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
+    ("lists", 4): [(8192, 2, 168, 128)],
+    ("hard", 2): [(8192, 4, 72, 128)],
+    ("hard", 4): [(8192, 4, 128, 128)],
+    ("soft", 2): [(8192, 4, None, 128)],
+    ("soft", 4): [(4096, 4, None, 128)],
+}
+# The same for rows that do not start on words, whose ends need registers too, where another size is faster.
+RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
+    ("lists", 2): [(8192, 4, 64, 128)],
+    ("lists", 4): [(8192, 4, 96, 128)],
+    ("hard", 2): [(8192, 4, 80, 128)],
+}
+BLOCK = 4096
+# So few programs add up their values themselves: of short rows or with the first chunks of rows, and with whole long rows.
+FEW_SHORT, FEW_LONG = 4096, 512
+# The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
+# of programs look at each.
+APART = 32
+
+
+class Plan(NamedTuple):
+    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program, and how
+    many registers a thread may use where the assembler would take too many. A chunk may be a tile and a smaller one."""
+
+    kernel: str
+    rows: int
+    block: int
+    chunks: int
+    segment: int
+    warps: int
+    registers: int | None = None
+
+
+@functools.cache
+def _multiprocessors(index: int) -> int:
+    count: int = torch.cuda.get_device_properties(index).multi_processor_count
+    return count
+
+
+def plan(
+    num_rows: int,
+    num_labels: int,
+    *,
+    lean: bool,
+    stage: str,
+    score_bytes: int = 4,
+    lists: bool = False,
+    packed: str | None = None,
+    together: int | None = None,
+) -> Plan:
+    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: chunks that wait
+    for each other, or segments that are read twice. Rows that can be read as words are planned by themselves; ``packed``
+    says of which kind their labels are.
+
+    Which of chunks and segments is faster was measured: half types spend their time on arithmetic, and chunks that wait do
+    less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
+    wait for another.
+    """
+    found = _packed_plan(num_rows, num_labels, score_bytes, packed, together) if packed else None
+    if found is not None:
+        return found
+    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
+    fast = lean and stage == "fused"
+    if block <= CHUNK:
+        rows = max(1, min((2048 if fast and not lists else 1024) // block, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, block, 1, block, min(16, max(1, rows * block // (1024 if fast else 512))))
+    chunks = -(-num_labels // CHUNK)
+    if stage != "fused":
+        return Plan("rows", 1, CHUNK, chunks, CHUNK, 16)
+    if fast and lists and block <= 2 * CHUNK:
+        return Plan("rows", 1, block, 1, block, max(1, block // 2048))
+    pieces = -(-num_labels // BLOCK)
+    if fast and not lists and score_bytes == 4 and together is not None and pieces <= min(SEGMENTS, together):
+        return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
+    most = SEGMENTS if together is None else min(SEGMENTS, together)
+    segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
+    large = fast and not lists and score_bytes == 4 and segment == SEGMENT
+    block, warps = (2 * BLOCK, 16) if large else (BLOCK if lean else BLOCK // 2, 8)
+    return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
+
+
+def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
+    """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
+
+    A row that is a little longer than a power of two is that and a smaller tile. Of short rows every program has several, but
+    one index list only.
+    """
+    block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
+    tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
+    if block <= 256:
+        return None if kind == "lists" else _short_plan(num_rows, block, score_bytes, kind)
+    few = together is not None and num_rows < together
+    most = 4096 if few else (16384 if score_bytes == 2 else 8192)
+    if whole < num_labels and tail < whole <= most:
+        warps = max(1, whole * score_bytes // 2048)
+        return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
+    if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
+        return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
+    ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
+    options = CHUNKS[kind, score_bytes]
+    for chunk, warps, registers, most in RAGGED_CHUNKS.get((kind, score_bytes), options) if ragged else options:
+        pieces = -(-num_labels // chunk)
+        if together is not None and pieces <= min(most, together):
+            return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
+    return None
+
+
+def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
+    """Several rows a program: 1,024 labels, or 2,048 where that makes programs few enough to add up what they leave."""
+    size = 2048 if block == 128 and kind == "hard" and num_rows * block > 1024 * FEW_SHORT else 1024
+    rows = min(size // block, 1 << max(num_rows - 1, 0).bit_length())
+    warps = max(1, rows * block // (256 if block <= 64 else 512))
+    lean = block <= 64 and warps == 4 and (kind, score_bytes) == ("hard", 2)
+    return Plan("packed", rows, block, 1, block, warps, 64 if lean else None)
+
+
+def adds_up(cut: Plan, programs: int) -> bool:
+    """Whether the last program adds up what all have left, or, of rows in chunks, what the first chunks have.
+
+    The more they are, and the longer each has something to write, the longer they wait for it. Segments lose more.
+    """
+    few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
+    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel == "packed")
+
+
+def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
+    """The plan for a device, and how many programs carry it out."""
+    together = _multiprocessors(device.index) if device.type == "cuda" else None
+    cut = plan(num_rows, num_labels, together=together, **about)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def cut_labels(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for losses that judge every label by itself."""
+    cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
+    """How rows are cut whose labels have nothing to do with each other: 16 labels a thread of half types, 8 in float32."""
+    block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 512 if score_bytes == 2 else 256
+    if block > (2 * TILE if score_bytes == 2 else TILE):
+        return Plan("rows", 1, TILE, blocks(num_labels, TILE), TILE, max(1, TILE // each))
+    rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
+    return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
+
+
+def cut_pairs(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for two predictions at once."""
+    together = _multiprocessors(device.index) if device.type == "cuda" else None
+    cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+    """How rows of two predictions are cut: whole to 8,192 labels or less, beyond in chunks, which wait for each other where
+    they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
+
+    What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
+    labels of half types, but 16 in float32, or fewer where steps of another size fit better; sizes as measured.
+    """
+    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
+    if num_labels <= (2 * PAIR if half else 3 * PAIR // 2):
+        whole = block if 512 <= block < PAIR else min(block, PAIR) // 2
+        step = max(min(block // 2, 64), block // 4 if half else whole, 16)
+        while step > 64 and step * blocks(num_labels, step) > (1.125 if half else 1.2) * num_labels:
+            step //= 2
+        rows = max(1, min(256 // step, 1 << max(num_rows - 1, 0).bit_length())) if half or block < 512 else 1
+        return Plan("rows", rows, step, 1, block, max(1, step // 256 if half else min(8, block // 512, step // 128)))
+    most = SEGMENTS if together is None else min(SEGMENTS, together)
+    longest = 1 << (blocks(num_labels, most) - 1).bit_length()
+    segment = PAIR if half and num_labels <= 16 * PAIR else (2 * PAIR if half or longest > PAIR // 2 else PAIR // 2)
+    step = PAIR // 4 if half or segment < PAIR else PAIR // 2
+    cut = max(segment, longest)
+    return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)

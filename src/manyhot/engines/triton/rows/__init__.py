@@ -1,0 +1,1 @@
+"""Triton kernels over rows of scores."""

@@ -1,0 +1,173 @@
+"""One row by several programs (CUDA): they publish their sums, wait for each other, and merge them.
+
+There are two ways. Sums are written down, and merged by everybody in the order of the chunks. Or they are added up as integers,
+so that it does not matter who comes first, in words that also count who has come: to see all counts is to have the sums, with
+one look and no order among memory operations. That is faster where registers are left for it, and for sums of plain
+exponentials that integers can hold; the others go the first way.
+
+A device starts programs in the order of their numbers, as CUB's single-pass scan takes for granted too. So the programs of a
+row start one behind the other, and none of them waits for one that has no place, provided that a row has no more programs than
+the device runs at once; the host sees to that.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.engines.triton.math import distance, exp
+from manyhot.engines.triton.plans import APART
+from manyhot.engines.triton.rows.tiles import add_pairs, finish
+from manyhot.engines.triton.rows.totals import store_sum
+
+COUNTERS_APART = tl.constexpr(APART)
+# Where in its line a row counts the programs that have published.
+PUBLISHED = tl.constexpr(16)
+# A sum is two integers, of units of 2^-24 and of 2^-72, so a float from 2^-48 on is held exactly; 255 of less than 2^24 do not
+# reach the eight bits that count.
+SMALLEST = tl.constexpr(2.0**-48)
+LARGEST = tl.constexpr(2.0**24)
+UNITS = tl.constexpr(2.0**24)
+PARTS = tl.constexpr(2.0**48)
+COUNT = tl.constexpr(56)
+LANES = tl.constexpr(128)
+
+
+@triton.jit
+def publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS: tl.constexpr):
+    """Write the four numbers of a chunk."""
+    place = partial + (rows * CHUNKS + chunk) * 4
+    tl.store(place, pos_top, mask=in_rows)
+    tl.store(place + 1, pos_sum, mask=in_rows)
+    tl.store(place + 2, neg_top, mask=in_rows)
+    tl.store(place + 3, neg_sum, mask=in_rows)
+
+
+@triton.jit
+def _larger_pairs(a, b, c, d):
+    return tl.maximum(a, c), tl.maximum(b, d)
+
+
+@triton.jit
+def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr):
+    """Each side's largest exponent and sum ``[1]`` from those of a row's chunks, by a tree that is always the same."""
+    chunks = tl.arange(0, MANY)
+    place = partial + (row.to(tl.int64) * CHUNKS + chunks) * 4
+    pos_top = tl.load(place, mask=chunks < CHUNKS, other=0, volatile=True)
+    pos_sum = tl.load(place + 1, mask=chunks < CHUNKS, other=0, volatile=True)
+    neg_top = tl.load(place + 2, mask=chunks < CHUNKS, other=0, volatile=True)
+    neg_sum = tl.load(place + 3, mask=chunks < CHUNKS, other=0, volatile=True)
+    if FORM == "split":
+        pos_high, neg_high = tl.reduce((pos_top, neg_top), 0, _larger_pairs)
+    else:
+        seen = tl.where(pos_sum == 0, -float("inf"), pos_top), tl.where(neg_sum == 0, -float("inf"), neg_top)
+        pos_high, neg_high = tl.reduce(seen, 0, _larger_pairs)
+    pos_high = tl.where(pos_high == -float("inf"), 0.0, pos_high)
+    neg_high = tl.where(neg_high == -float("inf"), 0.0, neg_high)
+    pos_terms = tl.where(pos_sum == 0, 0.0, pos_sum * exp(distance(pos_top, pos_high)))
+    neg_terms = tl.where(neg_sum == 0, 0.0, neg_sum * exp(distance(neg_top, neg_high)))
+    pos_all, neg_all = tl.reduce((pos_terms, neg_terms), 0, add_pairs)
+    one = tl.zeros([1], tl.float32)
+    return one + pos_high, one + pos_all, one + neg_high, one + neg_all
+
+
+@triton.jit
+def _fits(value):
+    return (value == 0) | ((value >= SMALLEST) & (value < LARGEST))
+
+
+@triton.jit
+def _add_triples(a, b, c, d, e, f):
+    return a + d, b + e, c + f
+
+
+@triton.jit
+def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.constexpr):
+    """Wait for all programs of the row: its sums, if their tops are 0 and they fit, and how many programs' do not.
+
+    Five words of the row's line hold the integers of the negative sum, those of the positive one, and the last number.
+    """
+    lanes = tl.arange(0, LANES)
+    words = tl.cast(arrived + row * COUNTERS_APART, tl.pointer_type(tl.int64)) + lanes
+    fits = (pos_top == 0) & (neg_top == 0) & _fits(pos_sum) & _fits(neg_sum)
+    units = tl.where(fits, tl.where(lanes < 2, neg_sum, pos_sum), 0.0) * UNITS
+    whole = tl.floor(units)
+    word = tl.where(lanes % 2 == 0, whole, (units - whole) * PARTS).to(tl.int64)
+    word = tl.where(lanes == 4, tl.where(fits, 0, 1).to(tl.int64), word)
+    tl.atomic_add(words, word + (1 << COUNT), mask=lanes < 5, sem="relaxed", scope="gpu")
+    seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
+    while tl.min(((seen >> COUNT) & 255).to(tl.int32), axis=0) < CHUNKS:
+        seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
+    value = (seen & ((1 << COUNT) - 1)).to(tl.float32)
+    part = tl.where(lanes % 2 == 0, value * (1.0 / UNITS), value * (1.0 / UNITS) * (1.0 / PARTS))
+    negative, positive = lanes < 2, (lanes >= 2) & (lanes < 4)
+    parts = tl.where(positive, part, 0.0), tl.where(negative, part, 0.0), tl.where(lanes == 4, value, 0.0)
+    return tl.reduce(parts, 0, _add_triples)
+
+
+@triton.jit
+def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
+    """Say that this program has published, and wait until all programs of its row have."""
+    tl.debug_barrier()
+    counter = arrived + row * COUNTERS_APART + PUBLISHED
+    tl.atomic_add(counter, 1, sem="release", scope="gpu")
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < CHUNKS:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def _merge_published(
+    pos_top, pos_sum, neg_top, neg_sum, partial, arrived, row, rows, in_rows, chunk,
+    FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
+):  # fmt: skip
+    """The first way: publish, wait, merge."""
+    publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
+    wait_for_row(arrived, row, CHUNKS)
+    return merge_chunks(partial, row, FORM, CHUNKS, MANY)
+
+
+@triton.jit
+def conclude(
+    pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+    row, rows, in_rows, chunk,
+    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
+    ROWS: tl.constexpr, INTEGERS: tl.constexpr, TOTAL: tl.constexpr,
+):  # fmt: skip
+    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
+
+    Where there is a TOTAL, what is stored is their sum, one number a tile.
+    """
+    pos_here, neg_here = pos_top, neg_top
+    if CHUNKS > 1:
+        if INTEGERS:
+            pos_all, neg_all, others = add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS)
+            if others == 0:
+                pos_sum, neg_sum = tl.zeros([ROWS], tl.float32) + pos_all, tl.zeros([ROWS], tl.float32) + neg_all
+            else:
+                pos_top, pos_sum, neg_top, neg_sum = _merge_published(
+                    pos_top, pos_sum, neg_top, neg_sum, partial, arrived, row, rows, in_rows, chunk, FORM, CHUNKS, MANY
+                )
+        else:
+            pos_top, pos_sum, neg_top, neg_sum = _merge_published(
+                pos_top, pos_sum, neg_top, neg_sum, partial, arrived, row, rows, in_rows, chunk, FORM, CHUNKS, MANY
+            )
+    value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
+    mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
+    if OFFSET == "row":
+        tl.store(out_slope + rows, slope, mask=mine)
+    scale = tl.zeros([ROWS], tl.float32) + scale_number
+    if HAS_SCALE:
+        scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+    if TOTAL == "none":
+        tl.store(out_value + rows, value, mask=mine)
+    elif CHUNKS == 1:
+        store_sum(out_value + row // ROWS, value, scale, in_rows, HAS_SCALE)
+    else:
+        if chunk == 0:
+            store_sum(out_value + row, value, scale, in_rows, HAS_SCALE)
+    pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
+    if CHUNKS > 1:
+        pos_factor *= exp(distance(pos_here, pos_top))
+        neg_factor *= exp(distance(neg_here, neg_top))
+    return pos_factor, neg_factor

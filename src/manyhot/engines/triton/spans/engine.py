@@ -1,0 +1,77 @@
+"""The Triton engine for span scores: host side. Two launches and one for the lists give the sums, one their gradient.
+
+Parts are float32, bfloat16 or float16 on a CUDA device (or, with TRITON_INTERPRET=1 set before the first import, float32 on
+the CPU). Nothing waits for the device, no ``[B, H, T, T]`` or ``[B, T, T]`` tensor is made, and every output has one writer.
+Float32 products are taken in three tf32 products each, which keeps float32's digits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.plain_spans.terms import SpanParts
+from manyhot.engines.terms import LogSum
+from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton.launch import launcher as triton_launch
+from manyhot.engines.triton.spans.plans import Kept, Memory, SpanCells, SpanPlan, planned
+
+HEAD_SIZES = 128
+
+
+def available() -> tuple[bool, str]:
+    """Whether the engine is there, and why not."""
+    return triton_engine.available()
+
+
+def supports(parts: SpanParts, *others: Tensor) -> bool:
+    """Whether this engine can serve these parts, with labels and lengths beside them."""
+    place = "cpu" if triton_launch.interpreted() else "cuda"
+    tensors = [part for part in parts[:4] if part is not None]
+    return (
+        all(part.dtype in triton_engine.SCORES and part.numel() > 0 for part in tensors)
+        and all(tensor.device.type == place for tensor in (*tensors, *others))
+        and parts.q.shape[-1] <= HEAD_SIZES
+        and parts.num_tokens < 1 << 15
+    )
+
+
+def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
+    """``(pos, neg)``, float32 ``[B, H]``, and what backward should remember; ``clear`` makes it 0 where nobody looks."""
+    plan, parts = planned(parts, cells)
+    out = torch.empty((4, *plan.shape), dtype=torch.float32, device=parts.q.device)
+    memory, _ = plan.fill(parts, cells, out, clear=clear)
+    pos_shift, pos_rest, neg_shift, neg_rest = out.unbind()
+    return LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest), memory
+
+
+def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -> tuple[Tensor, Memory]:
+    """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what
+    ``loss_gradient`` should remember."""
+    plan, parts = planned(parts, cells)
+    state = torch.empty((8, plan.problems), dtype=torch.float32, device=parts.q.device)
+    share = 1.0 if reduction == "sum" else 1.0 / plan.problems
+    _, kept = plan.fill(parts, cells, state, threshold, share)
+    return state[7].sum(), (state, *kept)
+
+
+def memory_sizes(parts: SpanParts, cells: SpanCells) -> tuple[int, int]:
+    """How many int32 and float32 ``sides`` keeps for ``gradient``."""
+    return SpanPlan(parts, cells).memory_sizes(cells.indices.shape[0])
+
+
+def gradient(
+    parts: SpanParts, cells: SpanCells, sums: tuple[LogSum, LogSum], grads: tuple[Tensor, Tensor], memory: Memory
+) -> SpanParts:
+    """Gradients of the parts, in their types, given the sums ``[B, H]`` that cells are shares of and their gradients."""
+    plan, parts = planned(parts, cells)
+    state = torch.stack([*sums[0], *sums[1], *grads, torch.ones_like(grads[0])])
+    return plan.pulls(parts, cells, state, plan.cut(memory, cells))
+
+
+def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
+    """Gradients of the parts, in their types, given that of the loss."""
+    plan, parts = planned(parts, cells)
+    state, *kept = memory
+    state[6, :1].copy_(grad)
+    return plan.pulls(parts, cells, state, Kept(*kept))

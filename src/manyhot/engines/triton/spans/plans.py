@@ -1,0 +1,332 @@
+"""Plans of the Triton engine for span scores: sizes, memory, constants and launchers for calls of one layout.
+
+What follows from the layout of a call is worked out once and kept: the host's work is longer than the device's for all but
+the largest grids, so a call only asks for memory and starts its kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.plain_spans.terms import SpanParts
+from manyhot.engines.triton.launch.launcher import Launcher, Numbers
+
+ENTRIES = 64
+# Tokens held and tokens a step, by kernel: half types, float32.
+TYPED_SUMS = ((128, 64), (64, 64))
+TYPED_PULLS = ((128, 64), (64, 32))
+# Tiles of 64 with 8 warps gave wrong gradients and read out of bounds on an H200 (Triton 3.6). In the interpreter they are
+# exact; compiled they go through Hopper's asynchronous products, those of 32 through the ordinary ones.
+SHARED = 32
+SHARED_WARPS = 4
+TYPES = 64
+# A first token's factorised total is in doubt below this many times the most that its cells can have lost.
+DOUBT = 1 / torch.finfo(torch.float32).eps
+# Sections of memory start at multiples of 16 bytes, which kernels are compiled for.
+ALIGNED = 4
+
+Memory = tuple[Tensor, ...]
+
+
+class SpanCells(NamedTuple):
+    """Which cells count and which are listed: row i lists the cells ``indices[offsets[i]:offsets[i + 1]]`` of its flattened
+    ``[H, T, T]`` grid, rising; smoothing is uniform."""
+
+    lengths: Tensor
+    triangle: bool
+    indices: Tensor
+    offsets: Tensor
+    values: Tensor | None = None
+    smoothing: float = 0.0
+
+
+def empty_gradients(parts: SpanParts, cells: SpanCells) -> SpanParts:
+    """Gradients to be filled; both sides are added up in float32."""
+    kind = torch.float32 if cells.smoothing else None
+    q, k, u, v = (None if part is None else torch.empty_like(part, dtype=kind) for part in parts[:4])
+    return SpanParts(q, k, u, v, parts.scale)  # type: ignore[arg-type]
+
+
+_PLANS: dict[tuple[Any, ...], SpanPlan] = {}
+MOST_PLANS = 4096
+
+
+def planned(parts: SpanParts, cells: SpanCells) -> tuple[SpanPlan, SpanParts]:
+    """The plan for parts and cells of this layout, and the parts as kernels take them."""
+    q, k, u, v, scale = parts
+    if q.dtype != k.dtype or q.stride(-1) != 1 or k.stride(-1) != 1:
+        kind = torch.promote_types(q.dtype, k.dtype)
+        q, k = _rows(q.to(kind)), _rows(k.to(kind))
+        parts = SpanParts(q, k, u, v, scale)
+    key: tuple[Any, ...] = (q.get_device(), q.dtype, q.shape, q.stride(), k.stride(), scale)
+    key += (cells.triangle, cells.smoothing, None if cells.values is None else cells.values.dtype)
+    if u is not None and v is not None:
+        key += (u.dtype, u.shape[1], u.stride(), v.dtype, v.stride())
+    plan = _PLANS.get(key)
+    if plan is None:
+        if len(_PLANS) >= MOST_PLANS:
+            _PLANS.clear()
+        plan = _PLANS[key] = SpanPlan(parts, cells)
+    return plan, parts
+
+
+class Kept(NamedTuple):
+    """Memory, cut. For one or both signs, side by side: where blocks of listed cells start, which types are in doubt, the lists
+    unpacked, their scores, maxima, lifts, and tops and totals of the sums."""
+
+    starts: Tensor
+    flags: Tensor
+    unpacked: Tensor
+    scores: Tensor
+    peaks: Tensor
+    lifts: Tensor
+    tops: Tensor
+    sums: Tensor
+
+
+class SpanPlan:
+    """Sizes, strides, constants and launchers for calls of one layout, whatever their lists."""
+
+    def __init__(self, parts: SpanParts, cells: SpanCells) -> None:
+        kind = parts.q.dtype
+        self.shared, self.triangle, self.soft = parts.u is not None, cells.triangle, cells.values is not None
+        self.tokens, self.types, self.head = parts.num_tokens, parts.num_types, parts.q.shape[-1]
+        self.rows = parts.q.shape[0]
+        self.shape = (self.rows, self.types)
+        self.problems = self.rows * self.types
+        self.half = kind != torch.float32
+        self.width = max(16, _power(self.head))
+        self.precision, self.slope = "tf32x3", {torch.bfloat16: "bf16", torch.float16: "tf32"}.get(kind, "tf32x3")
+        self.scale, self.smoothing = parts.scale, float(cells.smoothing)
+        self.rounds = 2 if self.smoothing else 1
+        if self.shared:
+            self.held = self.step = SHARED
+            self.type_width = min(TYPES, max(16, _power(self.types)))
+            self.slope = "tf32" if self.half else "tf32x3"
+        else:
+            self.held, self.step = self._cut(TYPED_SUMS)
+            self.type_width = 1
+        self.type_blocks = -(-self.types // self.type_width) if self.shared else 1
+        self.num_blocks = -(-self.tokens // self.held)
+        self.list_blocks = 1 if self.shared else self.num_blocks
+        self.strides, self.by_type = _strides(parts), _strides_by_type(parts)
+        self.out_strides: Numbers | None = None
+        self.launchers: dict[tuple[Any, ...], Launcher] = {}
+
+    def _cut(self, blocks: tuple[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
+        """Tokens held and tokens a step; few choices, for each is compiled."""
+        held, step = blocks[0 if self.half and self.width <= 64 else 1]
+        return max(step, held // 2) if self.tokens <= held // 2 else held, step
+
+    def sections(self, listed: int) -> tuple[list[int], list[int]]:
+        """The sizes of the parts of ``Kept``: three of int32, five of float32."""
+        blocks = self.rounds * self.rows * self.num_blocks
+        starts = self.problems * self.list_blocks + 1
+        if not self.shared:
+            return [starts, 0, 3 * listed], [listed, 0, 0, *[blocks * self.types] * 2]
+        totals = self.rounds * self.problems * self.tokens
+        peaks, lifts = self.rounds * self.rows * self.tokens, blocks * self.types
+        return [starts, lifts, 3 * listed], [listed, peaks, lifts, totals, totals]
+
+    def memory_sizes(self, listed: int) -> tuple[int, int]:
+        """How many int32 and float32 the sections take."""
+        ints, floats = self.sections(listed)
+        return sum(map(_aligned, ints)), sum(map(_aligned, floats))
+
+    def memory(self, cells: SpanCells, clear: bool) -> Memory:
+        """Memory to be filled."""
+        ints, floats = self.memory_sizes(cells.indices.shape[0])
+        new, device = torch.zeros if clear else torch.empty, cells.indices.device
+        return new(ints, dtype=torch.int32, device=device), new(floats, dtype=torch.float32, device=device)
+
+    def cut(self, memory: Memory, cells: SpanCells) -> Kept:
+        """Memory by its sections."""
+        cuts = self.sections(cells.indices.shape[0])
+        ints, floats = (whole.split_with_sizes([*map(_aligned, sizes)]) for whole, sizes in zip(memory, cuts, strict=True))
+        return Kept(*ints, *floats)
+
+    def _side(self, section: Tensor, place: int, size: int) -> Tensor:
+        """What a section has for one sign."""
+        return section if self.rounds == 1 else section[place * size : (place + 1) * size]
+
+    def fill(
+        self,
+        parts: SpanParts,
+        cells: SpanCells,
+        out: Tensor,
+        threshold: float | None = None,
+        share: float = 1.0,
+        *,
+        clear: bool = False,
+    ) -> tuple[Memory, Kept]:
+        """Sums of all sides into ``out``, and with a threshold the loss; the memory of it, whole and cut."""
+        memory = self.memory(cells, clear)
+        kept = self.cut(memory, cells)
+        self.unpack_lists(parts, cells, kept)
+        for place in range(self.rounds):
+            if self.shared:
+                self.shared_sums(parts, cells, kept, place)
+            else:
+                self.typed_sums(parts, cells, kept, place)
+        self.merge(cells, kept, out, threshold, share)
+        return memory, kept
+
+    def pulls(self, parts: SpanParts, cells: SpanCells, state: Tensor, kept: Kept) -> SpanParts:
+        """Gradients of the parts from the sums and their gradients."""
+        outs = empty_gradients(parts, cells)
+        for place in range(self.rounds):
+            if self.shared:
+                self.shared_pulls(parts, cells, kept, outs, state, place)
+            else:
+                self.typed_pulls(parts, cells, kept, outs, state, place)
+        return outs
+
+    def _launcher(self, kernel: Any, warps: int, *constants: Any) -> Launcher:
+        key = (id(kernel), warps, constants)
+        found = self.launchers.get(key)
+        if found is None:
+            found = self.launchers[key] = Launcher(kernel, constants, warps)
+        return found
+
+    def unpack_lists(self, parts: SpanParts, cells: SpanCells, kept: Kept) -> None:
+        """Types, first and last tokens ``[3, P]`` and scores ``[P]`` of listed cells, and where blocks of them start."""
+        from manyhot.engines.triton.spans.listed import listed_kernel
+
+        listed, entries = cells.indices.shape[0], self.problems * self.list_blocks + 1
+        start = self._launcher(listed_kernel, 4, self.shared, self.triangle, self.width, ENTRIES)
+        numbers: Numbers = (*self.shape, self.tokens, listed, self.head, self.list_blocks, self.held)
+        numbers += (self.rows.bit_length(), listed.bit_length(), self.scale, *self.by_type)
+        others = (
+            parts.k,
+            parts.u,
+            parts.v,
+            cells.lengths,
+            cells.indices,
+            cells.offsets,
+            kept.unpacked,
+            kept.scores,
+            kept.starts,
+        )
+        start(-(-max(listed, entries) // ENTRIES), parts.q, others, numbers)
+
+    def typed_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> None:
+        """The sums over unlisted cells of each block of first tokens, typed form."""
+        from manyhot.engines.triton.spans.typed import typed_sums_kernel
+
+        listed, programs = cells.indices.shape[0], self.problems * self.num_blocks
+        constants = (self.triangle, listed > 0, self.precision, self.width, self.held, self.step)
+        start = self._launcher(typed_sums_kernel, _warps(self.held), *constants)
+        scale = -self.scale if place else self.scale
+        numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, scale, *self.strides)
+        tops, sums = (self._side(section, place, programs) for section in (kept.tops, kept.sums))
+        start(programs, parts.q, (parts.k, cells.lengths, kept.unpacked, kept.starts, tops, sums), numbers)
+
+    def shared_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> None:
+        """The sums over unlisted cells of each first token, shared form."""
+        from manyhot.engines.triton.spans.shared import shared_sums_kernel
+
+        listed, sign = cells.indices.shape[0], -1.0 if place else 1.0
+        constants = (self.triangle, listed > 0, self.precision, self.width, self.held, self.step, self.type_width)
+        start = self._launcher(shared_sums_kernel, SHARED_WARPS, *constants)
+        limit = DOUBT * 2 * self.tokens * torch.finfo(torch.float32).tiny
+        numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, self.type_blocks)
+        numbers += (sign * self.scale, sign, limit, *self.strides)
+        others = (*parts[1:4], cells.lengths, kept.unpacked, kept.starts, *self._factors(kept, place))
+        start(self.rows * self.num_blocks * self.type_blocks, parts.q, others, numbers)
+
+    def _factors(self, kept: Kept, place: int) -> tuple[Tensor, ...]:
+        """Peaks, lifts, flags, tops and sums of one sign."""
+        sections = (kept.peaks, kept.lifts, kept.flags, kept.tops, kept.sums)
+        if self.rounds == 1:
+            return sections
+        blocks, totals = self.rows * self.num_blocks * self.types, self.problems * self.tokens
+        sizes = (self.rows * self.tokens, blocks, blocks, totals, totals)
+        return tuple(self._side(section, place, size) for section, size in zip(sections, sizes, strict=True))
+
+    def merge(self, cells: SpanCells, kept: Kept, out: Tensor, threshold: float | None, share: float) -> None:
+        """Both sides of every (row, type)."""
+        from manyhot.engines.triton.spans.listed import sides_kernel
+
+        size = self.tokens if self.shared else self.num_blocks
+        constants = (self.soft, self.smoothing > 0, threshold is not None, min(512, max(16, _power(size))))
+        numbers: Numbers = (self.problems, cells.indices.shape[0], size, self.list_blocks, self.smoothing)
+        numbers += (threshold or 0.0, share)
+        others = (kept.sums, kept.unpacked, kept.scores, kept.starts, cells.values, out)
+        self._launcher(sides_kernel, 1, *constants)(self.problems, kept.tops, others, numbers)
+
+    def typed_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> None:
+        """Gradients of q and k, typed form; the second time those of the positive background are added."""
+        from manyhot.engines.triton.spans.typed import typed_pulls_kernel
+
+        listed, (held, step) = cells.indices.shape[0], self._cut(TYPED_PULLS)
+        blocks = -(-self.tokens // held)
+        kinds = (self.triangle, listed > 0, place == 0, self.soft, self.precision, self.slope)
+        start = self._launcher(typed_pulls_kernel, _warps(held), *kinds, self.width, held, step)
+        numbers: Numbers = (self.problems, self.types, self.tokens, listed, self.head, blocks, self.list_blocks)
+        numbers += (-self.scale if place else self.scale, self.smoothing, *self.strides, *self._strides_of(outs))
+        others = (parts.k, outs.q, outs.k, state, cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
+        start(2 * self.problems * blocks, parts.q, others, numbers)
+
+    def shared_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> None:
+        """Gradients of all parts, shared form; the second time those of the positive background are added."""
+        from manyhot.engines.triton.spans.pulls import shared_pulls_kernel
+
+        listed, blocks, sign = cells.indices.shape[0], self.rows * self.num_blocks, -1.0 if place else 1.0
+        kinds = (self.triangle, listed > 0, place == 0, self.soft, self.precision, self.slope)
+        constants = (*kinds, self.width, self.held, self.type_width, self.type_blocks > 1)
+        start = self._launcher(shared_pulls_kernel, SHARED_WARPS, *constants)
+        numbers: Numbers = (
+            self.problems,
+            self.types,
+            self.tokens,
+            listed,
+            self.head,
+            self.num_blocks,
+            self.type_blocks,
+            blocks,
+        )
+        numbers += (sign * self.scale, sign, self.smoothing, *self.strides, *self._strides_of(outs))
+        lists = (cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
+        others = (*parts[1:4], *outs[:4], state, *lists, *self._factors(kept, place))
+        start(blocks * (1 + self.type_blocks), parts.q, others, numbers)
+
+    def _strides_of(self, outs: SpanParts) -> Numbers:
+        """Those of gradients, which follow from those of the parts."""
+        if self.out_strides is None:
+            self.out_strides = _strides(outs)
+        return self.out_strides
+
+
+def _strides(parts: SpanParts) -> Numbers:
+    """Of q and k by row, type and token, or by row and token, and then of u and v."""
+    ends = () if parts.u is None else (*parts.ends()[0].stride(), *parts.ends()[1].stride())
+    return (*parts.q.stride()[:-1], *parts.k.stride()[:-1], *ends)
+
+
+def _strides_by_type(parts: SpanParts) -> Numbers:
+    """Of q, k, u and v by row, type and token; 0 where there is none."""
+    q, k = parts.q.stride(), parts.k.stride()
+    if parts.u is None:
+        return (*q[:3], *k[:3], *[0] * 6)
+    return (q[0], 0, q[1], k[0], 0, k[1], *parts.ends()[0].stride(), *parts.ends()[1].stride())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def _warps(held: int) -> int:
+    return 8 if held >= 128 else 4
+
+
+def _rows(part: Tensor) -> Tensor:
+    """With features next to each other."""
+    return part if part.stride(-1) == 1 or part.shape[-1] == 1 else part.contiguous()

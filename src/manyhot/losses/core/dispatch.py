@@ -1,0 +1,256 @@
+"""Losses of the family from scores to a reduced value, through the engine that serves the call best.
+
+An engine can give a loss and its gradient in one pass over the scores. That pays where the gradient is wanted and the
+reduction is known beforehand (mean or sum): forward then keeps the finished gradient, and backward only scales it. In every
+other case the engine gives the sides, and backward reads the scores again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_broadcast, check_choice, check_engine, check_reduction, check_sample_weight
+from manyhot.engines import ops
+from manyhot.engines.registry import NAMES, Engine, choose
+from manyhot.engines.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
+from manyhot.engines.totals import total
+from manyhot.losses.core.forms import FORMS
+from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
+from manyhot.losses.core.logsumexp import Dim, Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
+from manyhot.losses.core.reduction import reduce
+
+Terms = DenseTerms | SparseTerms
+
+
+def side_loss(
+    who: str,
+    form: str,
+    logits: Scores,
+    labels: Any,
+    offset: Tensor | float,
+    *,
+    where: Tensor | None,
+    pos_weight: Weight,
+    neg_weight: Weight,
+    sample_weight: Tensor | None,
+    smoothing: float,
+    reduction: str,
+    dim: Dim,
+    engine: str,
+    validate: bool,
+) -> Tensor:
+    """``FORMS[form](pos, neg, offset)`` of each row, reduced."""
+    check_reduction(who, reduction)
+    check_engine(who, engine, NAMES)
+    if not isinstance(logits, Tensor):
+        about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
+        about |= {"dim": dim, "engine": engine, "validate": validate}
+        # Lazy scores may have a way of their own from scores to the reduced loss.
+        whole = getattr(logits, "side_loss", None)
+        value: Tensor | None = None
+        if whole is not None:
+            value = whole(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
+        if value is not None:
+            return value
+        pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
+        values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype))
+        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    rows = arrange(
+        who,
+        logits,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
+    chosen = choose(who, engine, rows.logits, rows.terms)
+    offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype))
+    if chosen is None or not wants_fusion(rows.logits, offset, reduction):
+        pos, neg = sides_of_rows(rows, chosen)
+        return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
+    if isinstance(offset, Tensor):
+        offset = offset.expand(rows.shape).reshape(-1)
+    scale = row_scale(who, rows, sample_weight, reduction, validate)
+    return apply_fused(rows, scale, chosen, _SideLoss(form, offset), offset)
+
+
+def _fit_offset(who: str, offset: Tensor | float, shape: torch.Size, dtype: torch.dtype) -> Tensor | float:
+    if isinstance(offset, Tensor):
+        check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
+        return offset.to(dtype)
+    return offset
+
+
+def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
+    """Whether a finished gradient pays: it is wanted, its scale is known, and the type can hold it before loss scaling."""
+    differentiable = logits.requires_grad or (isinstance(other, Tensor) and other.requires_grad)
+    return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
+
+
+def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str, validate: bool) -> Tensor | float:
+    """What each row's value counts in the reduced loss."""
+    if sample_weight is None:
+        return 1.0 if reduction == "sum" else 1.0 / max(rows.shape.numel(), 1)
+    check_sample_weight(who, sample_weight, rows.shape, validate=validate)
+    weight = sample_weight.detach().to(torch.float32).expand(rows.shape).reshape(-1)
+    if reduction == "sum":
+        return weight
+    whole = weight.sum()
+    return weight / torch.where(whole == 0, 1.0, whole)
+
+
+class _SideLoss:
+    """One loss of the family: fused by an engine, and in the plain form that can be differentiated again."""
+
+    __slots__ = ("form", "offset")
+
+    def __init__(self, form: str, offset: Tensor | float) -> None:
+        self.form, self.offset = form, offset
+
+    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values, gradient by ``x`` times ``scale``, derivative by the offset."""
+        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
+        out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale)
+        return out
+
+    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same with the reduced loss in the place of the values."""
+        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
+        return engine.fused(x, terms, self.form, offset, scale, whole=True)
+
+    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
+        """Values of the rows in the plain form."""
+        pos, neg = sides_of_rows(Rows(x, terms, x.shape[:1]), None)
+        return FORMS[self.form](pos, neg, offset)
+
+
+def labelwise_loss(
+    who: str,
+    rows: Rows,
+    kind: str,
+    term: Term,
+    powers: dict[str, float],
+    *,
+    label_reduction: str,
+    sample_weight: Tensor | None,
+    reduction: str,
+    engine: str,
+    validate: bool,
+) -> Tensor:
+    """``sum_i term_i`` of each row, or the mean over the labels that count, reduced. Engines know the term by ``kind``."""
+    check_reduction(who, reduction)
+    check_engine(who, engine, NAMES)
+    chosen = choose(who, engine, rows.logits, rows.terms)
+    if chosen is None or not wants_fusion(rows.logits, 0.0, reduction):
+        values = over_labels(who, rows, term, label_reduction)
+        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    check_choice(who, "label_reduction", label_reduction, LABEL_REDUCTIONS)
+    scale = row_scale(who, rows, sample_weight, reduction, validate)
+    if label_reduction == "mean":
+        count = count_labels(rows)
+        scale = scale / (count.reshape(-1).clamp(min=1) if isinstance(count, Tensor) else count)
+    return apply_fused(rows, scale, chosen, _LabelwiseLoss(kind, term, powers), 0.0)
+
+
+class _LabelwiseLoss:
+    """A loss that judges every label by itself, summed over the labels of a row."""
+
+    __slots__ = ("kind", "powers", "term")
+
+    def __init__(self, kind: str, term: Term, powers: dict[str, float]) -> None:
+        self.kind, self.term, self.powers = kind, term, powers
+
+    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
+        """Values, and the gradient by ``x`` times ``scale``."""
+        values, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, **self.powers)
+        return values, grad, None
+
+    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
+        """The same with the reduced loss in the place of the values."""
+        value, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, whole=True, **self.powers)
+        return value, grad, None
+
+    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:  # noqa: ARG002
+        """Values of the rows in the plain form."""
+        return sum_over_labels(Rows(x, terms, x.shape[:1]), self.term)
+
+
+def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
+    """The reduced loss with its gradient made on the way."""
+    if torch.compiler.is_compiling():
+        out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
+    return out
+
+
+class _Eager(torch.autograd.Function):
+    """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
+        scale, engine, loss, terms = call
+        value: Tensor
+        value, grad, slope = loss.reduced(engine, x, terms, scale)
+        ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
+        ctx.call, ctx.offset, ctx.finished = call, offset, [(engine.scale_, grad, slope)]
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        if torch.is_grad_enabled():
+            x, offset = ctx.saved_tensors
+            scale, _, loss, terms = ctx.call
+            return *_differentiable(loss, terms, x, ctx.offset if offset is None else offset, scale, grad_out), None
+        # Of a CUDA device this runs in a thread of its own, where Python is slow: nothing is looked at that is not wanted.
+        scale_, grad, slope = ctx.finished.pop() if ctx.finished else _finish_again(ctx)
+        if slope is None:
+            return scale_(grad, grad_out), None, None
+        by_x, by_offset = ctx.needs_input_grad[:2]
+        by_slope = slope * ctx.call[0] * grad_out if by_offset else None
+        return scale_(grad, grad_out) if by_x else None, by_slope, None
+
+
+def _finish_again(ctx: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """The gradient for a second backward; torch tells those who did not keep the graph."""
+    x, _ = ctx.saved_tensors
+    scale, engine, loss, terms = ctx.call
+    _, grad, slope = loss.reduced(engine, x, terms, scale)
+    return engine.scale_, grad, slope
+
+
+# Function.apply without what it does for torch.func, where no engine is chosen: that takes as long as a launch.
+_run_eager: Any = super(torch.autograd.Function, _Eager).apply
+
+
+class _Compiled(torch.autograd.Function):
+    """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
+        values, grad, slope = loss.fused(ops, x, kind(*fields), scale)
+        by_offset = slope * scale if isinstance(offset, Tensor) else None
+        ctx.save_for_backward(grad, by_offset)
+        ctx.rest = 3 + len(fields)
+        return total(values, scale)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad, by_offset = ctx.saved_tensors
+        by_offset = None if by_offset is None else by_offset * grads[0]
+        return (grad * grads[0]).to(grad.dtype), by_offset, *((None,) * ctx.rest)
+
+
+def _differentiable(loss: Any, terms: Terms, x: Tensor, offset: Any, scale: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The gradient once more, by the plain form, with a graph of its own."""
+    inputs = [x, offset] if isinstance(offset, Tensor) and offset.requires_grad else [x]
+    reduced = total(loss.plain(x, terms, offset), scale)
+    found = torch.autograd.grad(reduced, inputs, grad.to(reduced.dtype), create_graph=True)
+    return found[0], found[1] if len(found) > 1 else None

@@ -1,0 +1,313 @@
+"""The primitive of the family, ``two_sided_logsumexp``, and the choice of who computes it.
+
+    pos = log sum_i t_i e^{-s_i}            neg = log sum_i (1 - t_i) e^{s_i}
+
+Every loss of the family is a line on top of ``(pos, neg)``. Scores may be a tensor or lazy: an object that describes the
+tensor and gives its own sides (``LazyScores``), so that a new kind of scores is one new class and no change to a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import (
+    check_dense_labels,
+    check_engine,
+    check_label_values,
+    check_logits,
+    check_unit,
+    check_weight,
+    check_where,
+    shape_text,
+)
+from manyhot.engines import ops
+from manyhot.engines.registry import NAMES, Engine, choose
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
+from manyhot.labels.sparse import SparseLabels
+
+_SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+Labels = Tensor | SparseLabels
+Dim = int | Sequence[int]
+
+
+@runtime_checkable
+class LazyScores(Protocol):
+    """Scores that are described, not stored. Losses ask them for their two sides and never index them."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[..., L]``, as the dense tensor would have it."""
+        ...
+
+    def two_sided_logsumexp(
+        self,
+        labels: Any,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+        who: str = "two_sided_logsumexp",
+    ) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)`` with gradients to what the scores are made of."""
+        ...
+
+    def dense(self) -> Tensor:
+        """The whole tensor, for whoever wants it."""
+        ...
+
+    def __mul__(self, factor: float) -> LazyScores:
+        """The scores times a number."""
+        ...
+
+
+Scores = Tensor | LazyScores
+
+
+def two_sided_logsumexp(
+    logits: Scores,
+    labels: Labels,
+    *,
+    where: Tensor | None = None,
+    pos_weight: Weight = None,
+    neg_weight: Weight = None,
+    smoothing: float = 0.0,
+    dim: Dim = -1,
+    engine: str = "auto",
+    validate: bool = False,
+    who: str = "two_sided_logsumexp",
+) -> tuple[Tensor, Tensor]:
+    """The log-sums of the two sides of a row, over the label axis.
+
+    ``pos = log sum_i p_i t_i e^{-s_i}`` and ``neg = log sum_i n_i (1 - t_i) e^{s_i}``, ``-inf`` for an empty sum, with the
+    scores ``s = logits``, the labels ``t`` and the weights ``p = pos_weight``, ``n = neg_weight``. Sums are taken in float32
+    (float64 for float64 logits). Gradients flow to ``logits``; labels and weights are constants.
+
+    Args:
+        logits: ``[..., L]``, or lazy scores.
+        labels: ``[..., L]`` in [0, 1] of any number type, or ``SparseLabels`` with one row for each row of ``logits``.
+        where: bool, broadcastable to ``logits``; False leaves an entry out of both sums, whatever its score.
+        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum.
+        neg_weight: the same for the negative sum.
+        smoothing: uniform label smoothing, ``t (1 - e) + e / 2``, without a dense label tensor.
+        dim: the label axis, or several that are taken together.
+        engine: ``"auto"``, ``"torch"``, ``"native"`` (CPU) or ``"triton"`` (CUDA); see ``manyhot.engines``.
+        validate: look at the values of labels and weights too (on a GPU this waits for the device).
+        who: the name that error messages start with.
+
+    Returns:
+        Two tensors ``[...]``: ``pos`` and ``neg``.
+
+    Example:
+        >>> pos, neg = two_sided_logsumexp(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, 0, 0]]))
+        >>> pos, neg
+        (tensor([-2.]), tensor([0.7014]))
+    """
+    if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
+        return logits.two_sided_logsumexp(
+            labels,
+            where=where,
+            pos_weight=pos_weight,
+            neg_weight=neg_weight,
+            smoothing=smoothing,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+            who=who,
+        )
+    rows = arrange(
+        who,
+        logits,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
+    check_engine(who, engine, NAMES)
+    return sides_of_rows(rows, choose(who, engine, rows.logits, rows.terms))
+
+
+class Rows(NamedTuple):
+    """A problem laid out for the engines: logits ``[R, L]``, the terms beside them, and the shape ``[...]`` of the R rows."""
+
+    logits: Tensor
+    terms: DenseTerms | SparseTerms
+    shape: torch.Size
+
+
+def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
+    """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
+    sums = _Sides.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
+    return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
+
+
+def arrange(
+    who: str,
+    logits: Any,
+    labels: Any,
+    *,
+    where: Tensor | None = None,
+    pos_weight: Weight = None,
+    neg_weight: Weight = None,
+    smoothing: float = 0.0,
+    dim: Dim = -1,
+    validate: bool = False,
+) -> Rows:
+    """Check the arguments that all losses share and move the label axes to the end as one."""
+    if (
+        type(labels) is Tensor
+        and (where is None and pos_weight is None and neg_weight is None)
+        and (type(smoothing) is float and smoothing == 0)
+        and (dim == -1 and type(dim) is int)
+        and not validate
+        and _is_plain(logits, labels)
+    ):
+        return Rows(logits, DenseTerms(labels), logits.shape[:1])
+    check_logits(who, logits)
+    check_unit(who, "smoothing", smoothing)
+    terms = check_terms(
+        who,
+        logits.shape,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        dim=dim,
+        validate=validate,
+    )
+    moved = _to_end(logits, _axes(who, dim, logits.ndim))
+    return Rows(_as_matrix(moved), terms, moved.shape[:-1])
+
+
+def _is_plain(logits: Any, labels: Tensor) -> bool:
+    """Whether this is the call that nearly all are, two matrices of one shape, which needs no more checks than these."""
+    return (
+        type(logits) in (Tensor, torch.nn.Parameter)
+        and logits.dtype in _SCORES
+        and logits.ndim == 2
+        and logits.shape == labels.shape
+        and not (labels.requires_grad or labels.dtype.is_complex)
+    )
+
+
+def check_terms(
+    who: str,
+    shape: torch.Size,
+    labels: Any,
+    *,
+    where: Tensor | None,
+    pos_weight: Weight,
+    neg_weight: Weight,
+    smoothing: float,
+    dim: Dim,
+    validate: bool,
+) -> DenseTerms | SparseTerms:
+    """Labels, weights and ``where`` as the terms of scores of ``shape``, checked."""
+    dims = _axes(who, dim, len(shape))
+    if isinstance(labels, SparseLabels):
+        _check_sparse(who, labels, shape, dims)
+    else:
+        check_dense_labels(who, shape, labels)
+    if where is not None:
+        check_where(who, where, shape)
+        where = _to_rows(where.expand(shape), dims)
+    sizes = [shape[axis] for axis in dims]
+    weights: list[Weight] = []
+    for name, weight in (("pos_weight", pos_weight), ("neg_weight", neg_weight)):
+        if weight is not None:
+            check_weight(who, name, weight, sizes, validate=validate)
+        if isinstance(weight, Tensor):
+            weight = weight.detach().expand(sizes).reshape(-1)
+        weights.append(weight)
+    if isinstance(labels, SparseLabels):
+        return SparseTerms(labels.indices, labels.offsets, labels.values, where, weights[0], weights[1], smoothing)
+    flat = _to_rows(labels.detach() if labels.requires_grad else labels, dims)
+    if validate:
+        check_label_values(who, flat, where)
+    return DenseTerms(flat, where, weights[0], weights[1], smoothing)
+
+
+def _check_sparse(who: str, labels: SparseLabels, shape: torch.Size, dims: list[int]) -> None:
+    if dims != [len(shape) - 1]:
+        raise ValueError(f"{who}: SparseLabels run along the last axis; got dim {dims}. Pass dense labels, or move axes.")
+    rows = shape[:-1].numel()
+    if shape[-1] != labels.num_labels or rows != len(labels):
+        raise ValueError(
+            f"{who}: `labels` must fit `logits`, {rows} rows of {shape[-1]} labels;"
+            f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
+        )
+
+
+def _axes(who: str, dim: Dim, ndim: int) -> list[int]:
+    """The axes as sorted numbers >= 0."""
+    given = [dim] if isinstance(dim, int) else list(dim)
+    axes = sorted(axis + ndim if axis < 0 else axis for axis in given)
+    if not axes or len(set(axes)) != len(axes) or axes[0] < 0 or axes[-1] >= ndim:
+        raise ValueError(f"{who}: `dim` must name axes of a tensor with {ndim} axes, each once; got {shape_text(given)}.")
+    return axes
+
+
+def _to_end(x: Tensor, dims: list[int]) -> Tensor:
+    """The axes ``dims`` behind the others, as one."""
+    if dims == [x.ndim - 1]:
+        return x
+    return x.movedim(dims, list(range(x.ndim - len(dims), x.ndim))).flatten(-len(dims))
+
+
+def _to_rows(x: Tensor, dims: list[int]) -> Tensor:
+    """``[R, L]``: the axes ``dims`` behind the others, as one, and the others as one before it."""
+    return _as_matrix(_to_end(x, dims))
+
+
+def _as_matrix(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+
+
+class _Sides(torch.autograd.Function):
+    """``(logits, engine, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; keeps them and the inputs."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, engine: Engine | None, kind: Any, *fields: Any) -> tuple[Tensor, ...]:
+        terms = kind(*fields)
+        if engine is None:
+            pos, neg = terms.sides(logits.to(accumulation_dtype(logits.dtype)))
+        else:
+            pos, neg = (ops if torch.compiler.is_compiling() else engine).sides(logits, terms)
+        return *pos, *neg
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, ctx.engine, ctx.kind, *fields = inputs
+        ctx.mark_non_differentiable(output[0], output[2])
+        ctx.save_for_backward(logits, *output, *(field for field in fields if isinstance(field, Tensor)))
+        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
+        stored = iter(tensors)
+        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
+        pos, neg = LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
+        if torch.compiler.is_compiling() and ctx.engine is not None:
+            grad = ops.gradient(logits, terms, pos, neg, grads[1], grads[3])
+        elif ctx.engine is None or torch.is_grad_enabled():
+            x = logits.to(accumulation_dtype(logits.dtype))
+            grad = terms.gradient(x, pos, neg, grads[1], grads[3]).to(logits.dtype)
+        else:
+            grad = ctx.engine.gradient(logits, terms, pos, neg, grads[1], grads[3])
+        return (grad, None, None, *(None for _ in ctx.constants))

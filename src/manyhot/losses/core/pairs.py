@@ -1,0 +1,146 @@
+"""Two predictions of the same rows, their losses and how far they are apart, with both gradients from one read of each.
+
+It pays where the gradient is wanted and the reduction is known beforehand, as in ``dispatch``; in every other case the
+parts are computed one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import ops
+from manyhot.engines.registry import Engine, choose
+from manyhot.engines.terms import DenseTerms, accumulation_dtype
+from manyhot.engines.totals import total
+from manyhot.losses.core.dispatch import Terms, row_scale, wants_fusion
+from manyhot.losses.core.forms import split
+from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+
+# What the scores are multiplied by in the link of a kind of divergence.
+LINKS = {"sigmoid": 1.0, "sigmoid2": 2.0}
+
+
+def jeffreys(a: Tensor, b: Tensor, link: float) -> Tensor:
+    """``sum_i (sigma(k a_i) - sigma(k b_i)) k (a_i - b_i)`` of each row, ``[...]``, with ``k = link``.
+
+    It is the same with ``-b, -a`` in the place of ``a, b``. Of the two, that with the smaller probabilities has all digits of
+    their difference.
+    """
+    likely = a + b > 0
+    a, b = torch.where(likely, -b, a), torch.where(likely, -a, b)
+    return ((torch.sigmoid(link * a) - torch.sigmoid(link * b)) * (link * (a - b))).sum(dim=-1)
+
+
+def left_out_as_zero(where: Tensor | None, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both scores, 0 where they do not count, whatever they were."""
+    return (a, b) if where is None else (torch.where(where, a, 0.0), torch.where(where, b, 0.0))
+
+
+def pair_loss(
+    who: str,
+    a: Any,
+    b: Any,
+    rows: Rows,
+    *,
+    losses: bool,
+    alpha: float,
+    link: float,
+    sample_weight: Tensor | None,
+    reduction: str,
+    engine: str,
+) -> Tensor | None:
+    """``(zlpr(a) + zlpr(b)) / 2 + alpha jeffreys(a, b)`` reduced, in one pass, or None where that is not to be had.
+
+    ``rows`` are those of ``a`` with the terms of the losses; without ``losses`` only their ``where`` is looked at.
+    """
+    if not isinstance(b, Tensor) or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return None
+    chosen = choose(who, engine, rows.logits, rows.terms)
+    if chosen is None or not hasattr(chosen, "rdrop") or not wants_fusion(a, b, reduction):
+        return None
+    scale = row_scale(who, rows, sample_weight, reduction, False)
+    other = b if b.ndim == 2 else b.reshape(rows.logits.shape)
+    pair = _Pair(alpha, link, losses)
+    if torch.compiler.is_compiling():
+        out: Tensor = _Compiled.apply(rows.logits, other, scale, pair, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = _Eager.apply(rows.logits, other, (scale, chosen, pair, rows.terms))  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Pair:
+    """What is computed of two predictions: fused by an engine, and in the plain form that can be differentiated again."""
+
+    __slots__ = ("alpha", "link", "losses")
+
+    def __init__(self, alpha: float, link: float, losses: bool) -> None:
+        self.alpha, self.link, self.losses = alpha, link, losses
+
+    def fused(self, engine: Any, a: Tensor, b: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, and the gradients by ``a`` and ``b`` times ``scale``."""
+        given, where = (terms, None) if self.losses else (None, terms.where)
+        out: tuple[Tensor, Tensor, Tensor] = engine.rdrop(a, b, given, where, alpha=self.alpha, link=self.link, row_scale=scale)
+        return out
+
+    def plain(self, a: Tensor, b: Tensor, terms: Terms) -> Tensor:
+        """Values of the rows in the plain form."""
+        dtype = accumulation_dtype(a.dtype)
+        values = self.alpha * jeffreys(*left_out_as_zero(terms.where, a.to(dtype), b.to(dtype)), self.link)
+        if self.losses:
+            for x in (a, b):
+                values = values + split(*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
+        return values
+
+
+class _Eager(torch.autograd.Function):
+    """Forward keeps the finished gradients; the first backward scales them in place and gives them away."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, call: tuple[Any, Engine, _Pair, Terms]) -> Tensor:
+        scale, engine, pair, terms = call
+        values, *grads = pair.fused(engine, a, b, terms, scale)
+        ctx.save_for_backward(a, b)
+        ctx.finished, ctx.call = [grads], call
+        return engine.total(values, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        scale, engine, pair, terms = ctx.call
+        wanted = ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled():
+            reduced = total(pair.plain(a, b, terms), scale)
+            inputs = [x for x, want in zip((a, b), wanted, strict=True) if want]
+            found = iter(torch.autograd.grad(reduced, inputs, pulls[0].to(reduced.dtype), create_graph=True))
+            return *(next(found) if want else None for want in wanted), None
+        if not ctx.finished:
+            ctx.finished.append(pair.fused(engine, a, b, terms, scale)[1:])
+        grads = ctx.finished.pop()
+        return *(engine.scale_(grad, pulls[0]) if want else None for grad, want in zip(grads, wanted, strict=True)), None
+
+
+class _Compiled(torch.autograd.Function):
+    """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, pair: _Pair, kind: type[Terms], *fields: Any) -> Tensor:
+        values, grad_a, grad_b = pair.fused(ops, a, b, kind(*fields), scale)
+        ctx.save_for_backward(grad_a, grad_b)
+        ctx.rest = 3 + len(fields)
+        return total(values, scale)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
+        return *((grad * pulls[0]).to(grad.dtype) for grad in ctx.saved_tensors), *((None,) * ctx.rest)
+
+
+def divergence_rows(a: Tensor, b: Tensor, where: Tensor | None) -> Rows:
+    """The rows of ``a`` for a divergence alone; in the place of labels, which nobody looks at, stands ``b``."""
+    num_labels = a.shape[-1]
+    counts = None if where is None else where.expand(a.shape).reshape(-1, num_labels)
+    matrix = [x if x.ndim == 2 else x.reshape(-1, num_labels) for x in (a, b)]
+    return Rows(matrix[0], DenseTerms(matrix[1].detach(), counts), a.shape[:-1])

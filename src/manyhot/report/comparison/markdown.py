@@ -1,0 +1,85 @@
+"""The report of a comparison as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from manyhot.report.comparison.charts import friedman_words, p_words
+from manyhot.report.comparison.words import RULES, cell_class, lead_words, mean_cost, note_words
+from manyhot.report.run.markdown import markdown_table, plain
+
+MARKS = {"": "{}", "best": "**{}**", "tied": "_{}_"}
+
+
+def compare_markdown(report: Mapping[str, Any], *, title: str) -> str:
+    """The Markdown of a comparison's report.
+
+    Args:
+        report: ``plan``, ``statistics`` and ``failed``, as ``read_comparison`` gives them.
+        title: the first heading.
+    """
+    found = report["statistics"]
+    lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(note_words(report)), ""]
+    lines += [
+        "In tables of values, bold is significantly better than every other method of the group; in italics are those not"
+        " significantly worse than the best, where it is not alone.",
+        "",
+    ]
+    for rule in found["tests"]:
+        for metric in found["metrics"]:
+            lines += _metric(found, rule, metric)
+    lines += ["## Cost", "", *_costs(found), ""]
+    if report["failed"]:
+        lines += ["## Cells that could not be run", ""]
+        lines += [f"- {plain(each['key'])}: {plain(each['error'][:200])}" for each in report["failed"][:50]] + [""]
+    return "\n".join(lines)
+
+
+def _metric(found: Mapping[str, Any], rule: str, metric: str) -> list[str]:
+    test = found["tests"][rule].get(metric)
+    if not test:
+        return []
+    methods, titles = found["methods"], found["titles"]
+    rows = []
+    for group in found["groups"]:
+        values, best = found["values"][rule][metric].get(group, {}), test["significant_best"].get(group, [])
+        cells = []
+        for method in methods:
+            value = values.get(method)
+            text = "-" if not value or value["mean"] is None else f"{value['mean']:.3f}"
+            cells.append(MARKS[cell_class(method, best)].format(text))
+        rows.append((plain(group), *cells))
+    ranks = test.get("average_ranks") or {}
+    rows.append(("average rank", *(f"{ranks[method]:.2f}" if method in ranks else "-" for method in methods)))
+    rows.append(("best in", *(str(test["best_in"].get(method, "-")) for method in methods)))
+    right = range(1, len(methods) + 1)
+    lines = [f"## {metric}, {RULES.get(rule, rule)} ({'less' if found['metrics'][metric]['error'] else 'more'} is better)", ""]
+    lines += [*markdown_table(("group", *(plain(titles[method]) for method in methods)), rows, right=right), ""]
+    nemenyi = test.get("nemenyi")
+    if nemenyi:
+        lines += [f"{friedman_words(test)} Critical difference {nemenyi['critical_difference']:.2f}.", ""]
+    against = []
+    for method, wins in test["plain_wins"].items():
+        told = (test.get("wilcoxon") or {}).get(method) or {}
+        sure = test["win_tie_loss"].get(method)
+        against.append(
+            (
+                plain(titles[method]),
+                "-" if sure is None else " / ".join(map(str, sure)),
+                " / ".join(map(str, wins)),
+                p_words(told.get("p_holm")),
+            )
+        )
+    headings = (f"{plain(titles[test['reference']])} against", "win / tie / loss", "by means alone", "p, Holm")
+    return [*lines, *markdown_table(headings, against, right=(1, 2, 3)), ""]
+
+
+def _costs(found: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for method in found["methods"]:
+        means = [mean_cost(found["costs"], method, key) for key in ("seconds", "epoch_seconds", "parameters", "peak_bytes")]
+        if means[3] is not None:
+            means[3] /= 2**20
+        rows.append((plain(found["titles"][method]), *("-" if mean is None else f"{mean:,.4g}" for mean in means)))
+    return markdown_table(("method", "seconds", "seconds an epoch", "parameters", "peak memory, MiB"), rows, right=(1, 2, 3, 4))

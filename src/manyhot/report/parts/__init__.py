@@ -1,0 +1,1 @@
+"""Parts that every report page is made of."""

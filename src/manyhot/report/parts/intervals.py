@@ -1,0 +1,77 @@
+"""How sure a figure is: 95 % intervals over rows, by how much each row moves the figure (the infinitesimal jackknife)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from manyhot.metrics.at_k import precision_at_k
+from manyhot.metrics.counts import example_f1_score, share, subset_accuracy_score
+from manyhot.metrics.names import parse_metric
+from manyhot.metrics.ranking import ranking_average_precision_score, ranking_error
+from manyhot.report.run.judged import Judged
+
+NORMAL_95 = 1.959964
+ROW_MEANS: dict[str, Callable[..., Tensor]] = {
+    "SubACC": subset_accuracy_score,
+    "MLC-F1": example_f1_score,
+    "AvgPrec": ranking_average_precision_score,
+    "RankLoss": ranking_error,
+}
+
+
+def half_width(name: str, judged: Judged) -> float | None:
+    """Half of the interval of a metric, or None where it is not known how a row moves it.
+
+    Args:
+        name: of the metric.
+        judged: scores and truth.
+    """
+    if len(judged.labels) < 2:
+        return None
+    if name == "micro-F1":
+        moves = _micro_moves(judged)
+    elif name == "macro-F1":
+        moves = _macro_moves(judged)
+    else:
+        values = _row_values(name, judged)
+        if values is None:
+            return None
+        moves = (values.double() - values.double().mean()) / len(values)
+    rows = len(moves)
+    return NORMAL_95 * float((moves.square().sum() * (rows / (rows - 1))).sqrt())
+
+
+def _row_values(name: str, judged: Judged) -> Tensor | None:
+    metric = parse_metric(name)
+    scored = metric.kind in ("AvgPrec", "RankLoss", "P@k")
+    given = judged.logits if scored else judged.predictions
+    if metric.kind == "P@k":
+        return precision_at_k(judged.logits, judged.labels, k=metric.k, where=judged.where, reduction="none")
+    if name not in ROW_MEANS:
+        return None
+    return ROW_MEANS[name](given, judged.labels, where=judged.where, reduction="none")
+
+
+def _micro_moves(judged: Judged) -> Tensor:
+    """A row's part in ``2 hits / (predicted + positive)``: its own excess over the whole."""
+    rows = judged.confusion[0]
+    found, size = 2 * rows.hits.double(), (rows.predicted + rows.positive).double()
+    whole = share(found.sum(), size.sum(), 0.0)
+    return (found - whole * size) / size.sum().clamp(min=1)
+
+
+def _macro_moves(judged: Judged) -> Tensor:
+    """The same of every label, averaged over labels; entries that are neither predicted nor true move nothing."""
+    labels = judged.confusion[1]
+    size = (labels.predicted + labels.positive).double()
+    f1 = share(2 * labels.hits.double(), size, 0.0)
+    weight = 1.0 / size.clamp(min=1) / max(len(size), 1)
+    moves = torch.zeros(len(judged.labels), dtype=torch.float64)
+    for listed in (judged.predictions, judged.positives):
+        moves.index_add_(0, listed.rows, -(f1 * weight)[listed.indices])
+    true = judged.positives
+    hit = judged.predictions.contains(true.rows, true.indices)
+    return moves.index_add_(0, true.rows[hit], 2 * weight[true.indices[hit]])

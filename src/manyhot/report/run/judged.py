@@ -1,0 +1,140 @@
+"""Scores of rows whose labels are known, with how a model reads them: what a report measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule, decide_sparse
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.counts import Confusion, count_sets
+from manyhot.training.rows.bundle import TrainedModel
+
+INF = float("inf")
+# Scores a report looks at; of more, those of some rows.
+MOST_ENTRIES = 200_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Scores ``[R, L]`` beside the truth.
+
+    Args:
+        logits: ``[R, L]`` on the CPU.
+        labels: hard labels ``[R, L]``.
+        where: bool ``[R, L]``, True where the label is known; None when all are.
+        rule: how scores become predictions.
+        link: how scores become probabilities, or None where they only rank.
+        calibration: fitted probabilities, or None.
+        label_names: one per label.
+    """
+
+    logits: Tensor
+    labels: SparseLabels
+    where: Tensor | None
+    rule: DecisionRule
+    link: str | None
+    calibration: Calibration | None
+    label_names: tuple[str, ...]
+
+    @classmethod
+    def by_model(cls, model: TrainedModel, logits: Tensor, labels: SparseLabels, where: Tensor | None) -> Judged:
+        """Scores that ``model`` gave, read as it reads them."""
+        return cls(logits, labels, where, model.rule, model.link, model.calibration, model.label_names)
+
+    @cached_property
+    def positives(self) -> SparseLabels:
+        """The labels that are true and known."""
+        if self.where is None:
+            return self.labels
+        kept = self.where[self.labels.rows, self.labels.indices]
+        offsets = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])[self.labels.offsets]
+        return SparseLabels(self.labels.indices[kept], offsets, self.labels.num_labels, validate=False)
+
+    @cached_property
+    def predictions(self) -> SparseLabels:
+        """What the rule says."""
+        return decide_sparse(self.logits, self.rule, where=self.where)
+
+    @cached_property
+    def confusion(self) -> tuple[Confusion, Confusion]:
+        """By row and by label."""
+        return count_sets(self.predictions, self.positives)
+
+    @cached_property
+    def thresholds(self) -> Tensor:
+        """float64 ``[L]``; 0 where the rule takes the k best whatever their scores."""
+        own = self.rule.threshold
+        if isinstance(own, tuple):
+            return torch.tensor(own, dtype=torch.float64)
+        return torch.full((self.labels.num_labels,), float(own), dtype=torch.float64)
+
+    def rows(self, index: Tensor) -> Judged:
+        """Some rows."""
+        return Judged(
+            self.logits[index],
+            self.labels[index],
+            None if self.where is None else self.where[index],
+            self.rule,
+            self.link,
+            self.calibration,
+            self.label_names,
+        )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which rows were judged, and what of them can be shown.
+
+    Args:
+        what: ``"test"``, ``"validation"``, ``"held out"`` (a share of the training rows) or ``"cross-fitted"`` (every
+            training row, scored by a fit that did not see it).
+        examples: where the rows are from.
+        rows: int64 ``[R]``, the row of ``examples`` of each row that was judged; None where they are all rows in order.
+        files: the names of the files.
+        drawn_from: how many rows there are, where those that were judged are drawn from them; 0 where all were.
+    """
+
+    what: str
+    examples: Examples
+    rows: Tensor | None = None
+    files: tuple[str, ...] = ()
+    drawn_from: int = 0
+
+    def place(self, row: int) -> int:
+        """The row of ``examples``."""
+        return row if self.rows is None else int(self.rows[row])
+
+
+def drawn_rows(num_rows: int, num_labels: int, *, most: int = MOST_ENTRIES) -> Tensor | None:
+    """Which rows to judge where there are more than ``most`` scores: a random part, in order; None for all.
+
+    Example:
+        >>> drawn_rows(1000, 10)
+        >>> len(drawn_rows(1000, 10, most=500))
+        50
+    """
+    if num_rows * num_labels <= most:
+        return None
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))
+    return order[: max(1, most // num_labels)].sort().values
+
+
+def rounded(values: Any, digits: int = 5) -> list[Any]:
+    """Numbers with this many significant digits, for JSON; what JSON does not have becomes null."""
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [_round(value, digits) for value in listed]
+
+
+def _round(value: Any, digits: int) -> Any:
+    if isinstance(value, list):
+        return [_round(part, digits) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}") if abs(value) < INF else None
+    return value

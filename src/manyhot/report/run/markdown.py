@@ -1,0 +1,124 @@
+"""The report of a run as Markdown, for a terminal, a pull request or an appendix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, value_words
+
+LABELS = 50
+PAIRS = 10
+WORST = 8
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&])")
+BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\u2066-\u2069]+")
+
+
+def plain(text: Any) -> str:
+    r"""Text of the data within Markdown: no mark-up, no line feed.
+
+    Example:
+        >>> print(plain("a|b <script>"))
+        a\|b \<script\>
+    """
+    return SPECIAL.sub(r"\\\1", BREAKS.sub(" ", str(text)))
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+    """The lines of a table of finished cells."""
+    rule = ["---:" if place in right else "---" for place in range(len(headings))]
+    return ["| " + " | ".join(row) + " |" for row in (headings, rule, *rows)]
+
+
+def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
+    """The Markdown of a run's report.
+
+    Args:
+        report: what ``measure_run`` gave.
+        title: the first heading.
+    """
+    metrics = [
+        (
+            each["name"],
+            value_words(each["value"], 4),
+            "" if each["half_width"] is None else f"± {each['half_width']:.4f}",
+            each["better"],
+            each["summary"],
+        )
+        for each in report["metrics"]
+    ]
+    lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(rows_words(report["rows"])), ""]
+    lines += ["## Metrics", "", *markdown_table(("metric", "value", "95 %", "better", "what it is"), metrics, right=(1, 2)), ""]
+    lines += ["## Labels", "", *_labels(report), ""]
+    lines += _missed(report["missed"])
+    lines += _reliability(report["reliability"])
+    lines += _worst(report["worst"])
+    model = report["model"]
+    about = [
+        ("decision", rule_words(model)),
+        ("learning rate", f"{model['learning_rate']:.4g}"),
+        ("tuning", model["tuned"] or "none"),
+    ]
+    about += [(name, setting_words(model["settings"][name])) for name in model["chosen"]]
+    about += [(name, value) for name, value in model["versions"].items()]
+    lines += ["## Settings and versions", "", *(f"- {name}: {plain(value)}" for name, value in about), ""]
+    return "\n".join([*lines, f"Measured {report['made']} by manyhot {report['versions']['manyhot']}.", ""])
+
+
+def _labels(report: Mapping[str, Any]) -> list[str]:
+    listed = report["labels"]["listed"]
+    order = sorted(range(len(listed["name"])), key=lambda place: (-listed["positive"][place], listed["name"][place]))
+    thresholds = listed["threshold"] or [None] * len(order)
+    rows = [
+        (
+            plain(listed["name"][place]),
+            *(f"{listed[key][place]:,}" for key in ("positive", "predicted")),
+            *(f"{listed[key][place]:.3f}" for key in ("precision", "recall", "F1", "AP")),
+            value_words(thresholds[place], 3),
+        )
+        for place in order[:LABELS]
+    ]
+    headings = ("label", "support", "predicted", "precision", "recall", "F1", "AP", "threshold")
+    lines = markdown_table(headings, rows, right=range(1, 8))
+    if report["labels"]["count"] > len(rows):
+        lines += ["", f"The {len(rows)} labels with most rows, of {report['labels']['count']:,}."]
+    return lines
+
+
+def _missed(missed: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for title, headings, found in (
+        ("Missed together", ("label", "label", "rows"), [(*each["labels"], each["rows"]) for each in missed["pairs"]]),
+        (
+            "Missed, and predicted instead",
+            ("missed", "predicted wrongly", "rows"),
+            [(each["missed"], each["predicted"], each["rows"]) for each in missed["instead"]],
+        ),
+    ):
+        if found:
+            rows = [(plain(one), plain(two), f"{number:,}") for one, two, number in found[:PAIRS]]
+            lines += [f"## {title}", "", *markdown_table(headings, rows, right=(2,)), ""]
+    return lines
+
+
+def _reliability(reliability: Mapping[str, Any]) -> list[str]:
+    told = []
+    if reliability["before"]:
+        told.append(f"- before calibration ({LINKS[reliability['link']]}): ECE {reliability['before']['ECE']:.4f}")
+    if reliability["after"]:
+        told.append(f"- after calibration ({reliability['calibration']}): ECE {reliability['after']['ECE']:.4f}")
+    return ["## Probabilities", "", *told, ""] if told else []
+
+
+def _worst(worst: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for each in worst[:WORST]:
+        parts = [
+            f"{kind}: {', '.join(plain(label['label']) for label in each[kind])}"
+            for kind in ("missed", "wrong", "right")
+            if each[kind]
+        ]
+        text = f" {plain(each['text'])}" if "text" in each else ""
+        lines.append(f"- row {each['row']:,}:{text} — {'; '.join(parts)}")
+    return ["## Worst examples", "", *lines, ""] if lines else []

@@ -1,0 +1,220 @@
+"""Everything the page of a run shows, measured once; the page is made from this alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.metrics.curves import mean_average_precision_score
+from manyhot.metrics.names import PROBABILITIES, parse_metric
+from manyhot.metrics.running import Metrics
+from manyhot.report.parts.intervals import half_width
+from manyhot.report.run.judged import Judged, Origin, rounded
+from manyhot.report.run.mistakes import measure_counts, measure_missed, measure_worst
+from manyhot.report.run.pr_curves import measure_curves
+from manyhot.report.run.reliability import measure_reliability
+from manyhot.report.run.sweep import Sweep, pack_counts, threshold_sweep
+from manyhot.training.rows.bundle import TrainedModel, versions
+
+FORMAT = "manyhot-report-1"
+NAMES = (
+    "micro-F1",
+    "macro-F1",
+    "SubACC",
+    "AvgPrec",
+    "MLC-F1",
+    "micro-precision",
+    "micro-recall",
+    "mAP",
+    "RankLoss",
+    "P@1",
+    "P@3",
+    "P@5",
+    "hamming-error",
+    "ECE",
+)
+# Labels that are listed one by one; of more, those with most rows and those with most mistakes.
+LISTED = 1000
+
+
+def measure_run(
+    model: TrainedModel, judged: Judged, origin: Origin, *, run: Path | None = None, most: int = LISTED
+) -> dict[str, Any]:
+    """Measure a model for its report.
+
+    Args:
+        model: what was trained.
+        judged: its scores on rows it was not fitted to.
+        origin: which rows these are.
+        run: the folder of the run, for the learning curves in its log; None where there is none.
+        most: labels that are listed one by one.
+
+    Returns:
+        A dict fit for JSON, which ``run_page`` and ``run_markdown`` read.
+    """
+    names = [name for name in NAMES if not _beyond(name, judged)]
+    areas = mean_average_precision_score(judged.logits, judged.labels, average="none", where=judged.where)
+    metrics = Metrics(
+        [name for name in names if name != "mAP"],
+        num_labels=judged.labels.num_labels,
+        rule=judged.rule,
+        link=judged.calibration or judged.link or "hard",
+    )
+    metrics.update(judged.logits, judged.labels, judged.where)
+    values, per_label = {**metrics.compute(), "mAP": float(areas.mean())}, {**metrics.per_label(), "AP": areas}
+    sweep = threshold_sweep(judged)
+    listed, cut = listed_labels(judged, most=most)
+    return {
+        "format": FORMAT,
+        "kind": "run",
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "rows": {
+            "what": origin.what,
+            "count": len(judged.labels),
+            "drawn_from": origin.drawn_from,
+            "files": list(origin.files),
+            "inputs": origin.examples.kind,
+            "unknown": 0 if judged.where is None else int((~judged.where).sum()),
+        },
+        "model": described(model),
+        "metrics": [_metric(name, values[name], judged) for name in names],
+        "empty": {
+            "true": int((judged.positives.counts() == 0).sum()),
+            "predicted": int((judged.predictions.counts() == 0).sum()),
+        },
+        "labels": {
+            "count": judged.labels.num_labels,
+            "cut": cut,
+            "listed": _label_rows(judged, per_label, listed),
+        },
+        "slider": _slider(judged, sweep, listed),
+        "curves": measure_curves(judged, areas),
+        "reliability": measure_reliability(judged, unseen=origin.what == "test"),
+        "counts": measure_counts(judged),
+        "missed": measure_missed(judged),
+        "worst": measure_worst(judged, origin),
+        "learning": [] if run is None else learning_curves(run / "metrics.jsonl"),
+        "versions": versions(),
+    }
+
+
+def described(model: TrainedModel) -> dict[str, Any]:
+    """What a page tells of a model; the thresholds stand with the labels."""
+    told = model.describe()
+    defaults = type(model.settings)().to_dict()
+    settings = told.pop("settings")
+    told["rule"] = {name: value for name, value in model.rule.to_json().items() if name != "threshold"}
+    told["settings"] = settings
+    if not isinstance(model.rule.threshold, tuple):
+        told["thresholds"] = rounded([model.rule.threshold], 6)[0]
+    told["chosen"] = [name for name, value in settings.items() if value != defaults[name]]
+    return told
+
+
+def _beyond(name: str, judged: Judged) -> bool:
+    """Whether a metric has no meaning here: more labels than there are, probabilities of scores that only rank."""
+    metric = parse_metric(name)
+    only_ranks = judged.link is None and judged.calibration is None
+    return metric.k > judged.labels.num_labels or (metric.info.needs == PROBABILITIES and only_ranks)
+
+
+def _metric(name: str, value: float, judged: Judged) -> dict[str, Any]:
+    info = parse_metric(name).info
+    half = half_width(name, judged)
+    return {
+        "name": name,
+        "value": None if math.isnan(value) else value,
+        "half_width": None if half is None or math.isnan(half) else half,
+        "better": "more" if info.direction == "up" else "less",
+        "summary": info.summary,
+    }
+
+
+def listed_labels(judged: Judged, *, most: int = LISTED) -> tuple[Tensor, str]:
+    """``(the labels to list, how they were chosen)``: all, or those with most rows and those with most mistakes."""
+    count = judged.labels.num_labels
+    if count <= most:
+        return torch.arange(count), ""
+    hits, predicted, positive = judged.confusion[1]
+    frequent = positive.argsort(descending=True, stable=True)[: most * 7 // 10]
+    mistakes = predicted + positive - 2 * hits
+    mistakes[frequent] = -1
+    mistaken = mistakes.argsort(descending=True, stable=True)[: most - len(frequent)]
+    text = (
+        f"{most:,} of {count:,} labels are listed: the {len(frequent):,} with most rows and, of the others,"
+        f" the {len(mistaken):,} with most mistakes. All figures above are over all labels."
+    )
+    return torch.cat([frequent, mistaken]).sort().values, text
+
+
+def _label_rows(judged: Judged, per_label: Mapping[str, Tensor], listed: Tensor) -> dict[str, Any]:
+    hits, predicted, positive = judged.confusion[1]
+    has_threshold = judged.rule.top_k is None
+    return {
+        "name": [judged.label_names[label] for label in listed.tolist()],
+        "positive": positive[listed].tolist(),
+        "predicted": predicted[listed].tolist(),
+        "hits": hits[listed].tolist(),
+        "precision": rounded(per_label["precision"][listed].double()),
+        "recall": rounded(per_label["recall"][listed].double()),
+        "F1": rounded(per_label["F1"][listed].double()),
+        "AP": rounded(per_label["AP"][listed].double()),
+        "threshold": rounded(judged.thresholds[listed], 6) if has_threshold else None,
+    }
+
+
+def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
+    """Counts at each position: label by label for those listed, summed for the rest."""
+    rest = torch.ones(judged.labels.num_labels, dtype=torch.bool)
+    rest[listed] = False
+    positive = judged.confusion[1].positive
+    size = sweep.predicted + positive.unsqueeze(1)
+    f1 = torch.where(size > 0, 2 * sweep.hits.double() / size.clamp(min=1), 0.0)
+    return {
+        "shifts": sweep.shifts.tolist(),
+        "own": sweep.own,
+        "hits": pack_counts(sweep.hits[listed]),
+        "wrong": pack_counts((sweep.predicted - sweep.hits)[listed]),
+        "rest": {
+            "labels": int(rest.sum()),
+            "positive": int(positive[rest].sum()),
+            "hits": sweep.hits[rest].sum(dim=0).tolist(),
+            "predicted": sweep.predicted[rest].sum(dim=0).tolist(),
+            "f1_sum": f1[rest].sum(dim=0).tolist(),
+        },
+        "exact_rows": sweep.exact_rows.tolist(),
+        "empty_rows": sweep.empty_rows.tolist(),
+    }
+
+
+def learning_curves(log: Path) -> list[dict[str, Any]]:
+    """The passes of each fit in a run's log; of a pass that was done again after a restart, the last one."""
+    if not log.is_file():
+        return []
+    fits: dict[str, dict[int, dict[str, Any]]] = {}
+    metric = ""
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # a killed run may leave half a line
+        if event.get("kind") == "epoch":
+            metric = event.get("metric", metric)
+            fits.setdefault(event.get("fit", "final"), {})[event["epoch"]] = event
+    return [
+        {
+            "fit": name,
+            "metric": metric,
+            "epoch": sorted(passes),
+            "loss": rounded([passes[each].get("loss", math.nan) for each in sorted(passes)]),
+            "value": rounded([passes[each].get("value", math.nan) for each in sorted(passes)]),
+        }
+        for name, passes in fits.items()
+    ]

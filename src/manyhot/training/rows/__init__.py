@@ -1,0 +1,1 @@
+"""Training on rows: texts, tables, pictures."""

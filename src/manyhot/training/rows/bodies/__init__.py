@@ -1,0 +1,1 @@
+"""Bodies: prepared inputs to logits."""

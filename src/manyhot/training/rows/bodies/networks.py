@@ -1,0 +1,176 @@
+"""Bodies: prepared inputs to logits ``[B, L]``. All of them end in a head whose bias starts at the label's log odds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
+
+from manyhot.training.rows.bodies.encoder import make_encoder
+from manyhot.training.rows.inputs.prepare import Batch, SparseRows
+
+# Of the numbers in an embedding at the start.
+EMBEDDING_DEVIATION = 0.3
+# Numbers a row of weights below which a gradient with a row for every entry is made faster than its entries are sorted.
+NARROW = 64
+
+
+class _WeightedSum(torch.autograd.Function):
+    """``x W`` of sparse rows; the gradient of W holds the rows that occur in x and takes no more memory than they do."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, columns: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, offsets, values)
+        ctx.size = weight.shape
+        return embedding_bag(columns, weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """``x^T g`` by the same sum, over the entries in the order of their columns."""
+        columns, offsets, values = ctx.saved_tensors
+        rows = torch.arange(len(offsets) - 1, device=columns.device).repeat_interleave(offsets.diff())
+        ordered, order = columns.sort(stable=True)
+        distinct, counts = ordered.unique_consecutive(return_counts=True)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        gradient = gradients[0].contiguous()
+        moved = embedding_bag(
+            rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
+        )
+        table = torch.sparse_coo_tensor(distinct[None], moved, ctx.size, check_invariants=False, is_coalesced=True)
+        return table, None, None, None
+
+
+class Columns(nn.Module):
+    """``x W + b`` for dense rows and for sparse ones, ``W [F, H]``, ``b [H]``."""
+
+    def __init__(self, width: int, out: int, *, sparse_gradient: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, out))
+        self.bias = nn.Parameter(torch.zeros(out))
+        self.sparse_gradient = sparse_gradient
+
+    def forward(self, batch: Batch) -> Tensor:
+        """``[B, H]``."""
+        if isinstance(batch, Tensor):
+            return batch @ self.weight + self.bias
+        assert isinstance(batch, SparseRows)
+        if self.weight.shape[1] < NARROW:
+            columns, offsets, values = batch
+            narrow = embedding_bag(
+                columns,
+                self.weight,
+                offsets,
+                per_sample_weights=values,
+                mode="sum",
+                sparse=self.sparse_gradient,
+                include_last_offset=True,
+            )
+            return narrow + self.bias
+        summed: Tensor = _WeightedSum.apply(self.weight, batch.columns, batch.offsets, batch.values)  # type: ignore[no-untyped-call]
+        return summed + self.bias
+
+
+class LinearBody(nn.Module):
+    """One layer."""
+
+    def __init__(self, width: int, num_labels: int, *, sparse_gradient: bool = False) -> None:
+        super().__init__()
+        self.head = Columns(width, num_labels, sparse_gradient=sparse_gradient)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """``[B, L]``."""
+        out: Tensor = self.head(batch)
+        return out
+
+
+class HiddenBody(nn.Module):
+    """One hidden layer; on sparse rows its first product is a weighted sum of learned embeddings.
+
+    ``activation`` is ``relu`` or ``none``. Without one the layer is a table of features times labels in two thin factors: on
+    text, where a linear table is hard to beat, that is better than with one, and it stays small with thousands of labels.
+    """
+
+    def __init__(
+        self, width: int, num_labels: int, *, hidden: int, dropout: float, activation: str, sparse_gradient: bool = False
+    ) -> None:
+        super().__init__()
+        self.first = Columns(width, hidden, sparse_gradient=sparse_gradient)
+        # Rows of sparse inputs have length 1; columns of dense ones do, so their sum grows with the width.
+        deviation = EMBEDDING_DEVIATION if sparse_gradient else width**-0.5
+        nn.init.normal_(self.first.weight, std=deviation)
+        self.activation = {"relu": nn.ReLU(), "none": nn.Identity()}[activation]
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(hidden, num_labels)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """``[B, L]``."""
+        out: Tensor = self.head(self.dropout(self.activation(self.first(batch))))
+        return out
+
+
+def mean_body(bodies: Sequence[HiddenBody]) -> HiddenBody:
+    """One body whose logits are the mean of those of ``bodies``, with their hidden layers side by side."""
+    if len(bodies) == 1:
+        return bodies[0]
+    joined = copy.deepcopy(bodies[0])
+    with torch.no_grad():
+        joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
+        joined.first.bias = nn.Parameter(torch.cat([each.first.bias for each in bodies]))
+        joined.head.weight = nn.Parameter(torch.cat([each.head.weight for each in bodies], dim=1) / len(bodies))
+        joined.head.bias = nn.Parameter(torch.stack([each.head.bias for each in bodies]).mean(dim=0))
+    joined.head.in_features = joined.head.weight.shape[1]
+    return joined
+
+
+class ConvBody(nn.Module):
+    """Three convolutions, the strongest answer over the whole image, a head: is it anywhere in the picture?"""
+
+    def __init__(self, channels: int, num_labels: int, *, hidden: int, dropout: float) -> None:
+        super().__init__()
+        sizes = (channels, max(hidden // 4, 8), max(hidden // 2, 8), hidden)
+        layers: list[nn.Module] = []
+        for place, (before, after) in enumerate(pairwise(sizes)):
+            layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)] if place < 2 else []
+        self.layers = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(hidden, num_labels)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """``[B, L]``."""
+        out: Tensor = self.head(self.dropout(self.layers(batch).amax(dim=(2, 3))))
+        return out
+
+
+def make_body(shape: dict[str, Any]) -> nn.Module:
+    """A body from its description: ``body``, a model of the settings, ``width``, ``num_labels``, ``hidden`` and the like."""
+    name, width, num_labels = shape["body"], int(shape["width"]), int(shape["num_labels"])
+    if name == "encoder":
+        return make_encoder(shape)
+    if name == "linear":
+        return LinearBody(width, num_labels, sparse_gradient=bool(shape["sparse"]))
+    if name == "conv":
+        return ConvBody(width, num_labels, hidden=int(shape["hidden"]), dropout=float(shape["dropout"]))
+    return HiddenBody(
+        width,
+        num_labels,
+        hidden=int(shape["hidden"]),
+        dropout=float(shape["dropout"]),
+        activation=shape.get("activation", "relu"),
+        sparse_gradient=bool(shape["sparse"]),
+    )
+
+
+def set_prior(body: nn.Module, log_odds: Tensor) -> None:
+    """Start the head's bias at the labels' log odds; a hidden body's head starts small, so that the bias is what it says."""
+    head = body.head
+    assert isinstance(head, (nn.Linear, Columns))
+    with torch.no_grad():
+        head.bias.copy_(log_odds)
+        if isinstance(head, nn.Linear):
+            head.weight.mul_(0.1)

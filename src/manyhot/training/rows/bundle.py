@@ -1,0 +1,282 @@
+"""A trained model and the folder it is saved in: safetensors and JSON, nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from manyhot._checks import check_at_least, shape_text
+from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule, decide_sparse
+from manyhot.decisions.links import LINKS, probabilities
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.bodies.networks import make_body
+from manyhot.training.rows.inputs.prepare import INPUTS, Inputs, SparseRows, take_rows
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.bundle_folder import (
+    DESCRIPTION,
+    BundleError,
+    inside,
+    model_folder,
+    read_description,
+    read_weights,
+    remove_others,
+)
+from manyhot.training.run.checkpoint import pack
+
+FORMAT = "manyhot-model-1"
+# Large parts of model.json that are files of their own, and the entry they belong to.
+DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
+
+
+class TrainedModel:
+    """Inputs, body, decision rule and link of a trained model. Made by ``train`` and ``load_model``.
+
+    Args:
+        body: the module, on its device.
+        shape: what ``make_body`` makes it from.
+        inputs: the fitted preparation of inputs.
+        label_names: one name per label.
+        settings: the resolved settings it was trained with.
+        link: which link its scores have, or None where they only rank.
+        rule: how its scores become predictions.
+        calibration: fitted probabilities, or None.
+        about: what is worth knowing: rows, versions, what tuning found.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        shape: dict[str, Any],
+        inputs: Inputs,
+        label_names: tuple[str, ...],
+        settings: TrainSettings,
+        *,
+        link: str | None,
+        rule: DecisionRule,
+        calibration: Calibration | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.body = body.eval()
+        self.shape = shape
+        self.inputs = inputs
+        self.label_names = label_names
+        self.settings = settings
+        self.link = link
+        self.rule = rule
+        self.calibration = calibration
+        self.about = about or {}
+
+    @property
+    def num_labels(self) -> int:
+        """L."""
+        return len(self.label_names)
+
+    def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
+        """Logits ``[B, L]`` batch by batch, on the CPU.
+
+        Args:
+            inputs: ``Examples``, or texts, features ``[N, F]`` or images ``[N, C, H, W]`` as the model reads them.
+            batch_size: rows of a batch.
+        """
+        check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
+        rows = self.inputs.rows(inputs)
+        device = next(self.body.parameters()).device
+        for start in range(0, rows.shape[0], batch_size):
+            batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
+            with torch.inference_mode():
+                moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
+                logits: Tensor = self.body(moved).float().cpu()
+            yield logits
+
+    def logits(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """Logits ``[N, L]`` of all rows."""
+        parts = list(self.iter_logits(inputs, batch_size=batch_size))
+        return torch.cat(parts) if parts else torch.zeros(0, self.num_labels)
+
+    def predict(self, inputs: Any, *, rule: DecisionRule | None = None, batch_size: int = 1024) -> SparseLabels:
+        """What the model's rule, or another, says: hard labels ``[N, L]``."""
+        parts = [decide_sparse(logits, rule or self.rule) for logits in self.iter_logits(inputs, batch_size=batch_size)]
+        return SparseLabels.collate(parts) if parts else SparseLabels.from_lists([], num_labels=self.num_labels)
+
+    def probabilities(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """``[N, L]`` by the calibration where there is one, by the link otherwise."""
+        return self.to_probabilities(self.logits(inputs, batch_size=batch_size))
+
+    def to_probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities of logits this model gave."""
+        if self.calibration is None and self.link is None:
+            raise ValueError(
+                f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
+            )
+        return probabilities(logits, self.calibration or self.link or "hard")
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, fit for JSON and for a table."""
+        thresholds = self.rule.threshold if isinstance(self.rule.threshold, tuple) else (self.rule.threshold,)
+        return {
+            "body": self.shape["body"],
+            "inputs": self.inputs.kind,
+            "features": self.inputs.width,
+            "labels": self.num_labels,
+            "parameters": sum(each.numel() for each in self.body.parameters()),
+            "loss": self.settings.loss,
+            "link": self.link,
+            "calibration": None if self.calibration is None else self.calibration.kind,
+            "thresholds": "one per label" if len(thresholds) > 1 else thresholds[0],
+            "settings": self.settings.to_dict(),
+            **self.about,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the bundle: ``model.json`` and the files it names.
+
+        ``model.json`` is put in place last and in one move, so that the folder holds the old model or the new one.
+        """
+        folder = Path(folder)
+        make_folder(folder)
+        remove_drafts(folder)
+        tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
+        tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}
+        content = pack(tensors, {"format": FORMAT})
+        weights = f"weights-{_digest(content)}.safetensors"
+        write_whole(folder / weights, content)
+        parts = {"shape": dict(self.shape), "inputs": self.inputs.to_json()}
+        documents = {}
+        for name, owner in DOCUMENTS.items():
+            if name in parts[owner]:
+                content = json_bytes(parts[owner].pop(name))
+                documents[name] = f"{name}-{_digest(content)}.json"
+                write_whole(folder / documents[name], content)
+        described = {
+            "format": FORMAT,
+            "weights": weights,
+            "documents": documents,
+            **parts,
+            "labels": list(self.label_names),
+            "link": self.link,
+            "rule": self.rule.to_json(),
+            "calibration": None if self.calibration is None else self.calibration.to_json(),
+            "settings": self.settings.to_dict(),
+            "about": self.about,
+        }
+        write_whole(folder / DESCRIPTION, json_bytes(described))
+        for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
+            remove_others(folder, pattern, (weights, *documents.values()))
+
+
+def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
+    """Read a bundle; names, sizes and the checksum are checked, nothing is unpickled.
+
+    Args:
+        folder: where ``TrainedModel.save`` wrote it, or the folder of a run.
+        device: where the body goes.
+
+    Returns:
+        The model.
+
+    Raises:
+        BundleError: where the folder does not hold a whole model.
+
+    Example:
+        >>> import tempfile
+        >>> from manyhot.data.examples import Examples
+        >>> from manyhot.training.rows.train import train
+        >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
+        >>> model = train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(folder)
+        ...     load_model(folder).predict(["the dog"]).lists()
+        [[1]]
+    """
+    folder = model_folder(folder)
+    data = read_description("load_model", folder, FORMAT)
+    try:
+        return _assemble(folder, data, device)
+    except BundleError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise BundleError(f"load_model: {str(folder)!r} does not hold a whole model: {error}") from error
+
+
+def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
+    names, parts = tuple(data["labels"]), {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
+    for name, file in dict(data.get("documents", {})).items():
+        parts[DOCUMENTS[name]][name] = _read_document(folder, file)
+    shape, inputs_data = parts["shape"], parts["inputs"]
+    tensors = read_weights("load_model", folder, data["weights"])
+    inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
+    body = _body_with(shape, _below("body.", tensors))
+    if shape["num_labels"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+        raise BundleError(f"load_model: `labels` must be {shape['num_labels']} different names; got {len(names)}.")
+    if shape["width"] != inputs.width:
+        raise BundleError(f"load_model: the inputs must have width {shape['width']}; got {inputs.width}.")
+    rule = DecisionRule.from_json(data["rule"])
+    if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
+        raise BundleError(f"load_model: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
+    if data["link"] not in (None, *LINKS):
+        raise BundleError(f"load_model: unknown link {data['link']!r}.")
+    return TrainedModel(
+        body.to(device),
+        shape,
+        inputs,
+        names,
+        TrainSettings.from_dict(data["settings"]),
+        link=data["link"],
+        rule=rule,
+        calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
+        about=dict(data["about"]),
+    )
+
+
+def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
+    """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
+    with torch.device("meta"):
+        body = make_body(shape)
+    for name, wanted in body.state_dict().items():
+        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
+            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
+            raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+    if shape["body"] == "encoder":
+        # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
+        with torch.random.fork_rng(devices=[]):
+            body = make_body(shape)
+    body.load_state_dict(own, assign=True)
+    return body
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers of a run depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        own = version("manyhot")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {"manyhot": own, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def _read_document(folder: Path, name: Any) -> Any:
+    path = inside("load_model", folder, name, "documents")
+    content = path.read_bytes() if path.is_file() else b""
+    if not path.stem.endswith(f"-{_digest(content)}"):
+        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
+    return json.loads(content)
+
+
+def _below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
+def _digest(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""Inputs as a model reads them."""

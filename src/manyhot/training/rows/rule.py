@@ -1,0 +1,116 @@
+"""The decision rule and the calibration, fitted on scores of rows that the model did not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.decisions.calibrate import Calibration, fit_calibration
+from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.tune import balanced_thresholds, tune_rule
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.tracking_threshold import density_cut
+
+
+class Tuning(NamedTuple):
+    """Scores ``[R, L]`` of rows that the model did not see, with their labels.
+
+    ``rows``, where it is given, are the rows of the training examples that they are; otherwise they are the validation rows.
+    ``fold [R]`` tells which of several models scored each row, where not one did.
+    """
+
+    logits: Tensor
+    labels: SparseLabels
+    where: Tensor | None
+    rows: Tensor | None = None
+    fold: Tensor | None = None
+
+
+def bounded_cut(
+    cut: Tensor, tuning: Tuning, labels: SparseLabels, unknown: SparseLabels | None, sample_weight: Tensor | None
+) -> Tensor:
+    """A followed cut, or the lower one at which the rows of ``tuning`` have labels as densely as those of training."""
+    weight = torch.ones(len(labels), dtype=torch.float64) if sample_weight is None else sample_weight.double().cpu()
+    known = (weight * (labels.num_labels - (0 if unknown is None else unknown.counts()))).sum()
+    density = float((weight * labels.counts()).sum() / known) if known > 0 else 0.0
+    return torch.minimum(cut.detach().cpu(), density_cut(tuning.logits[None], density, tuning.where))
+
+
+def fit_rule(
+    settings: TrainSettings, natural: DecisionRule, tuning: Tuning | None
+) -> tuple[DecisionRule, Calibration | None, str]:
+    """``(rule, calibration, what was found in a sentence)``."""
+    if tuning is None or not len(tuning.labels) or not len(tuning.labels.indices):
+        return natural, None, ""
+    calibration = None
+    if settings.calibrate != "none":
+        calibration = fit_calibration(tuning.logits, tuning.labels, kind=settings.calibrate, where=tuning.where)
+    if settings.tune == "none":
+        return natural, calibration, ""
+    rule, found = _balanced(settings, tuning) if settings.tune == "balanced" else _tuned(settings, natural, tuning)
+    if settings.min_labels and rule.top_k is None:
+        rule = replace(rule, min_labels=settings.min_labels)
+    return rule, calibration, found
+
+
+def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:
+    tuned = tune_rule(
+        tuning.logits,
+        tuning.labels,
+        objective=settings.tune,
+        per_label=settings.per_label,
+        shrink=settings.shrink,
+        where=tuning.where,
+        folds=5 if len(tuning.labels) >= 20 else 0,
+        seed=settings.seed,
+        baseline=natural,
+    )
+    return tuned.recommended, tuned.message
+
+
+def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
+    """Thresholds best for micro-F1, which frequent labels decide, and macro-F1, where all count alike, together.
+
+    Cuts for macro-F1 alone predict rare labels so often that micro-F1 falls. One cut for all labels lies midway between the
+    two that are best for one of them.
+    """
+    if settings.per_label:
+        cuts = balanced_thresholds(tuning.logits, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold)
+        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on rows not seen"
+    ends = [
+        tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0).rule.threshold
+        for objective in ("micro-F1", "macro-F1")
+    ]
+    middle = torch.tensor(ends, dtype=torch.float64).mean()
+    return DecisionRule(threshold=float(middle)), "threshold midway between those best for micro-F1 and for macro-F1"
+
+
+def best_value(settings: TrainSettings, tuning: Tuning) -> float:
+    """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
+    from manyhot.decisions.threshold_search import OBJECTIVES
+    from manyhot.metrics.names import DECISIONS, parse_metric
+
+    metric = parse_metric(settings.metric)
+    rule = None
+    if metric.info.needs == DECISIONS and len(tuning.labels.indices):
+        objective = settings.metric if settings.metric in OBJECTIVES else "micro-F1"
+        tuned = tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0)
+        if objective == settings.metric:
+            return tuned.value if metric.info.direction == "up" else -tuned.value
+        rule = tuned.rule
+    # Seconds to import, and most runs need no other metric than what the cut was found by.
+    from manyhot.metrics.running import Metrics
+
+    measured = Metrics([settings.metric], num_labels=tuning.labels.num_labels, rule=rule)
+    measured.update(tuning.logits, tuning.labels, tuning.where)
+    value = measured.compute()[settings.metric]
+    return float(value) if metric.info.direction == "up" else -float(value)
+
+
+def empty_logits(rows: int, labels: int) -> Tensor:
+    """Room for scores that are filled in fold by fold."""
+    return torch.full((rows, labels), float("nan"))

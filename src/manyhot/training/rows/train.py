@@ -1,0 +1,201 @@
+"""Train a model: from examples to what can predict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.losses.catalog import get_loss
+from manyhot.training.rows.bodies.encoder import EPOCHS, LEARNING_RATE, encoder_fingerprint, encoder_shape
+from manyhot.training.rows.bundle import TrainedModel, load_model, versions
+from manyhot.training.rows.choose import body_for, choose_device, dropout_for, num_epochs, resolved
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.inputs.prepare import INPUTS
+from manyhot.training.rows.inputs.tokens import TokenInputs
+from manyhot.training.rows.objective import link_of, loss_settings, natural_rule
+from manyhot.training.rows.phases import Session, fit_crossed, fit_held_out, fit_members
+from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
+from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.run.folder import RunFolder, fingerprint
+from manyhot.training.run.processes import Processes, ProcessesError
+from manyhot.training.run.progress import Event, Progress
+from manyhot.training.run.random_state import random_state_kept
+
+HeldOut = Callable[[TrainedModel, Tuning | None], None]
+
+
+def train(
+    train_examples: Examples,
+    settings: TrainSettings | None = None,
+    *,
+    validation: Examples | None = None,
+    sample_weight: Tensor | None = None,
+    run: Path | str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    held_out: HeldOut | None = None,
+) -> TrainedModel:
+    """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
+
+    A linear body is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model that did not
+    see it, or on ``validation``. A bag is the mean of two bodies, each fitted without a share of the rows, which the rule is
+    tuned on. Other bodies hold ``validation`` or a share of the rows out, for early stopping and the rule.
+    The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
+
+    Args:
+        train_examples: rows with texts, features or images.
+        settings: what to do; None is the defaults.
+        validation: rows to stop and tune by; their labels are brought to the order of the training labels.
+        sample_weight: one value per row of ``train_examples``.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory.
+        resume: go on with the run in ``run`` where there is one; the data and settings must be the same.
+        progress: is called with every ``Event``.
+        held_out: is called once, after the model is saved, with the model and the scores its rule was tuned on, or None
+            where no rows were held out; of several processes in the first, and not where the run was finished before.
+
+    Returns:
+        A ``TrainedModel``; with ``run`` it is also saved there, under ``model``.
+
+    Example:
+        >>> from manyhot import SparseLabels
+        >>> labels = SparseLabels.from_lists([[0], [1], [0, 1], []] * 10, num_labels=2)
+        >>> texts = ["salt the water", "slice the bread", "bread with salt", "boil the water"] * 10
+        >>> model = train(Examples(labels, ("salt", "bread"), texts=texts))
+        >>> model.predict(["slice with salt"]).lists()
+        [[0, 1]]
+    """
+    given = settings or TrainSettings()
+    _check_examples(train_examples, given, sample_weight)
+    if validation is not None:
+        validation = validation.with_labels(train_examples.label_names)
+    processes = Processes.current()
+    settings = resolved(_with_body(given), train_examples)
+    loss_settings(settings)
+    _check_processes(settings, processes)
+    if settings.tensorboard and run is None:
+        raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
+    folder = None
+    if run is not None:
+        prints = {"train": fingerprint(train_examples, sample_weight)}
+        if validation is not None:
+            prints["validation"] = fingerprint(validation)
+        if settings.encoder:
+            prints["encoder"] = encoder_fingerprint(settings.encoder)
+        processes.check_same("data", json.dumps(prints, sort_keys=True))
+        folder = RunFolder(Path(run), given, prints, resume=resume)
+        if folder.finished:
+            return load_model(folder.model)
+    with random_state_kept(settings.seed, settings.threads):
+        model, tuning = _train(train_examples, settings, validation, sample_weight, folder, progress)
+    if folder is not None and processes.first:
+        model.save(folder.model)
+    if held_out is not None and processes.first:
+        held_out(model, tuning)
+    return model
+
+
+def _train(
+    examples: Examples,
+    settings: TrainSettings,
+    validation: Examples | None,
+    sample_weight: Tensor | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+) -> tuple[TrainedModel, Tuning | None]:
+    device = Processes.current().device(choose_device(settings.device))
+    kind = TokenInputs.kind if settings.model == "encoder" and examples.kind == "texts" else examples.kind
+    inputs, prepared = INPUTS[kind].fit(examples, settings)
+    rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
+    body_name = body_for(settings, examples, inputs)
+    shape: dict[str, Any] = {"body": body_name, "width": inputs.width, "num_labels": examples.num_labels}
+    shape |= {"hidden": settings.hidden, "dropout": dropout_for(settings, body_name)}
+    if isinstance(inputs, TokenInputs):
+        shape |= encoder_shape(settings.encoder, inputs.padding)
+    shape["sparse"] = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
+    if body_name == "bag":
+        shape["activation"] = "none"
+    epochs = settings.epochs or num_epochs(body_name, shape["sparse"], len(rows))
+    settings = replace(settings, model=body_name, epochs=epochs, dropout=shape["dropout"])
+    session = Session(settings, shape, rows, device, folder, progress)
+    session.tell(
+        Event(
+            "start",
+            f"{body_name} body on {len(rows):,} rows, {_width(examples, inputs.width)}, "
+            f"{examples.num_labels:,} labels, {device}",
+        )
+    )
+    held = None
+    if validation is not None:
+        held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
+    crossed = shape["sparse"] and body_name == "linear"
+    if crossed and Processes.current().count > 1:
+        raise ProcessesError(
+            "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
+            " Start it without torchrun, or choose bag or mlp."
+        )
+    fitted = fit_crossed if crossed else fit_members if body_name == "bag" else fit_held_out
+    body, threshold, tuning = fitted(session, held)
+    body.zero_grad(set_to_none=True)
+    cardinality = examples.labels.indices.numel() / max(len(examples), 1)
+    if threshold is not None and tuning is not None and settings.pos_weight == AUTO:
+        threshold = bounded_cut(threshold, tuning, examples.labels, examples.unknown, sample_weight)
+    natural = natural_rule(settings, threshold, cardinality)
+    rule, calibration, found = fit_rule(settings, natural, tuning)
+    session.tell(Event("rule", found or "the natural rule of the loss"))
+    about = {"rows": len(rows), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
+    model = TrainedModel(
+        body,
+        {name: value for name, value in shape.items() if name != "pretrained"},
+        inputs,
+        examples.label_names,
+        settings,
+        link=link_of(settings),
+        rule=rule,
+        calibration=calibration,
+        about=about,
+    )
+    session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
+    return model, tuning
+
+
+def _with_body(settings: TrainSettings) -> TrainSettings:
+    """The settings with what follows from the body being an encoder."""
+    if not settings.encoder:
+        return settings
+    rate, epochs = settings.learning_rate or LEARNING_RATE, settings.epochs or EPOCHS
+    return replace(settings, model="encoder", learning_rate=rate, epochs=epochs)
+
+
+def _check_processes(settings: TrainSettings, processes: Processes) -> None:
+    processes.own_size(settings.batch_size)
+    if processes.count > 1 and not get_loss(settings.loss).row_separable:
+        raise ProcessesError(
+            f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
+        )
+
+
+def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: Tensor | None) -> None:
+    if not isinstance(examples, Examples):
+        raise TypeError(
+            f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
+        )
+    if not len(examples) or not examples.num_labels:
+        raise ValueError(f"train: `train_examples` must have rows and labels; got {len(examples)} and {examples.num_labels}.")
+    if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
+        raise ValueError(
+            f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
+        )
+    if settings.mixup and examples.kind != "images" and not hasattr(examples.features, "dtype"):
+        raise ValueError("train: `mixup` must be 0 for texts; it mixes images and dense features.")
+
+
+def _width(examples: Examples, width: int) -> str:
+    """What a row is made of, in words."""
+    what = "channel" if examples.kind == "images" else "feature"
+    return f"{width:,} {what}{'' if width == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""What rows and spans share: run folder, checkpoints, processes, progress."""

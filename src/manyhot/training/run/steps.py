@@ -1,0 +1,130 @@
+"""Steps down a gradient, for dense and sparse gradients alike, with a state that is a few tensors and a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from manyhot.training.run.checkpoint import Tensors
+
+# How far the first step of a row of embeddings goes, against that of other parameters (eurlex57k's training rows).
+EMBEDDING_RATE = 20.0
+
+
+class PlainSteps:
+    """``p <- p - rate * gradient``; biases, which are features of every row, go a tenth as far, so that they do not swing."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One step."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-rate if parameter.ndim > 1 else -0.1 * rate)
+
+    def to_tensors(self) -> Tensors:
+        """There is no state."""
+        return {}
+
+    def from_tensors(self, tensors: Tensors) -> None:
+        """Nothing to take up."""
+        del tensors
+
+
+class AdamSteps:
+    """AdamW.
+
+    Args:
+        parameters: what to move.
+        weight_decay: per step and rate, for parameters with more than one axis.
+        betas: of the running means of gradient and squared gradient.
+        epsilon: under the fraction.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        self.parameters, self.weight_decay, self.betas, self.epsilon = list(parameters), weight_decay, betas, epsilon
+        self.count = 0
+        self.means = [torch.zeros_like(each) for each in self.parameters]
+        self.squares = [torch.zeros_like(each) for each in self.parameters]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One step."""
+        self.count += 1
+        scale = rate / (1 - self.betas[0] ** self.count)
+        root = (1 - self.betas[1] ** self.count) ** 0.5
+        for parameter, mean, square in zip(self.parameters, self.means, self.squares, strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if parameter.ndim > 1 and self.weight_decay:
+                parameter.mul_(1 - rate * self.weight_decay)
+            mean.lerp_(gradient, 1 - self.betas[0])
+            square.mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
+            parameter.addcdiv_(mean, square.sqrt().div_(root).add_(self.epsilon), value=-scale)
+
+    def to_tensors(self) -> Tensors:
+        """The state."""
+        found = {"count": torch.tensor(self.count)}
+        for place, (mean, square) in enumerate(zip(self.means, self.squares, strict=True)):
+            found |= {f"mean.{place}": mean, f"square.{place}": square}
+        return found
+
+    def from_tensors(self, tensors: Tensors) -> None:
+        """Take up a state."""
+        self.count = int(tensors["count"])
+        for place, (mean, square) in enumerate(zip(self.means, self.squares, strict=True)):
+            mean.copy_(tensors[f"mean.{place}"])
+            square.copy_(tensors[f"square.{place}"])
+
+
+class EmbeddingSteps:
+    """Row-wise AdaGrad for an embedding table, AdamW for all other parameters.
+
+    A row of the table moves by ``EMBEDDING_RATE * rate * gradient / sqrt(sum of its mean squared gradients so far)``: words
+    that are rare move as far in their few steps as frequent ones in their many. Only the rows of a step's gradient are read
+    or written, and the state is one number a row.
+
+    Args:
+        table: the embeddings; their gradient is sparse.
+        others: what else to move.
+        weight_decay: of the others, per step and rate, for parameters with more than one axis.
+    """
+
+    def __init__(self, table: nn.Parameter, others: Sequence[nn.Parameter], *, weight_decay: float) -> None:
+        self.table, self.others = table, AdamSteps(others, weight_decay=weight_decay)
+        self.parameters = [table, *others]
+        self.sums = torch.zeros(len(table), device=table.device)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One step."""
+        gradient = self.table.grad
+        if gradient is not None:
+            gradient = gradient.coalesce()
+            rows, values = gradient.indices()[0], gradient.values()
+            sums = self.sums[rows] + values.square().mean(dim=1)
+            self.sums[rows] = sums
+            move = values / sums.sqrt().clamp(min=1e-30).unsqueeze(1)
+            self.table.index_add_(0, rows, move, alpha=-EMBEDDING_RATE * rate)
+        self.others.step(rate)
+
+    def to_tensors(self) -> Tensors:
+        """The state."""
+        return {"sums": self.sums, **self.others.to_tensors()}
+
+    def from_tensors(self, tensors: Tensors) -> None:
+        """Take up a state."""
+        self.sums.copy_(tensors["sums"])
+        self.others.from_tensors(tensors)

@@ -1,0 +1,1 @@
+"""Training on texts with marked spans."""

@@ -1,0 +1,215 @@
+"""A trained span model and the folder it is saved in: safetensors and JSON, nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from manyhot._checks import check_at_least, shape_text
+from manyhot._files import make_folder, remove_drafts, write_json, write_whole
+from manyhot.data.spans.examples import SpanExamples
+from manyhot.decisions.decode_spans import MODES, Span
+from manyhot.training.run.bundle_folder import (
+    DESCRIPTION,
+    BundleError,
+    model_folder,
+    read_description,
+    read_weights,
+    remove_others,
+)
+from manyhot.training.run.checkpoint import pack
+from manyhot.training.spans.inputs import TokenInputs
+from manyhot.training.spans.network import SpanNetwork
+from manyhot.training.spans.pretrained import SubwordInputs
+from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.windows import Windows, decode_windows, make_windows
+
+SPAN_FORMAT = "manyhot-spans-1"
+INPUTS: dict[str, Any] = {each.kind: each for each in (TokenInputs, SubwordInputs)}
+# Texts that are read at a time where many are asked for.
+CHUNK = 4096
+
+
+class FoundSpan(NamedTuple):
+    """A predicted span: ``text[start:end]`` is of ``type``."""
+
+    type: str
+    start: int
+    end: int
+    score: float
+
+    @property
+    def probability(self) -> float:
+        """``sigma(score)``, the link of losses on hard labels."""
+        return 1 / (1 + math.exp(-self.score)) if self.score > -700 else 0.0
+
+
+class TrainedSpanModel:
+    """Inputs, network and decoding of a trained span model. Made by ``train_spans`` and ``load_span_model``.
+
+    Args:
+        network: the module, on its device.
+        shape: what ``SpanNetwork`` makes it from.
+        inputs: the fitted preparation of texts.
+        type_names: one name per type.
+        settings: the resolved settings it was trained with.
+        about: what is worth knowing: texts, versions, F1 on held-out texts.
+    """
+
+    def __init__(
+        self,
+        network: SpanNetwork,
+        shape: dict[str, Any],
+        inputs: TokenInputs | SubwordInputs,
+        type_names: tuple[str, ...],
+        settings: SpanSettings,
+        *,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.network = network.eval()
+        self.shape, self.inputs, self.type_names, self.settings = shape, inputs, type_names, settings
+        self.about = about or {}
+
+    def predict(self, texts: SpanExamples | Sequence[str], *, batch_size: int = 64) -> list[list[FoundSpan]]:
+        """The spans of each text, in reading order.
+
+        Args:
+            texts: strings, or ``SpanExamples``, whose own tokens are used where a model of words reads a file of tokens.
+            batch_size: windows that are read together.
+        """
+        return list(self.iter_predict(texts, batch_size=batch_size))
+
+    def iter_predict(self, texts: SpanExamples | Sequence[str], *, batch_size: int = 64) -> Iterator[list[FoundSpan]]:
+        """The spans of each text, as they are found."""
+        check_at_least("TrainedSpanModel.predict", "batch_size", batch_size, 1)
+        if isinstance(texts, str):
+            raise TypeError("TrainedSpanModel.predict: `texts` must be a list of strings; got one string.")
+        examples = texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])
+        for start in range(0, len(examples), CHUNK):
+            yield from self.read_windows(self.windows(examples[start : start + CHUNK]), batch_size=batch_size)
+
+    def with_settings(self, settings: SpanSettings) -> TrainedSpanModel:
+        """The same network that decodes by other settings."""
+        return TrainedSpanModel(self.network, self.shape, self.inputs, self.type_names, settings, about=self.about)
+
+    def windows(self, examples: SpanExamples) -> Windows:
+        """Texts as they are read, for whoever reads them more than once."""
+        chosen = self.settings
+        return make_windows(self.inputs, examples, (), max_tokens=chosen.max_tokens, overlap=chosen.overlap)
+
+    def read_windows(self, windows: Windows, *, batch_size: int = 64) -> Iterator[list[FoundSpan]]:
+        """The spans of each text of ``windows``, as they are found."""
+        chosen = self.settings
+        spans = decode_windows(
+            windows,
+            lambda batch: self.network.decode(batch, threshold=chosen.threshold, mode=chosen.decode),
+            num_types=len(self.type_names),
+            device=next(self.network.parameters()).device,
+            mode=chosen.decode,
+            threshold=chosen.threshold,
+            batch_size=batch_size,
+        )
+        for own, offsets in zip(spans, windows.offsets, strict=True):
+            named = [self._named(span, offsets) for span in own]
+            # A subword that is a blank alone has no characters left: what begins after it ends is no span.
+            yield [span for span in named if span.start < span.end]
+
+    def _named(self, span: Span, offsets: list[tuple[int, int]]) -> FoundSpan:
+        return FoundSpan(self.type_names[span.type], offsets[span.start][0], offsets[span.end][1], span.score)
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, fit for JSON and for a table."""
+        return {
+            "task": "spans",
+            "body": self.shape["body"],
+            "tokens": self.inputs.tokens,
+            "types": list(self.type_names),
+            "head": self.shape["head"],
+            "parameters": sum(each.numel() for each in self.network.parameters()),
+            "loss": self.settings.loss,
+            "decode": self.settings.decode,
+            "settings": self.settings.to_dict(),
+            **self.about,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the bundle: ``model.json``, put in place last and in one move, and the weights it names."""
+        folder = Path(folder)
+        make_folder(folder)
+        remove_drafts(folder)
+        content = pack(dict(self.network.state_dict()), {"format": SPAN_FORMAT})
+        weights = f"weights-{hashlib.sha256(content).hexdigest()[:12]}.safetensors"
+        write_whole(folder / weights, content)
+        data = {
+            "format": SPAN_FORMAT,
+            "weights": weights,
+            "shape": self.shape,
+            "types": list(self.type_names),
+            "inputs": self.inputs.to_json(),
+            "settings": self.settings.to_dict(),
+            "about": self.about,
+        }
+        write_json(folder / DESCRIPTION, data)
+        remove_others(folder, "weights-*.safetensors", (weights,))
+
+
+def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanModel:
+    """Read a bundle; names, sizes and the checksum are checked, nothing is unpickled and nothing fetched.
+
+    Args:
+        folder: where ``TrainedSpanModel.save`` wrote it, or the folder of a run.
+        device: where the network goes.
+
+    Raises:
+        BundleError: where the folder does not hold a whole span model.
+
+    Example:
+        >>> import tempfile
+        >>> from manyhot.data.spans.examples import TextSpan
+        >>> from manyhot.training.spans.train import train_spans
+        >>> examples = SpanExamples(["Ada met Bob"] * 8, [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]] * 8)
+        >>> model = train_spans(examples, SpanSettings(hidden=8, epochs=1, validation=0.0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(folder)
+        ...     load_span_model(folder).type_names
+        ('PER',)
+    """
+    folder = model_folder(folder)
+    data = read_description("load_span_model", folder, SPAN_FORMAT)
+    try:
+        return _assemble(folder, data, device)
+    except BundleError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise BundleError(f"load_span_model: {str(folder)!r} does not hold a whole model: {error}") from error
+
+
+def is_span_bundle(folder: str | Path) -> bool:
+    """Whether a folder, or the model in a run folder, holds a span model."""
+    path = model_folder(folder) / DESCRIPTION
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))).get("format") == SPAN_FORMAT
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanModel:
+    names, shape = tuple(data["types"]), dict(data["shape"])
+    if shape["num_types"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+        raise BundleError(f"load_span_model: `types` must be {shape['num_types']} different names; got {len(names)}.")
+    settings = SpanSettings.from_dict(data["settings"])
+    if settings.decode not in MODES:
+        raise BundleError(f"load_span_model: `decode` must be one of {', '.join(MODES)}; got {settings.decode!r}.")
+    inputs = INPUTS[data["inputs"]["kind"]].from_json(dict(data["inputs"]))
+    network = SpanNetwork(shape)
+    own = read_weights("load_span_model", folder, data["weights"])
+    for name, wanted in network.state_dict().items():
+        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
+            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
+            raise BundleError(f"load_span_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+    network.load_state_dict(own)
+    return TrainedSpanModel(network.to(device), shape, inputs, names, settings, about=dict(data["about"]))

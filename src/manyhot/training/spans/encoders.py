@@ -1,0 +1,216 @@
+"""Encoders: the numbers of tokens to hidden states ``[B, T, D]``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from manyhot.training.spans.inputs import PADDING, UNKNOWN, Array
+from manyhot.training.spans.rows import SpanBatch, send
+
+# Of the first table (words or characters), of bigrams, and of the shape, which is always the last.
+FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
+LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
+
+
+class LockedDropout(nn.Module):
+    """Drops features of a text at all its tokens alike, ``[B, T, D]``."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape; nothing happens outside training."""
+        if not self.training or not self.share:
+            return x
+        kept = torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= self.share
+        return x * kept.to(x.dtype) / (1 - self.share)
+
+
+class LetterFilters(nn.Module):
+    """A word by its letters: the strongest answer of each filter over the word, ``[B, T, W]`` to ``[B, T, D]``."""
+
+    def __init__(self, num_letters: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(num_letters, LETTER_WIDTH, padding_idx=PADDING)
+        self.filters = nn.ModuleList(nn.Conv1d(LETTER_WIDTH, LETTER_FILTERS, size, padding=size // 2) for size in LETTER_SPANS)
+        self.width = LETTER_FILTERS * len(LETTER_SPANS)
+
+    def forward(self, letters: Tensor) -> Tensor:
+        """``[B, T, D]``."""
+        flat = letters.flatten(0, 1)
+        vectors = self.table(flat).mT
+        there = (flat != PADDING).unsqueeze(1)
+        answers = [each(vectors).masked_fill(~there, -math.inf).amax(dim=2) for each in self.filters]
+        # A token of padding has no letters: relu makes its answer 0.
+        return torch.cat(answers, dim=1).relu().reshape(*letters.shape[:2], self.width)
+
+
+class TokenVectors(nn.Module):
+    """Vectors of tokens side by side, ``[B, T, K]`` to ``[B, T, D]``.
+
+    In training rare entries are sometimes hidden, so that the vector of what is not in the vocabulary is learned too.
+    """
+
+    hide: Tensor
+    table_starts: Tensor
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        super().__init__()
+        sizes, self.uses = list(shape["tables"]), list(shape["uses"])
+        widths = [FIRST_WIDTH, *[BIGRAM_WIDTH] * (len(sizes) - 2), SHAPE_WIDTH]
+        self.tables = nn.ModuleList(
+            nn.Embedding(size, width, padding_idx=PADDING) for size, width in zip(sizes, widths, strict=True)
+        )
+        for table in self.tables:
+            assert isinstance(table, nn.Embedding)
+            bound = math.sqrt(3 / table.embedding_dim)
+            with torch.no_grad():
+                table.weight.uniform_(-bound, bound)[PADDING] = 0
+        starts = [sum(sizes[:place]) for place in range(len(sizes))]
+        self.register_buffer("hide", torch.zeros(sum(sizes)))
+        self.register_buffer("table_starts", torch.tensor([starts[use] for use in self.uses]), persistent=False)
+        self.letters = LetterFilters(int(shape["letters"])) if shape["letters"] else None
+        self.width = sum(widths[use] for use in self.uses) + (0 if self.letters is None else self.letters.width)
+
+    def set_hiding(self, counts: list[Tensor], strength: float) -> None:
+        """Entries are hidden with the probability ``a / (a + count)``."""
+        self.hide.copy_(torch.cat([strength / (strength + count) for count in counts]))
+
+    def forward(self, features: Tensor, letters: Tensor) -> Tensor:
+        """``[B, T, D]``."""
+        if self.training:
+            hidden = torch.rand(features.shape, device=features.device) < self.hide[features + self.table_starts]
+            features = torch.where(hidden, UNKNOWN, features)
+        parts = [self.tables[use](features[..., place]) for place, use in enumerate(self.uses)]
+        if self.letters is not None:
+            parts.append(self.letters(letters))
+        return torch.cat(parts, dim=-1)
+
+
+class RecurrentEncoder(nn.Module):
+    """Vectors of tokens, then a BiLSTM."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        super().__init__()
+        dropout, layers, hidden = float(shape["dropout"]), int(shape["layers"]), int(shape["hidden"])
+        self.vectors = TokenVectors(shape)
+        self.drop_in, self.drop_out = LockedDropout(dropout), LockedDropout(dropout)
+        self.recurrent = nn.LSTM(
+            self.vectors.width,
+            hidden,
+            num_layers=layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if layers > 1 else 0.0,
+        )
+        for name, weight in self.recurrent.named_parameters():
+            if "weight_hh" in name:
+                for part in weight.chunk(4):
+                    nn.init.orthogonal_(part)
+            elif "bias" in name:
+                # The forget gate starts open; of the two biases that are added one is enough.
+                nn.init.zeros_(weight)
+                if "bias_ih" in name:
+                    with torch.no_grad():
+                        weight[hidden : 2 * hidden] = 1.0
+        self.width = 2 * hidden
+
+    def forward(self, batch: SpanBatch) -> Tensor:
+        """``[B, T, D]``."""
+        vectors = self.drop_in(self.vectors(batch.features, batch.letters))
+        # Autocast would run it in float16, where gradients vanish; in float32 a GPU takes its tensor cores by itself.
+        with torch.autocast(vectors.device.type, enabled=False):
+            run = self._packed if vectors.is_cuda else self._padded
+            hidden = run(vectors.float(), batch)
+        out: Tensor = self.drop_out(hidden)
+        return out
+
+    def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
+        """One call for all layers; torch's own packing waits for the device and copies token by token."""
+        order, counts = packing(batch.sizes, vectors.shape[1])
+        places = send([order], vectors.device)[0]
+        packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
+        hidden: Tensor = self.recurrent(packed)[0].data
+        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy(0, places, hidden)
+        return whole.reshape(*vectors.shape[:2], self.width)
+
+    def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
+        """A call for each layer and direction, whose rows run backwards from their own ends: on a CPU packed rows are slow."""
+        places = torch.arange(vectors.shape[1])
+        lengths = torch.from_numpy(batch.sizes).unsqueeze(1)
+        there = (places < lengths).unsqueeze(2)
+        turned = torch.where(places < lengths, lengths - 1 - places, places).unsqueeze(2)
+        for layer in range(self.recurrent.num_layers):
+            if layer:
+                vectors = nn.functional.dropout(vectors, self.recurrent.dropout, self.training)
+            forwards, backwards = (
+                self._direction(vectors if side == 0 else _reordered(vectors, turned), 2 * layer + side) for side in (0, 1)
+            )
+            vectors = torch.cat([forwards, _reordered(backwards, turned)], dim=2)
+        return vectors * there
+
+    def _direction(self, vectors: Tensor, place: int) -> Tensor:
+        weights: list[Tensor] = list(self.recurrent.all_weights[place])
+        start = vectors.new_zeros(1, len(vectors), self.recurrent.hidden_size)
+        out: Tensor = torch.lstm(vectors, (start, start), weights, True, 1, 0.0, self.training, False, True)[0]
+        return out
+
+
+class TransformerEncoder(nn.Module):
+    """Vectors of tokens with sines of their positions, then a few layers of attention."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        super().__init__()
+        dropout, layers, width = float(shape["dropout"]), int(shape["layers"]), 2 * int(shape["hidden"])
+        self.vectors = TokenVectors(shape)
+        self.project = nn.Linear(self.vectors.width, width)
+        self.drop_in = nn.Dropout(dropout)
+        heads = next(count for count in (8, 4, 2, 1) if width % count == 0)
+        # Attention wants less dropout than a recurrent net: half of it.
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, dropout / 2, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        self.width = width
+
+    def forward(self, batch: SpanBatch) -> Tensor:
+        """``[B, T, D]``."""
+        vectors = self.project(self.drop_in(self.vectors(batch.features, batch.letters)))
+        places = torch.arange(vectors.shape[1], device=vectors.device)
+        vectors = vectors + _sines(places, self.width).to(vectors.dtype)
+        padding = places >= batch.lengths.clamp(min=1).unsqueeze(1)
+        out: Tensor = self.layers(vectors, src_key_padding_mask=padding)
+        return out
+
+
+def packing(lengths: Array, size: int) -> tuple[Array, Array]:
+    """Rows of a padded ``[B * T]`` in the order of a packed batch, token by token over the longest rows first, and how many
+    rows each token has.
+
+    A row without tokens has no place in a packed batch; it is given one token of padding.
+
+    Example:
+        >>> packing(np.array([1, 3, 2]), 3)
+        (array([3, 6, 0, 4, 7, 5]), array([3, 2, 1]))
+    """
+    lengths = lengths.clip(min=1)
+    rows = np.argsort(-lengths, kind="stable")
+    there = np.arange(lengths.max(initial=1))[:, None] < lengths[rows]
+    return (rows * size + np.arange(len(there))[:, None])[there], there.sum(axis=1)
+
+
+def _reordered(x: Tensor, places: Tensor) -> Tensor:
+    return x.gather(1, places.expand_as(x))
+
+
+def _sines(places: Tensor, width: int) -> Tensor:
+    rates = torch.exp(torch.arange(0, width, 2, device=places.device) * (-math.log(10000.0) / width))
+    angles = places.unsqueeze(1) * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]

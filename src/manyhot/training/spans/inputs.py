@@ -1,0 +1,156 @@
+"""Tokens to numbers: vocabularies fitted to texts.
+
+A token is some numbers, one for each table of vectors (a word and its shape; a character, its bigrams and its shape), and for
+words the numbers of its characters. In every vocabulary 0 is padding and 1 is what is not in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.spans.alignment import TokenSpan
+from manyhot.data.spans.examples import Offsets
+from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.tokens import SHAPES, shape_of, split_text
+
+Array = np.ndarray[Any, Any]
+PADDING, UNKNOWN = 0, 1
+# A word's first and last letters say most about it.
+HEAD_LETTERS, TAIL_LETTERS = 14, 8
+LETTERS = HEAD_LETTERS + TAIL_LETTERS
+EDGE = "\0"
+
+
+class Encoded(NamedTuple):
+    """One window of a text in numbers: ``features [T, K]``, ``letters [T, W]`` or ``[T, 0]``, and its spans ``[P, 3]`` of
+    (type, first token, last token), in order."""
+
+    features: Array
+    letters: Array
+    spans: Array
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+class Vocabulary:
+    """Symbols with numbers from 2, and how often each was seen in training."""
+
+    def __init__(self, symbols: Sequence[str], counts: Sequence[int]) -> None:
+        self.symbols, self.counts = list(symbols), list(counts)
+        self.number = {symbol: place + 2 for place, symbol in enumerate(self.symbols)}
+
+    @classmethod
+    def fit(cls, rows: Iterable[Iterable[str]], min_count: int) -> Vocabulary:
+        """The symbols that are in at least ``min_count`` rows, the most frequent first."""
+        in_rows: Counter[str] = Counter()
+        times: Counter[str] = Counter()
+        for row in rows:
+            listed = list(row)
+            times.update(listed)
+            in_rows.update(set(listed))
+        kept = sorted((symbol for symbol, count in in_rows.items() if count >= min_count), key=lambda s: (-times[s], s))
+        return cls(kept, [times[symbol] for symbol in kept])
+
+    def __len__(self) -> int:
+        return len(self.symbols) + 2
+
+    def numbers(self, symbols: Iterable[str]) -> list[int]:
+        """The number of each symbol."""
+        return [self.number.get(symbol, UNKNOWN) for symbol in symbols]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the bundle."""
+        return {"symbols": self.symbols, "counts": self.counts}
+
+
+class TokenInputs:
+    """What a token is to a body trained from scratch.
+
+    Args:
+        tokens: ``words`` or ``characters``.
+        tables: a vocabulary for each table but the last, which is the shape.
+        letters: the vocabulary of the letters of words, or None.
+    """
+
+    kind = "tokens"
+
+    def __init__(self, tokens: str, tables: Sequence[Vocabulary], letters: Vocabulary | None) -> None:
+        self.tokens, self.tables, self.letters = tokens, list(tables), letters
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> TokenInputs:
+        """Vocabularies of training texts."""
+        rows = [_surfaces(text, own) for text, own in zip(texts, offsets, strict=True)]
+        if tokens == "characters":
+            tables = [Vocabulary.fit(rows, settings.min_count)]
+            tables += [Vocabulary.fit((_bigrams(row) for row in rows), max(settings.min_count, 2))]
+            return cls(tokens, tables, None)
+        words = Vocabulary.fit(([word.lower() for word in row] for row in rows), settings.min_count)
+        letters = Vocabulary.fit((list("".join(row)) for row in rows), settings.min_count)
+        return cls(tokens, [words], letters)
+
+    def offsets(self, text: str) -> Offsets:
+        """The tokens of a text that is not split yet."""
+        return split_text(text, self.tokens)
+
+    def encode(self, text: str, offsets: Offsets) -> tuple[Array, Array]:
+        """``(features [T, K], letters [T, W])`` of a text."""
+        row = _surfaces(text, offsets)
+        shapes = [shape_of(token) + 2 for token in row]
+        if self.tokens == "characters":
+            bigrams = self.tables[1].numbers(_bigrams(row))
+            columns = [self.tables[0].numbers(row), bigrams[:-1], bigrams[1:], shapes]
+        else:
+            columns = [self.tables[0].numbers(word.lower() for word in row), shapes]
+        features = np.array(columns, dtype=np.int32).T.reshape(len(row), len(columns))
+        letters = np.zeros((len(row), LETTERS if self.letters is not None else 0), dtype=np.int32)
+        if self.letters is not None:
+            for place, word in enumerate(row):
+                kept = word if len(word) <= LETTERS else word[:HEAD_LETTERS] + word[-TAIL_LETTERS:]
+                letters[place, : len(kept)] = self.letters.numbers(kept)
+        return features, letters
+
+    def shape(self) -> dict[str, Any]:
+        """What an encoder has to know: the size of the table of each feature, and which tables are shared."""
+        sizes = [len(table) for table in self.tables] + [len(SHAPES) + 2]
+        uses = [0, 1, 1, 2] if self.tokens == "characters" else [0, 1]
+        return {"tables": sizes, "uses": uses, "letters": 0 if self.letters is None else len(self.letters)}
+
+    def counts(self) -> list[Tensor]:
+        """How often each entry of each table was seen; of what must not be hidden, infinity."""
+        found = [torch.tensor([float("inf"), float("inf"), *map(float, table.counts)]) for table in self.tables]
+        return [*found, torch.full((len(SHAPES) + 2,), float("inf"))]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the bundle."""
+        letters = None if self.letters is None else self.letters.to_json()
+        return {"kind": self.kind, "tokens": self.tokens, "tables": [t.to_json() for t in self.tables], "letters": letters}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TokenInputs:
+        """From what ``to_json`` gave."""
+        tables = [Vocabulary(each["symbols"], each["counts"]) for each in data["tables"]]
+        letters = None if data["letters"] is None else Vocabulary(data["letters"]["symbols"], data["letters"]["counts"])
+        return cls(data["tokens"], tables, letters)
+
+
+def _surfaces(text: str, offsets: Offsets) -> list[str]:
+    return [text[start:end] for start, end in offsets]
+
+
+def _bigrams(row: Sequence[str]) -> list[str]:
+    """One more than there are characters: place i is the bigram that ends at character i, place i + 1 the one that starts."""
+    return [one + two for one, two in zip([EDGE, *row], [*row, EDGE], strict=True)]
+
+
+def as_cells(spans: Sequence[TokenSpan], number: dict[str, int], start: int, stop: int) -> Array:
+    """The spans that lie in a window, ``[P, 3]`` of (type, first, last) in its own token numbers, in order."""
+    inside = {(number[s.type], s.first - start, s.last - start) for s in spans if start <= s.first and s.last < stop}
+    return np.array(sorted(inside), dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,90 @@
+"""An encoder with a span head: what is trained, and what reads texts afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manyhot.decisions.decode_spans import Span, decode_spans
+from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
+from manyhot.losses.binary import bce_loss, focal_loss
+from manyhot.losses.divergence import prediction_divergence
+from manyhot.losses.zlpr import zlpr_loss
+from manyhot.scores.spans import SpanScores
+from manyhot.training.spans.encoders import RecurrentEncoder, TransformerEncoder
+from manyhot.training.spans.pretrained import PretrainedEncoder
+from manyhot.training.spans.rows import SpanBatch
+
+
+class SpanNetwork(nn.Module):
+    """Tokens to span scores.
+
+    Args:
+        shape: what it is made of; ``make_encoder`` says what an encoder reads from it, the head reads ``head``, ``head_size``,
+            ``rotary`` and ``num_types``.
+    """
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        super().__init__()
+        self.encoder = make_encoder(shape)
+        make = GlobalPointer if shape["head"] == "global-pointer" else EfficientGlobalPointer
+        self.head = make(
+            int(self.encoder.width),
+            num_types=int(shape["num_types"]),
+            head_size=int(shape["head_size"]),
+            rotary=bool(shape["rotary"]),
+        )
+
+    def forward(self, batch: SpanBatch) -> SpanScores:
+        """Lazy scores ``[B, H, T, T]``; the head computes in float32 whatever the encoder does."""
+        hidden = self.encoder(batch)
+        with torch.autocast(hidden.device.type, enabled=False):
+            scores: SpanScores = self.head(hidden.float(), batch.lengths)
+        return scores
+
+    def decode(self, batch: SpanBatch, *, threshold: float, mode: str) -> list[list[Span]]:
+        """The spans of each row."""
+        return decode_spans(self(batch), threshold=threshold, mode=mode)
+
+
+class SpanObjective:
+    """What a step minimises.
+
+    BCE and focal loss judge every cell of the grid, which is built for them, and are summed over its cells, so that a row
+    weighs what it does in ZLPR. R-Drop adds the divergence of two passes on the grid.
+    """
+
+    def __init__(self, loss: str, rdrop: float) -> None:
+        self.loss, self.rdrop = loss, rdrop
+
+    def __call__(self, network: nn.Module, batch: SpanBatch) -> Tensor:
+        """The mean loss over rows and types."""
+        scores: SpanScores = network(batch)
+        value = self._of(scores, batch)
+        if not self.rdrop:
+            return value
+        again: SpanScores = network(batch)
+        where = scores.where().expand(scores.shape).flatten(2)
+        apart = prediction_divergence(scores.dense().flatten(2), again.dense().flatten(2), where=where)
+        return (value + self._of(again, batch)) / 2 + self.rdrop * apart
+
+    def _of(self, scores: SpanScores, batch: SpanBatch) -> Tensor:
+        if self.loss == "zlpr":
+            return zlpr_loss(scores, batch.labels)  # type: ignore[arg-type]
+        function = bce_loss if self.loss == "bce" else focal_loss
+        where = scores.where().expand(scores.shape).flatten(2)
+        labels = batch.labels.dense().flatten(2)
+        return function(scores.dense().flatten(2), labels, where=where, label_reduction="sum")
+
+
+def make_encoder(shape: dict[str, Any]) -> Any:
+    """An encoder from its description.
+
+    It is ``body`` with ``tables``, ``uses``, ``letters``, ``hidden``, ``layers`` and ``dropout``, or the body ``pretrained``
+    with the ``config`` of its architecture.
+    """
+    if shape["body"] == "pretrained":
+        return PretrainedEncoder(shape)
+    return TransformerEncoder(shape) if shape["body"] == "transformer" else RecurrentEncoder(shape)

@@ -1,0 +1,97 @@
+"""All windows of a set on their device, and batches of them that are put together there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.labels.spans import SpanLabels
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.spans.inputs import Array, Encoded
+
+# Kernels for a GPU are compiled anew for sizes that do not divide as others do: there all sizes divide alike.
+GPU_STEP = 16
+# Sets that are larger stay in the host's memory, and each batch is sent.
+DEVICE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class SpanBatch:
+    """Windows next to each other, padded: ``features [B, T, K]``, ``letters [B, T, W]`` and ``lengths [B]`` on the device,
+    ``sizes [B]`` the lengths on the CPU."""
+
+    features: Tensor
+    letters: Tensor
+    lengths: Tensor
+    sizes: Array
+    labels: SpanLabels
+
+
+class StoredRows:
+    """Windows one after the other, without padding.
+
+    A batch is a gather on the device from what already lies there: a step sends a few numbers in one copy, which nobody
+    waits for.
+
+    Args:
+        rows: the windows.
+        num_types: H.
+        device: where batches are wanted.
+    """
+
+    def __init__(self, rows: Sequence[Encoded], *, num_types: int, device: torch.device) -> None:
+        self.num_types, self.device = num_types, device
+        self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        # The first token is padding.
+        self.starts = 1 + np.cumsum(self.lengths) - self.lengths
+        self.features = _as_table([row.features for row in rows], device)
+        self.letters = _as_table([row.letters for row in rows], device)
+        self.spans = np.concatenate([row.spans for row in rows]) if rows else np.zeros((0, 3), dtype=np.int64)
+        self.span_counts = np.array([len(row.spans) for row in rows], dtype=np.int64)
+        self.span_starts = np.cumsum(self.span_counts) - self.span_counts
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, picked: Array) -> SpanBatch:
+        """The windows ``picked [B]`` under each other, padded with 0."""
+        lengths, counts = self.lengths[picked], self.span_counts[picked]
+        step = GPU_STEP if self.device.type == "cuda" else 1
+        size = -(-int(lengths.max(initial=1)) // step) * step
+        places = np.arange(size)
+        tokens = np.where(places < lengths[:, None], self.starts[picked][:, None] + places, 0)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        listed = self.spans[np.arange(offsets[-1]) + np.repeat(self.span_starts[picked] - offsets[:-1], counts)]
+        cells = (listed[:, 0] * size + listed[:, 1]) * size + listed[:, 2]
+        sent = send([tokens.ravel(), cells, offsets, lengths], self.device)
+        labels = SparseLabels(sent[1], sent[2], self.num_types * size * size, validate=False)
+        features, letters = (self._gathered(table, tokens, sent[0]) for table in (self.features, self.letters))
+        return SpanBatch(features, letters, sent[3], lengths, SpanLabels(labels, num_types=self.num_types, num_tokens=size))
+
+    def _gathered(self, table: Tensor, tokens: Array, sent: Tensor) -> Tensor:
+        where = sent if table.device == sent.device else torch.from_numpy(tokens.ravel())
+        found = table.index_select(0, where).reshape(*tokens.shape, table.shape[1])
+        return found.to(self.device, non_blocking=True)
+
+
+def _as_table(parts: list[Array], device: torch.device) -> Tensor:
+    """Rows of all windows after a row of padding, on the device where they have room there."""
+    width = parts[0].shape[1] if parts else 0
+    table = torch.from_numpy(np.concatenate([np.zeros((1, width), dtype=np.int32), *parts]))
+    return table.to(device) if table.nbytes <= DEVICE_BYTES else table
+
+
+def send(parts: Sequence[Array], device: torch.device) -> list[Tensor]:
+    """Arrays of int64 on a device, in one copy that nobody waits for."""
+    # Each starts at a multiple of 16 bytes: kernels are compiled for that.
+    starts = np.cumsum([0, *(len(part) + len(part) % 2 for part in parts)])
+    whole = torch.zeros(int(starts[-1]), dtype=torch.int64, pin_memory=device.type == "cuda")
+    view = whole.numpy()
+    for start, part in zip(starts, parts, strict=False):
+        view[start : start + len(part)] = part
+    there = whole.to(device, non_blocking=True)
+    return [there[start : start + len(part)] for start, part in zip(starts.tolist(), parts, strict=False)]

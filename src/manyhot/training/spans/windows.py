@@ -1,0 +1,93 @@
+"""Texts as windows of tokens, and the spans of texts from those of their windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from manyhot.data.spans.alignment import Alignment, align_examples
+from manyhot.data.spans.examples import Offsets, SpanExamples
+from manyhot.decisions.decode_spans import Span, merge_windows, token_windows
+from manyhot.training.spans.inputs import Array, Encoded, as_cells
+from manyhot.training.spans.rows import SpanBatch, StoredRows
+
+Decode = Callable[[SpanBatch], list[list[Span]]]
+
+
+class Inputs(Protocol):
+    """What turns texts into numbers."""
+
+    tokens: str
+
+    def offsets(self, text: str) -> Offsets:
+        """The tokens of a text."""
+        ...
+
+    def encode(self, text: str, offsets: Offsets) -> tuple[Array, Array]:
+        """Their numbers and those of their letters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of some texts.
+
+    Args:
+        rows: the windows in numbers.
+        text: for each window the text that it is of.
+        start: for each window its first token.
+        offsets: for each text its tokens.
+        alignment: the marked spans in tokens, and those that have no place there.
+    """
+
+    rows: list[Encoded]
+    text: list[int]
+    start: list[int]
+    offsets: list[Offsets]
+    alignment: Alignment
+
+
+def make_windows(
+    inputs: Inputs, examples: SpanExamples, type_names: Sequence[str], *, max_tokens: int, overlap: int
+) -> Windows:
+    """The windows of texts with the spans that lie in them; spans of types that are not in ``type_names`` are left out."""
+    own = examples.tokens if inputs.tokens == "words" else None
+    offsets = own if own is not None else [inputs.offsets(text) for text in examples.texts]
+    alignment = align_examples(examples, offsets)
+    number = {name: place for place, name in enumerate(type_names)}
+    rows, texts, starts = [], [], []
+    for place, (text, tokens) in enumerate(zip(examples.texts, offsets, strict=True)):
+        features, letters = inputs.encode(text, tokens)
+        known = [span for span in alignment.spans[place] if span.type in number]
+        for start, stop in token_windows(len(tokens), size=max_tokens, overlap=overlap):
+            rows.append(Encoded(features[start:stop], letters[start:stop], as_cells(known, number, start, stop)))
+            texts.append(place)
+            starts.append(start)
+    return Windows(rows, texts, starts, offsets, alignment)
+
+
+def decode_windows(
+    windows: Windows, decode: Decode, *, num_types: int, device: torch.device, mode: str, threshold: float, batch_size: int
+) -> list[list[Span]]:
+    """The spans of each text, in its tokens; windows of similar length are read together."""
+    stored = StoredRows(windows.rows, num_types=num_types, device=device)
+    order = np.argsort(stored.lengths, kind="stable")
+    found: list[list[Span]] = [[] for _ in windows.rows]
+    for first in range(0, len(order), batch_size):
+        picked = order[first : first + batch_size]
+        with torch.inference_mode():
+            spans = decode(stored.batch(picked))
+        for row, own in zip(picked.tolist(), spans, strict=True):
+            found[row] = own
+    by_text: list[tuple[list[list[Span]], list[int]]] = [([], []) for _ in windows.offsets]
+    for own, text, start in zip(found, windows.text, windows.start, strict=True):
+        by_text[text][0].append(own)
+        by_text[text][1].append(start)
+    return [
+        parts[0] if len(parts) == 1 else merge_windows(parts, starts, mode=mode, threshold=threshold)
+        for parts, starts in by_text
+    ]

@@ -1,0 +1,142 @@
+"""`manyhot predict`: rows in, labels out."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from cli.processes import command, environment
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_labels_follow_the_saved_rule_and_carry_the_ids(run, trained, posts):
+    done = run("predict", trained, posts / "test.jsonl")
+    truth = lines((posts / "test.jsonl").read_text())
+    rows = lines(done.out)
+    assert [row["row"] for row in rows] == list(range(80))
+    assert [row["id"] for row in rows] == [row["id"] for row in truth]
+    right = sum(set(row["labels"]) == set(want["labels"]) for row, want in zip(rows, truth, strict=True))
+    assert right > 70
+
+
+def test_top_k_gives_that_many_labels_from_the_best_on(run, trained, posts):
+    done = run("predict", trained, posts / "test.jsonl", "--top-k", "2", "--scores", "--probabilities")
+    for row in lines(done.out):
+        assert len(row["labels"]) == 2
+        assert row["scores"][0] >= row["scores"][1]
+        assert row["probabilities"][0] >= row["probabilities"][1]
+        assert all(0 <= value <= 1 for value in row["probabilities"])
+
+
+def test_csv_comes_out_as_csv(run, trained, posts, tmp_path):
+    out = tmp_path / "out.csv"
+    done = run("predict", trained, posts / "test.jsonl", "--output-format", "csv", "--probabilities", "--to", out)
+    assert "80 rows" in done.err
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert len(rows) == 80
+    assert list(rows[0]) == ["row", "id", "labels", "probabilities"]
+    assert all(row["labels"].count("|") == row["probabilities"].count("|") for row in rows)
+
+
+def test_other_formats_are_read_with_the_columns_of_the_run(run, trained, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text\negg\ndough\n")
+    done = run("predict", trained, path)
+    assert [row["labels"][0] for row in lines(done.out)] == ["eggs", "bread"]
+
+
+def test_a_pipe_is_answered_while_it_is_still_open(trained):
+    process = subprocess.Popen(
+        command("predict", trained), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+    )
+    answers = []
+    for text in ("boil the egg", "steel pan"):
+        process.stdin.write(json.dumps({"text": text}) + "\n")
+        process.stdin.flush()
+        answers.append(json.loads(process.stdout.readline()))
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+    process.stdout.close()
+    assert [answer["labels"][0] for answer in answers] == ["eggs", "pans"]
+    assert [answer["row"] for answer in answers] == [0, 1]
+
+
+def test_blocks_of_a_long_file_are_numbered_through(run, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("manyhot.cli.io.blocks.ROWS", 3)
+    path = tmp_path / "long.jsonl"
+    path.write_text('{"text": "egg"}\n' * 7 + '{"text": 5}\n')
+    done = run("predict", trained, path)
+    assert done.code == 1
+    assert "line 8, column 'text'" in done.err
+    assert [row["row"] for row in lines(done.out)] == list(range(6))
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b'{"text": "\xff"}\n', "UTF-8"), (b"{\n", "line 1")])
+def test_rows_that_cannot_be_read_are_one_line(run, trained, tmp_path, content, said):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    done = run("predict", trained, path)
+    assert done.code == 1
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_an_unknown_output_format_is_wrong_usage(run, trained):
+    done = run("predict", trained, "rows.jsonl", "--output-format", "cvs")
+    assert done.code == 2
+    assert "Did you mean 'csv'?" in done.err
+
+
+def test_evaluate_gives_the_metrics_that_are_asked_for(run, trained, posts):
+    found = run("evaluate", trained, posts / "test.jsonl", "--metric", "micro-F1", "--metric", "P@1", "--json").json()
+    assert list(found["scores"]) == ["micro-F1", "P@1", "empty"]
+    assert found["scores"]["micro-F1"] > 0.9
+    table = run("evaluate", trained, posts / "test.jsonl").out
+    assert "macro-F1" in table
+
+
+def test_evaluate_tells_labels_the_model_does_not_know(run, trained, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "egg", "labels": ["eggs", "omelette"]}\n{"text": "pan", "labels": ["pans"]}\n')
+    done = run("evaluate", trained, path)
+    assert done.code == 0
+    assert "1 labels of the file are not in the model and are left out: omelette" in done.err
+
+
+def test_a_metric_with_a_typo_is_wrong_usage(run, trained, posts):
+    done = run("evaluate", trained, posts / "test.jsonl", "--metric", "micro-f1")
+    assert done.code == 2
+    assert "Did you mean 'micro-F1'?" in done.err
+
+
+def test_tune_saves_the_rule_and_the_calibration_with_the_model(run, trained, posts, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    done = run("tune", copy, posts / "test.jsonl", "--always", "--min-labels", "1", "--calibrate", "platt", "--json")
+    assert done.code == 0, done.err
+    rule = done.json()["rule"]
+    assert rule["min_labels"] == 1
+    shown = run("show", copy).out
+    assert "at least 1 label a row" in shown
+    assert "calibrated, platt" in shown
+    rows = lines(run("predict", copy, posts / "test.jsonl").out)
+    assert all(row["labels"] for row in rows)
+
+
+def test_a_dry_run_of_tune_changes_nothing(run, trained, posts):
+    before = {path: path.read_bytes() for path in sorted(trained.rglob("*")) if path.is_file()}
+    assert run("tune", trained, posts / "test.jsonl", "--always", "--dry-run").code == 0
+    assert before == {path: path.read_bytes() for path in sorted(trained.rglob("*")) if path.is_file()}
+
+
+def test_show_tells_labels_and_files(run, trained):
+    shown = run("show", trained).out
+    assert "bread, eggs, pans" in shown
+    assert "train.jsonl" in shown
+    assert run("show", trained, "--json").json()["files"]["train"]

@@ -1,0 +1,189 @@
+"""`manyhot train`: run folders, settings, interruption, and what cannot be written."""
+
+import functools
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from cli.processes import command, environment, real
+from manyhot.cli.io.config import read_config
+from manyhot.cli.main import main
+from manyhot.training.rows.bundle import load_model
+from manyhot.training.run.folder import discard_unbegun
+
+
+def test_the_file_is_enough(tmp_path, posts):
+    """The whole way as a user goes it, in processes of their own."""
+    shutil.copy(posts / "train.jsonl", tmp_path)
+    done = real("train", "train.jsonl", "--test", posts / "test.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "Done: runs/train." in done.out
+    assert "micro-F1" in done.out
+    assert "240 rows, 3 labels" in done.err
+    asked = b'{"text": "boil the egg"}\n{"text": "flour and yeast in an iron pan"}\n'
+    predicted = real("predict", "runs/train", stdin=asked, cwd=tmp_path)
+    assert predicted.code == 0, predicted.err
+    rows = [json.loads(line) for line in predicted.out.splitlines()]
+    assert rows[0]["labels"][0] == "eggs"
+    assert {"bread", "pans"} <= set(rows[1]["labels"])
+
+
+def test_flags_go_before_the_settings_file_and_both_are_written_back_resolved(run, tmp_path, posts):
+    config = tmp_path / "my.toml"
+    config.write_text(f'[files]\ntrain = "{posts / "train.jsonl"}"\n[train]\nloss = "bce"\nseed = 7\n')
+    done = run("train", "--config", config, "--seed", "5", "--run", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    written = read_config(tmp_path / "run" / "config.toml")
+    assert written["train"]["loss"] == "bce"
+    assert written["train"]["seed"] == 5
+    assert written["read"]["text"] == ["text"]
+    assert done.json()["run"] == str(tmp_path / "run")
+
+
+def test_quiet_prints_no_progress(run, tmp_path, posts):
+    done = run("train", posts / "train.jsonl", "--run", tmp_path / "run", "--quiet")
+    assert done.code == 0
+    assert done.err == ""
+
+
+def test_a_folder_that_holds_something_is_left_alone(run, tmp_path, posts):
+    (tmp_path / "kept.txt").write_text("mine")
+    done = run("train", posts / "train.jsonl", "--run", tmp_path)
+    assert done.code == 2
+    assert "--run must be a folder that is not there yet" in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.txt"]
+
+
+def written(path, *texts):
+    path.write_text("".join(json.dumps({"text": text, "labels": [f"l{k}"]}) + "\n" for k, text in enumerate(texts)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("", " ", ""), "there is no word in any of the 3 texts"),
+        (("red", "green", "blue"), "no word is in 2 of the 3 texts"),
+    ],
+)
+def test_texts_without_anything_to_learn_from_are_refused_and_leave_no_folder(run, tmp_path, texts, message):
+    file, folder = written(tmp_path / "texts.jsonl", *texts), tmp_path / "runs" / "mine"
+    for model in ("linear", "bag"):
+        done = run("train", file, "--run", folder, "--model", model)
+        assert done.code == 1
+        assert message in done.err
+        assert "Traceback" not in done.err
+        assert not folder.exists()
+
+
+def test_words_of_few_texts_count_where_they_are_asked_for(run, tmp_path):
+    file = written(tmp_path / "texts.jsonl", "red", "green", "blue")
+    assert run("train", file, "--run", tmp_path / "run", "--min-count", "1").code == 0
+
+
+def test_one_text_is_enough(run, tmp_path):
+    done = run("train", written(tmp_path / "texts.jsonl", "hello"), "--run", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    assert done.json()["run"] == str(tmp_path / "run")
+    assert load_model(tmp_path / "run" / "model").predict(["hello"]).indices.tolist() == [0]
+
+
+def test_a_refused_run_takes_away_nothing_but_its_own(tmp_path):
+    for name in ("settings.json", "config.toml", "mine.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "checkpoints").mkdir()
+    discard_unbegun(tmp_path, "config.toml")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    for name in ("settings.json", "metrics.jsonl"):
+        (tmp_path / name).write_text("")
+    discard_unbegun(tmp_path, "config.toml")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_resume_refuses_what_would_change_the_run(run, trained):
+    done = run("train", "--resume", trained, "--epochs", "99")
+    assert done.code == 2
+    assert "leave out: epochs" in done.err
+
+
+def test_a_run_without_a_model_says_how_to_go_on(run, tmp_path):
+    (tmp_path / "config.toml").write_text("[train]\n")
+    done = run("show", tmp_path)
+    assert done.code == 1
+    assert f"manyhot train --resume {tmp_path}" in done.err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_says_how_to_resume_and_resuming_gives_the_unbroken_weights(tmp_path, posts):
+    slow = ["--model", "bag", "--epochs", "60", "--hidden", "1024", "--learning-rate", "0.01", "--threads", "1"]
+    start = [posts / "train.jsonl", "--run"]
+    process = subprocess.Popen(
+        command("train", *start, tmp_path / "broken", *slow, "--batch-size", "4"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        text=True,
+        # Tests that run behind a shell's & ignore the signal, and so would what they start.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    for line in process.stderr:
+        if line.startswith("epoch 2/"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Continue with: manyhot train --resume {tmp_path / 'broken'}" in err
+    assert "Traceback" not in err
+    assert main(["train", "--resume", str(tmp_path / "broken"), "--quiet"]) == 0
+    assert main(["train", *map(str, start), str(tmp_path / "whole"), *slow, "--batch-size", "4", "--quiet"]) == 0
+    weights = [load_model(tmp_path / name / "model").logits(["boil the egg", "iron pan"]) for name in ("broken", "whole")]
+    assert weights[0].equal(weights[1])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_killed_run_is_resumed(tmp_path, posts):
+    process = subprocess.Popen(
+        command("train", posts / "train.jsonl", "--run", tmp_path / "run", "--model", "bag", "--batch-size", "2",
+                "--epochs", "8"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    )  # fmt: skip
+    for line in process.stderr:
+        if line.startswith("epoch 2/"):
+            break
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    assert main(["train", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["show", str(tmp_path / "run"), "--json"]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes into read-only folders")
+def test_a_read_only_folder_is_one_line(run, tmp_path, posts):
+    tmp_path.chmod(0o500)
+    done = run("train", posts / "train.jsonl", "--run", tmp_path / "run")
+    tmp_path.chmod(0o700)
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("manyhot: ")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path, posts):
+    (tmp_path / "file").write_text("")
+    done = run("train", posts / "train.jsonl", "--run", tmp_path / "file" / "run", "--quiet")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+
+
+def test_training_from_the_standard_input_names_the_run_so(run, tmp_path, posts, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((posts / "train.jsonl").read_bytes())))
+    done = run("train", "-", "--epochs", "2")
+    assert done.code == 0, done.err
+    assert (tmp_path / "runs" / "stdin" / "config.toml").is_file()

@@ -1,0 +1,116 @@
+"""Two predictions at once by the Triton engine: in the interpreter everywhere, on the device where there is one."""
+
+import pytest
+import torch
+
+from engines.pairs_oracle import (
+    SPREADS_AND_LINKS,
+    check_operator,
+    check_pair,
+    check_pairs,
+    check_sure_pairs,
+    check_whole_graph,
+    pair_problem,
+)
+from engines.triton.interpreted import check_interpreted, check_tests_interpreted
+from manyhot import rdrop_loss
+from manyhot.engines.terms import DenseTerms
+from manyhot.engines.triton import engine as triton_engine
+
+INTERPRETED = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton import plans as triton_plans
+triton_plans.PAIR = int(sys.argv[2])
+from engines.pairs_oracle import check_pairs, check_sure_pairs
+check_sure_pairs(triton_engine, "cpu", torch.float32)
+check_pairs(triton_engine, "cpu", torch.float32, shapes=((3, 5), (7, 33)) if triton_plans.PAIR > 1000 else ((2, 100),))
+print("checked")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [4096, 32])
+def test_pairs_agree_with_the_plain_form_in_the_interpreter(longest):
+    check_interpreted(INTERPRETED, longest)
+
+
+@pytest.mark.slow
+def test_the_rules_for_two_predictions_hold_in_the_interpreter():
+    check_tests_interpreted("losses/test_divergence.py", "interpreted-triton")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(300, 33), (3, 20_001), (5, 9000)])
+@pytest.mark.parametrize("spread_and_link", SPREADS_AND_LINKS)
+def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape, spread_and_link):
+    check_pairs(triton_engine, "cuda", dtype, [shape], [spread_and_link])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pairs_beyond_doubt_agree_with_the_plain_form_on_the_device(dtype):
+    check_sure_pairs(triton_engine, "cuda", dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(5, 1), (7, 1000), (4, 8192), (2, 131_072), (1, 300_001)])
+@pytest.mark.parametrize("kind", [None, 0, 5])
+def test_pairs_of_every_length_are_cut_rightly(shape, kind):
+    from engines.oracle import all_terms
+
+    generator = torch.Generator().manual_seed(0)
+    a, b = (3 * torch.randn(*shape, generator=generator) for _ in range(2))
+    terms = None if kind is None else all_terms(generator, *shape)[kind]
+    check_pair(triton_engine, a, b, terms, "cuda", torch.float32, generator)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [80, 50_000])
+def test_pairs_are_the_same_bit_by_bit_every_time(num_labels):
+    a, b, labels = pair_problem("cuda", 64, num_labels, torch.bfloat16)
+    first = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
+    for _ in range(10):
+        again = triton_engine.rdrop(a.detach(), b.detach(), DenseTerms(labels), alpha=2.0)
+        assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [50, 20_000])
+def test_the_operator_for_pairs_passes_opcheck(num_labels):
+    check_operator("cuda", num_labels)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_whole_graph_with_rdrop_compiles():
+    check_whole_graph("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_labels", [80, 50_000])
+def test_rdrop_in_cuda_graphs_and_with_retained_graphs(num_labels):
+    a, b, labels = pair_problem("cuda", 16, num_labels)
+    value = rdrop_loss(a, b, labels)
+    first = torch.autograd.grad(value, (a, b), retain_graph=True)
+    second = torch.autograd.grad(value * 3, (a, b))
+    torch.testing.assert_close(second, tuple(grad * 3 for grad in first))
+    del value  # its graph is of the default stream, which a capture may not wait for
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            other = torch.autograd.grad(rdrop_loss(a, b, labels), (a, b))
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.testing.assert_close(other, first)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = torch.autograd.grad(rdrop_loss(a, b, labels), (a, b))
+    with torch.no_grad():
+        a.neg_()
+    graph.replay()
+    wanted = torch.autograd.grad(rdrop_loss(a, b, labels, engine="torch"), (a, b))
+    torch.testing.assert_close(captured, wanted, rtol=1e-4, atol=1e-7)

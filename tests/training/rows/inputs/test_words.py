@@ -1,0 +1,111 @@
+"""n-grams counted on flat arrays are those that scikit-learn counts on strings."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
+
+from manyhot.data.examples import Examples
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.inputs.prepare import LONG_TEXT, TextInputs
+from manyhot.training.rows.inputs.words import (
+    LARGEST_TABLE,
+    find_runs,
+    number_characters,
+    number_starts,
+    number_words,
+    positions,
+    word_lists,
+)
+from manyhot.training.rows.settings import TrainSettings
+
+LETTERS = st.text(alphabet="abc ", max_size=12)
+
+
+def counted(texts, other, *, characters, longest, min_count):
+    """``(training counts, other counts)``, columns in the order of the runs' numbers."""
+    if characters:
+        flat, rows, names = number_characters(texts)
+    else:
+        flat, rows, names = number_words(word_lists(texts))
+    runs = find_runs(flat, rows, names, longest=longest, min_count=min_count, most=10_000)
+    again = number_characters(other, runs.number) if characters else number_words(word_lists(other), runs.number)
+    return runs.counts(flat, rows, len(texts)), runs.counts(again[0], again[1], len(other))
+
+
+def columns(matrix):
+    return sorted(tuple(column) for column in np.asarray(matrix.todense()).T.astype(int).tolist())
+
+
+@pytest.mark.parametrize("characters", [False, True])
+@given(
+    texts=st.lists(LETTERS, min_size=1, max_size=6), other=st.lists(LETTERS, min_size=1, max_size=4), longest=st.integers(1, 3)
+)
+def test_counts_are_those_of_scikit_learn(characters, texts, other, longest):
+    analyser = {"analyzer": "char"} if characters else {"token_pattern": r"\w+|[^\w\s]"}
+    padded = [[" ".join(["", *text.split(), ""]) for text in part] if characters else part for part in (texts, other)]
+    peer = CountVectorizer(ngram_range=(1, longest), min_df=2, **analyser)
+    try:
+        wanted = [peer.fit_transform(padded[0]), peer.transform(padded[1])]
+    except ValueError:  # nothing is frequent enough
+        wanted = [np.zeros((len(texts), 0)), np.zeros((len(other), 0))]
+        found = counted(texts, other, characters=characters, longest=longest, min_count=2)
+        assert [each.shape for each in found] == [each.shape for each in wanted]
+        return
+    found = counted(texts, other, characters=characters, longest=longest, min_count=2)
+    together = [np.vstack([np.asarray(each.todense()) for each in pair]).astype(int) for pair in (found, wanted)]
+    assert sorted(map(tuple, together[0].T.tolist())) == sorted(map(tuple, together[1].T.tolist()))
+
+
+def test_the_most_frequent_are_kept_with_their_prefixes():
+    flat, rows, names = number_words(word_lists(["a b", "a b", "a c", "a c d"]))
+    runs = find_runs(flat, rows, names, longest=2, min_count=1, most=3)
+    assert columns(runs.counts(flat, rows, 4))[-1] == (1, 1, 1, 1)
+    assert len(runs) >= 3
+
+
+@given(words=st.lists(st.text(alphabet="ab", max_size=7), max_size=8), known=st.lists(st.text(alphabet="ab", max_size=7)))
+def test_starts_are_the_first_letters_of_words_that_have_so_many(words, known):
+    table, names = number_starts(words)
+    assert [[names[n] if n >= 0 else None for n in row] for row in table.tolist()] == [
+        [word[:letters] if len(word) >= letters else None for letters in (4, 5)] for word in words
+    ]
+    again, _ = number_starts(known, {name: place for place, name in enumerate(names)})
+    assert [[names[n] if n >= 0 else None for n in row] for row in again.tolist()] == [
+        [word[:letters] if word[:letters] in names and len(word) >= letters else None for letters in (4, 5)] for word in known
+    ]
+
+
+@given(keys=st.sets(st.integers(0, 40)), wanted=st.lists(st.integers(-1, 60)), far=st.booleans())
+def test_places_are_found_by_table_and_by_bisection_alike(keys, wanted, far):
+    rising = sorted(keys) + ([2 * LARGEST_TABLE] if far else [])
+    found = positions(np.array(rising, dtype=np.int64), np.array(wanted, dtype=np.int64))
+    assert found.tolist() == [rising.index(each) if each in keys else -1 for each in wanted]
+
+
+def texts(*each):
+    return Examples(SparseLabels.from_lists([[0]] * len(each), num_labels=1), ("a",), texts=list(each))
+
+
+def test_a_form_of_a_word_never_seen_shares_the_start_of_those_seen():
+    inputs, rows = TextInputs.fit(texts("tomato pie", "tomato soup", "plum pie"), TrainSettings())
+    assert rows.shape == (3, inputs.width)
+    new = inputs.rows(["tomatoes"])
+    assert new.nnz == 2
+    assert (new @ rows.T).toarray()[0, 0] > 0
+    whole, _ = TextInputs.fit(texts("tomato pie", "tomato soup", "plum pie"), TrainSettings(word_starts=False))
+    assert whole.rows(["tomatoes"]).nnz == 0
+
+
+def test_training_rows_are_prepared_as_the_same_rows_are_later():
+    examples = texts("tomato pie", "tomato soup, hot", "plum pie", "", "hot plums")
+    inputs, rows = TextInputs.fit(examples, TrainSettings(ngrams=2, char_ngrams=3))
+    again = TextInputs.from_parts(inputs.to_json(), inputs.tensors())
+    for other in (inputs.rows(examples), again.rows(examples)):
+        np.testing.assert_allclose(other.toarray(), rows.toarray(), rtol=1e-6)
+
+
+def test_long_texts_are_read_by_whole_words_alone():
+    long = " ".join(["tomato"] * LONG_TEXT)
+    assert TextInputs.fit(texts(long, long), TrainSettings())[0].width == 1

@@ -1,0 +1,108 @@
+"""The rule that training tunes: micro-F1 and macro-F1 together, steady for rare labels."""
+
+import itertools
+
+import pytest
+import torch
+
+from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.tune import balanced_thresholds, tune_rule
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.running import Metrics
+from manyhot.training.rows.rule import Tuning, best_value, fit_rule
+from manyhot.training.rows.settings import TrainSettings
+
+
+def scored(rows=400, labels=6, *, seed=0):
+    """Scores that tell positives from others, not perfectly; the last labels are rare."""
+    generator = torch.Generator().manual_seed(seed)
+    rates = 0.4 / torch.arange(1, labels + 1)
+    truth = torch.rand(rows, labels, generator=generator) < rates
+    return torch.randn(rows, labels, generator=generator) + 3 * truth - 2, truth
+
+
+def both_f1(predictions, truth):
+    """``micro-F1 + macro-F1`` by their definitions."""
+    tp, pp, p = ((predictions & truth).sum(0).double(), predictions.sum(0).double(), truth.sum(0).double())
+    macro = torch.where(pp + p > 0, 2 * tp / (pp + p).clamp(min=1), 0.0).mean()
+    return float(2 * tp.sum() / (pp.sum() + p.sum()).clamp(min=1) + macro)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_guards_no_thresholds_are_better_than_a_search_of_all_finds(seed):
+    logits, truth = scored(12, 2, seed=seed)
+    found = balanced_thresholds(logits, truth, shrink=0, flood=100)
+    every = [sorted({*column.tolist(), float(column.min()) - 1}) for column in logits.T]
+    best = max(both_f1(logits > torch.tensor(cuts), truth) for cuts in itertools.product(*every))
+    # The price of a prediction is that of the thresholds found, so a neighbour may be better by a little.
+    assert both_f1(decide(logits, DecisionRule(threshold=found)), truth) > best - 0.02
+
+
+def test_the_sum_of_both_is_near_the_best_that_tuning_for_one_of_them_reaches():
+    logits, truth = scored(2000, 20)
+    other, wanted = scored(2000, 20, seed=1)
+    value = both_f1(other > torch.tensor(balanced_thresholds(logits, truth)), wanted)
+    for objective in ("micro-F1", "macro-F1"):
+        rule = tune_rule(logits, truth, objective=objective, per_label=True, folds=0).rule
+        assert value > both_f1(other > torch.tensor(rule.threshold), wanted) - 0.01
+
+
+def test_thresholds_of_several_models_are_their_mean_where_that_is_above_those_of_all_rows():
+    logits, truth = scored()
+    fold = torch.arange(len(logits)) % 2
+    parts = [balanced_thresholds(logits[fold == each], truth[fold == each], shrink=2.5) for each in (0, 1)]
+    together = torch.tensor(balanced_thresholds(logits, truth)).double()
+    wanted = torch.maximum(torch.tensor(parts).double().mean(dim=0), together)
+    torch.testing.assert_close(torch.tensor(balanced_thresholds(logits, truth, fold=fold)).double(), wanted)
+
+
+def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():
+    logits, truth = scored(400, 6)
+    logits[:, 2] -= 6
+    truth[:, 2] = False
+    truth[0, 2] = True
+    logits[0, 2] = logits[:, 2].min()
+    cuts = balanced_thresholds(logits, truth, shrink=0)
+    assert float(logits[:, 2].max()) <= cuts[2] < min(cuts[:2]) - 1
+    truth[0, 2] = False
+    assert balanced_thresholds(logits, truth, shrink=0)[2] > cuts[2] + 1
+
+
+@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "SubACC", "hamming-error"])
+def test_the_metric_of_held_out_scores_is_what_is_measured_at_the_best_cut(metric):
+    logits, truth = scored()
+    labels = SparseLabels.from_dense(truth)
+    rule = tune_rule(logits, labels, objective=metric, folds=0).rule
+    measured = Metrics([metric], num_labels=labels.num_labels, rule=rule)
+    measured.update(logits, labels)
+    sign = -1 if metric.endswith("error") else 1
+    found = best_value(TrainSettings(metric=metric), Tuning(logits, labels, None))
+    assert found == pytest.approx(sign * float(measured.compute()[metric]), abs=1e-6)
+
+
+def test_a_label_that_no_row_has_is_not_predicted_everywhere():
+    logits, truth = scored()
+    truth[:, 3] = False
+    cut = balanced_thresholds(logits, truth)[3]
+    assert float((logits[:, 3] > cut).double().mean()) < 0.1
+
+
+def test_entries_that_are_left_out_do_not_count():
+    logits, truth = scored()
+    where = torch.ones_like(truth)
+    where[::2] = False
+    spoiled = torch.where(where, truth, ~truth)
+    assert balanced_thresholds(logits, spoiled, where=where) == pytest.approx(
+        balanced_thresholds(logits[1::2], truth[1::2]), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("per_label", [True, False])
+def test_training_takes_the_balanced_rule_by_default(per_label):
+    logits, truth = scored()
+    tuning = Tuning(logits, SparseLabels.from_dense(truth), None)
+    rule, calibration, found = fit_rule(TrainSettings(per_label=per_label), DecisionRule(), tuning)
+    assert calibration is None
+    assert "micro-F1" in found
+    assert isinstance(rule.threshold, tuple) is per_label
+    assert both_f1(decide(logits, rule), truth) > both_f1(logits > 0, truth)

@@ -1,0 +1,82 @@
+"""A training run that is killed again and again, at any moment, ends in the weights of an unbroken one.
+
+Five kills, or as many as the environment's MANYHOT_KILLS says.
+"""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from cli.forked import Forked
+from manyhot.training.rows.bundle import load_model
+from training.problems import feature_examples, same_weights, text_examples
+
+# A checkpoint after every step: most of the time one is being written, so most kills come while one is.
+COMMON = ["--batch-size", "8", "--checkpoint-seconds", "0", "--threads", "1", "--quiet"]
+# Flags, and epochs for every five kills: a kill comes a few steps after the one before.
+RUNS = {
+    "mlp": (feature_examples, ["--hidden", "16", "--patience", "0", "--learning-rate", "0.01", *COMMON], 2),
+    "linear": (text_examples, COMMON, 1),
+}
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
+
+
+def write_rows(path, examples):
+    """Examples as a file for the command."""
+    inputs = [{"text": text} for text in examples.texts or []] or [
+        {f"x{place}": float(value) for place, value in enumerate(row)} for row in examples.features
+    ]
+    rows = zip(inputs, examples.label_sets(), strict=True)
+    path.write_text("".join(json.dumps({**own, "labels": labels}) + "\n" for own, labels in rows))
+
+
+def saved(run):
+    """What changes when a checkpoint is put in place."""
+    try:
+        return {path.name: path.stat().st_ino for path in (run / "checkpoints").glob("*.safetensors")}
+    except OSError:
+        return {}
+
+
+def kill_at_random(forked, run, draw):
+    """Kill the process soon after it got somewhere, or, one time in five, whenever; whether it was killed."""
+    before, process = saved(run), forked.process
+    anywhere = draw.random() < 0.2
+    while process.is_alive() and not anywhere and saved(run) == before:
+        time.sleep(0.001)
+    process.join(draw.uniform(0, 0.12 if anywhere else 0.015))
+    return process.is_alive() and forked.kill().code == -signal.SIGKILL
+
+
+def train_with_kills(file, run, flags, kills, seed):
+    """Kills that hit, until there are enough; then to the end."""
+    draw, done = random.Random(seed), 0
+    while True:
+        begun = (run / "config.toml").exists()
+        forked = Forked(*(["train", "--resume", run, "--quiet"] if begun else ["train", file, "--run", run, *flags]))
+        if done < kills and kill_at_random(forked, run, draw):
+            done += 1
+            continue
+        ended = forked.done()
+        assert ended.code == 0, ended.err
+        return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(RUNS))
+def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path):
+    make, flags, epochs = RUNS[kind]
+    kills = int(os.environ.get("MANYHOT_KILLS", "5"))
+    flags = [*flags, "--epochs", str(epochs * max(kills // 5, 2))]
+    file = tmp_path / "rows.jsonl"
+    write_rows(file, make(200))
+    assert train_with_kills(file, tmp_path / "unbroken", flags, 0, kind) == 0
+    assert train_with_kills(file, tmp_path / "killed", flags, kills, kind) == kills
+    unbroken, killed = load_model(tmp_path / "unbroken"), load_model(tmp_path / "killed")
+    assert same_weights(killed, unbroken)
+    assert not list((tmp_path / "killed").rglob("*.part"))

@@ -1,0 +1,99 @@
+"""Windows on their device: batches are what padding by hand gives, and both ways through a BiLSTM agree."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manyhot.training.spans import rows as span_rows
+from manyhot.training.spans.encoders import RecurrentEncoder, packing
+from manyhot.training.spans.inputs import Encoded
+from manyhot.training.spans.rows import StoredRows, send
+
+CPU = torch.device("cpu")
+SHAPE = {"tables": [12, 6, 5], "uses": [0, 1, 1, 2], "letters": 9, "hidden": 7, "layers": 2, "dropout": 0.0}
+
+
+def make_rows(lengths, seed=0):
+    draw = np.random.default_rng(seed)
+    rows = []
+    for length in lengths:
+        cells = {tuple(sorted(draw.integers(0, length, 2).tolist())) for _ in range(3)} if length else set()
+        spans = np.array(sorted((int(draw.integers(0, 2)), *cell) for cell in cells), dtype=np.int64).reshape(-1, 3)
+        features, letters = draw.integers(2, 5, (length, 4)), draw.integers(0, 9, (length, 6))
+        rows.append(Encoded(features.astype(np.int32), letters.astype(np.int32), spans))
+    return rows
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.randoms(use_true_random=False))
+def test_a_batch_is_its_rows_padded(lengths, random):
+    rows = make_rows(lengths)
+    stored = StoredRows(rows, num_types=2, device=CPU)
+    picked = np.array(random.sample(range(len(rows)), k=random.randint(1, len(rows))))
+    batch = stored.batch(picked)
+    size = max(max(len(rows[place]) for place in picked), 1)
+    assert batch.features.shape == (len(picked), size, 4)
+    assert batch.labels.shape == (len(picked), 2, size, size)
+    for place, row in enumerate(picked):
+        own = rows[row]
+        assert np.array_equal(batch.features[place, : len(own)], own.features)
+        assert np.array_equal(batch.letters[place, : len(own)], own.letters)
+        assert not batch.features[place, len(own) :].any()
+        assert not batch.letters[place, len(own) :].any()
+    assert batch.lengths.tolist() == batch.sizes.tolist() == [len(rows[row]) for row in picked]
+    assert batch.labels.lists() == [list(map(tuple, rows[row].spans.tolist())) for row in picked]
+
+
+def test_rows_that_have_no_room_on_the_device_are_sent_with_each_batch(monkeypatch):
+    rows = make_rows([3, 5, 2])
+    held = StoredRows(rows, num_types=2, device=CPU).batch(np.array([2, 0]))
+    monkeypatch.setattr(span_rows, "DEVICE_BYTES", 0)
+    sent = StoredRows(rows, num_types=2, device=CPU).batch(np.array([2, 0]))
+    assert torch.equal(held.features, sent.features)
+    assert torch.equal(held.letters, sent.letters)
+
+
+def test_arrays_are_sent_in_one_piece_and_come_out_apart():
+    parts = [np.arange(size) + 10 * size for size in (3, 0, 4, 1)]
+    there = send(parts, CPU)
+    assert [part.tolist() for part in there] == [part.tolist() for part in parts]
+    assert all((part.data_ptr() - there[0].data_ptr()) % 16 == 0 for part in there if len(part))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8))
+def test_packing_is_that_of_torch(lengths):
+    rows = torch.arange(len(lengths) * 9).reshape(len(lengths), 9)
+    real = torch.tensor(lengths).clamp(min=1)
+    wanted = torch.nn.utils.rnn.pack_padded_sequence(rows, real, batch_first=True, enforce_sorted=False)
+    order, counts = packing(np.array(lengths), 9)
+    assert counts.tolist() == wanted.batch_sizes.tolist()
+    # Rows of one length may stand in any order: the same tokens side by side at every step.
+    start = 0
+    for count in counts.tolist():
+        assert sorted(order[start : start + count]) == sorted(wanted.data[start : start + count].tolist())
+        start += count
+
+
+@pytest.mark.parametrize("lengths", [[4, 9, 1, 9, 6], [5], [3, 0, 2]])
+def test_packed_and_padded_rows_go_through_a_bilstm_alike(lengths):
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(SHAPE).double()
+    batch = StoredRows(make_rows(lengths), num_types=2, device=CPU).batch(np.arange(len(lengths)))
+    vectors = torch.randn(len(lengths), max(lengths), encoder.vectors.width, dtype=torch.float64, requires_grad=True)
+    there = (torch.arange(max(lengths)) < batch.lengths.unsqueeze(1)).unsqueeze(2)
+    one, two = (run(vectors, batch) * there for run in (encoder._packed, encoder._padded))
+    torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    pull = torch.randn_like(one)
+    inputs = [vectors, *encoder.recurrent.parameters()]
+    for mine, other in zip(*(torch.autograd.grad((out * pull).sum(), inputs) for out in (one, two)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def test_what_stands_in_other_rows_changes_nothing_in_a_row():
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(SHAPE).eval()
+    stored = StoredRows(make_rows([4, 9, 2]), num_types=2, device=CPU)
+    alone, among = encoder(stored.batch(np.array([0]))), encoder(stored.batch(np.array([1, 0, 2])))
+    torch.testing.assert_close(alone[0], among[1, :4])
+    assert not among[1, 4:].any()
