@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from manyhot.compare.ranks import holm
-from manyhot.compare.statistics import PAPER_METRICS, RULES, group_of, summarise
-from manyhot.compare.table import markdown_table
+from manyhot.comparison.ranks import holm
+from manyhot.comparison.statistics import PAPER_METRICS, RULES, group_of, summarise
+from manyhot.comparison.table import markdown_table
 
 PAPER = ("zlpr", "bce", "focal", "dice1", "dice2", "lsep")
 F1S = ("MLC-F1", "micro-F1", "macro-F1")

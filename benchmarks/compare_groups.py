@@ -26,13 +26,13 @@ import time
 from pathlib import Path
 
 from manyhot._files import write_json
-from manyhot.compare.grid import Progress, run_grid
-from manyhot.compare.methods import parse_methods
-from manyhot.compare.plan import Plan
-from manyhot.compare.records import CELLS, PLAN, STATISTICS, add_cells, cell_key, merge_cells, read_cells
-from manyhot.compare.sets import SetFiles, pair_files
-from manyhot.compare.settings import CompareSettings
-from manyhot.compare.statistics import summarise
+from manyhot.comparison.grid import Progress, run_grid
+from manyhot.comparison.methods import parse_methods
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import CELLS, PLAN, STATISTICS, add_cells, cell_key, merge_cells, read_cells
+from manyhot.comparison.sets import SetFiles, pair_files
+from manyhot.comparison.settings import CompareSettings
+from manyhot.comparison.statistics import summarise
 
 TABULAR = ("flags", "emotions", "scene", "yeast", "birds", "medical", "enron", "bibtex", "cal500", "corel5k", "delicious")
 RUNS = "runs.jsonl"

@@ -26,9 +26,9 @@ from benchmarks.compare_claims import (
 from benchmarks.compare_same_scores import same_scores
 from benchmarks.compare_text import text_sets, value_tables
 from benchmarks.train_default import table as default_text
-from manyhot.compare.records import CELLS, PLAN, read_cells
-from manyhot.compare.statistics import PAPER_METRICS, RULES, group_of, summarise
-from manyhot.compare.table import markdown_table, rank_rows, test_lines
+from manyhot.comparison.records import CELLS, PLAN, read_cells
+from manyhot.comparison.statistics import PAPER_METRICS, RULES, group_of, summarise
+from manyhot.comparison.table import markdown_table, rank_rows, test_lines
 
 DEFAULT = (
     "`python -m benchmarks.train_default`: `manyhot train` with its own settings but for the weight of the positives"

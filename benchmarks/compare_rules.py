@@ -25,12 +25,12 @@ from torch import Tensor
 
 from benchmarks.compare_groups import RUNS, TABULAR, find_sets
 from manyhot._files import write_json
-from manyhot.compare.cell import DECISIONS, Job, JobRun, measure_decisions
-from manyhot.compare.grid import LoadedSets, device_of, failed, shapes_of
-from manyhot.compare.methods import parse_methods
-from manyhot.compare.plan import Plan
-from manyhot.compare.records import CELLS, PLAN, add_cells, cell_key, heal, read_cells
-from manyhot.compare.settings import CompareSettings
+from manyhot.comparison.cell import DECISIONS, Job, JobRun, measure_decisions
+from manyhot.comparison.grid import LoadedSets, device_of, failed, shapes_of
+from manyhot.comparison.methods import parse_methods
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import CELLS, PLAN, add_cells, cell_key, heal, read_cells
+from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.decisions.links import probabilities

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from manyhot.compare.cell import DECISIONS
-from manyhot.compare.ranks import holm, signed_ranks
-from manyhot.compare.statistics import group_of
-from manyhot.compare.table import markdown_table
+from manyhot.comparison.cell import DECISIONS
+from manyhot.comparison.ranks import holm, signed_ranks
+from manyhot.comparison.statistics import group_of
+from manyhot.comparison.table import markdown_table
 
 Cells = Sequence[dict[str, Any]]
 Means = dict[str, dict[str, dict[str, float]]]

@@ -21,8 +21,8 @@ from benchmarks.compare_claims import (
     over_common_groups,
     powerset,
 )
-from manyhot.compare.statistics import PAPER_METRICS, RULES, group_of, summarise
-from manyhot.compare.table import markdown_table
+from manyhot.comparison.statistics import PAPER_METRICS, RULES, group_of, summarise
+from manyhot.comparison.table import markdown_table
 
 SHOWN = (*PAPER, "powerset", "zlpr+pos_weight=labels", AUTO)
 

@@ -27,7 +27,7 @@ from benchmarks.text_sets import SETS
 from benchmarks.tuning import processor
 from manyhot.data.examples import Examples
 from manyhot.decisions.decide import DecisionRule
-from manyhot.evaluate import EMPTY, evaluate
+from manyhot.evaluation import EMPTY, evaluate
 
 METRICS = ("micro-F1", "macro-F1", "SubACC", "P@1", "P@3", "P@5")
 PEER_OPTIONS = "-s 1 -B 1"

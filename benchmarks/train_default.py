@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from benchmarks.compare_groups import find_sets
-from manyhot.compare.table import markdown_table
+from manyhot.comparison.table import markdown_table
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.decisions.decide import DecisionRule
-from manyhot.evaluate import evaluate
+from manyhot.evaluation import evaluate
 from manyhot.training.rows.choose import MOST_WEIGHT
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyhot.decisions.decide import DecisionRule, decide
-from manyhot.evaluate import DEFAULT_METRICS, evaluate
+from manyhot.evaluation import DEFAULT_METRICS, evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.counts import f1_score
 from manyhot.training.rows.settings import TrainSettings

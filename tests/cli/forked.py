@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli.processes import Done
 
-PRELOADED = ["manyhot.cli.main", "manyhot.training.rows.train", "manyhot.evaluate", "scipy.sparse", "sklearn.isotonic"]
+PRELOADED = ["manyhot.cli.main", "manyhot.training.rows.train", "manyhot.evaluation", "scipy.sparse", "sklearn.isotonic"]
 
 
 def _command(arguments, folder, limit):

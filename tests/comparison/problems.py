@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from manyhot.compare.methods import parse_methods
-from manyhot.compare.plan import Plan
-from manyhot.compare.sets import pair_files
-from manyhot.compare.settings import CompareSettings
+from manyhot.comparison.methods import parse_methods
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.sets import pair_files
+from manyhot.comparison.settings import CompareSettings
 
 SMALL = {"trials": 2, "epochs": 4, "patience": 4, "hidden": 8, "device": "cpu"}
 

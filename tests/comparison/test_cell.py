@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from compare.problems import READING, small_plan, write_table
-from manyhot.compare.cell import Job, JobRun, TooLargeError, _check_memory, batch_size, natural_rule, num_epochs
-from manyhot.compare.ensemble import Ensemble, Shape
-from manyhot.compare.grid import LoadedSets, run_job
-from manyhot.compare.methods import parse_method
-from manyhot.compare.objective import MemberLoss
-from manyhot.compare.sets import load_set, pair_files
-from manyhot.compare.settings import CompareSettings
+from comparison.problems import READING, small_plan, write_table
+from manyhot.comparison.cell import Job, JobRun, TooLargeError, _check_memory, batch_size, natural_rule, num_epochs
+from manyhot.comparison.ensemble import Ensemble, Shape
+from manyhot.comparison.grid import LoadedSets, run_job
+from manyhot.comparison.methods import parse_method
+from manyhot.comparison.objective import MemberLoss
+from manyhot.comparison.sets import load_set, pair_files
+from manyhot.comparison.settings import CompareSettings
 
 ALL = "zlpr,bce,focal,dice2,lsep,two_way,powerset,tlpr,zlpr+smoothing+rdrop,zlpr+mixup,zlpr+pos_weight=auto"
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import manyhot
-from compare.problems import small_plan
-from manyhot.compare.grid import queued_by_device, run_grid, shapes_of
-from manyhot.compare.plan import Plan
-from manyhot.compare.records import CELLS, PLAN, add_cells, merge_cells, read_cells
+from comparison.problems import small_plan
+from manyhot.comparison.grid import queued_by_device, run_grid, shapes_of
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import CELLS, PLAN, add_cells, merge_cells, read_cells
 
 RUN = """
 import json, sys
 from pathlib import Path
-from manyhot.compare.grid import queued_by_device, run_grid
-from manyhot.compare.plan import Plan
+from manyhot.comparison.grid import queued_by_device, run_grid
+from manyhot.comparison.plan import Plan
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     plan = Plan.from_dict(json.loads((folder / "plan.json").read_text()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyhot.compare.methods import FAMILIES, parse_method, parse_methods
+from manyhot.comparison.methods import FAMILIES, parse_method, parse_methods
 from manyhot.losses.catalog import LOSSES
 
 

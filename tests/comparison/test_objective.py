@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from manyhot.compare.methods import parse_method
-from manyhot.compare.objective import MemberLoss
+from manyhot.comparison.methods import parse_method
+from manyhot.comparison.objective import MemberLoss
 from manyhot.losses.catalog import get_loss
 
 S, B, L = 2, 12, 7

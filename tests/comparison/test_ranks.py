@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from manyhot.compare.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
+from manyhot.comparison.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
 
 # Demsar (2006), table 6: AUC of C4.5 with and without its two options on 14 data sets.
 DEMSAR = np.array(

@@ -2,8 +2,8 @@
 
 import torch
 
-from manyhot.compare.powerset import LabelSets
-from manyhot.compare.selection import best_cuts, natural_value, tuned_value
+from manyhot.comparison.powerset import LabelSets
+from manyhot.comparison.selection import best_cuts, natural_value, tuned_value
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from manyhot.compare.statistics import summarise
-from manyhot.compare.table import comparison_text
+from manyhot.comparison.statistics import summarise
+from manyhot.comparison.table import comparison_text
 
 
 def make_cells(table, metric="SubACC", seeds=3):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from manyhot.compare.statistics import summarise
+from manyhot.comparison.statistics import summarise
 from manyhot.data.examples import Examples
 from manyhot.decisions.decide import DecisionRule
 from manyhot.labels.sparse import SparseLabels

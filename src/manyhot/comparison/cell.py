@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.compare.ensemble import Ensemble, MemberSteps, Shape, Snapshot
-from manyhot.compare.methods import POWERSET, Method
-from manyhot.compare.objective import MemberLoss
-from manyhot.compare.powerset import LabelSets
-from manyhot.compare.records import cell_key
-from manyhot.compare.selection import natural_value, tuned_value
-from manyhot.compare.sets import ComparedSet, SetShape
-from manyhot.compare.settings import CompareSettings
+from manyhot.comparison.ensemble import Ensemble, MemberSteps, Shape, Snapshot
+from manyhot.comparison.methods import POWERSET, Method
+from manyhot.comparison.objective import MemberLoss
+from manyhot.comparison.powerset import LabelSets
+from manyhot.comparison.records import cell_key
+from manyhot.comparison.selection import natural_value, tuned_value
+from manyhot.comparison.sets import ComparedSet, SetShape
+from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from manyhot.compare.cell import LARGE_STEP, Job, JobRun, TooLargeError, step_work
-from manyhot.compare.plan import Plan
-from manyhot.compare.records import CELLS, Record, add_cells, cell_key, heal, read_cells
-from manyhot.compare.sets import ComparedSet, SetShape, load_set, shape_of
+from manyhot.comparison.cell import LARGE_STEP, Job, JobRun, TooLargeError, step_work
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import CELLS, Record, add_cells, cell_key, heal, read_cells
+from manyhot.comparison.sets import ComparedSet, SetShape, load_set, shape_of
 
 # More processes than this do not make one GPU faster.
 GPU_WORKERS = 6

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.compare.methods import AUTO, LABELS, POWERSET, Method
+from manyhot.comparison.methods import AUTO, LABELS, POWERSET, Method
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.ranking import two_way_loss

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from manyhot._checks import check_choice
-from manyhot.compare.cell import Job
-from manyhot.compare.methods import Method, parse_method
-from manyhot.compare.records import Record, cell_key
-from manyhot.compare.sets import SetFiles
-from manyhot.compare.settings import COMPARED_MODELS, CompareSettings
+from manyhot.comparison.cell import Job
+from manyhot.comparison.methods import Method, parse_method
+from manyhot.comparison.records import Record, cell_key
+from manyhot.comparison.sets import SetFiles
+from manyhot.comparison.settings import COMPARED_MODELS, CompareSettings
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.compare.settings import CompareSettings
+from manyhot.comparison.settings import CompareSettings
 from manyhot.data.examples import Examples, concatenate_examples
 from manyhot.data.files.input_file import bare_name
 from manyhot.data.read import read_examples

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from manyhot.compare.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
+from manyhot.comparison.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
 from manyhot.metrics.names import METRICS
 
 RULES = ("natural", "tuned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manyhot.compare.statistics import PAPER_METRICS, RULES
+from manyhot.comparison.statistics import PAPER_METRICS, RULES
 
 Statistics = Mapping[str, Any]
 

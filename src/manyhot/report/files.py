@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhot._files import make_folder, write_whole
-from manyhot.compare.records import CELLS, PLAN, STATISTICS, read_cells
+from manyhot.comparison.records import CELLS, PLAN, STATISTICS, read_cells
 from manyhot.report.comparison.markdown import compare_markdown
 from manyhot.report.comparison.page import compare_page
 from manyhot.report.run.markdown import run_markdown
@@ -79,7 +79,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     plan, statistics = (_read_object(folder / name) if (folder / name).is_file() else {} for name in (PLAN, STATISTICS))
     if cells:
         # Here, not above: the tests load scipy.
-        from manyhot.compare.statistics import summarise
+        from manyhot.comparison.statistics import summarise
 
         order = statistics.get("methods") or [name for name in plan.get("methods", ()) if isinstance(name, str)]
         statistics = summarise(cells, reference=statistics.get("reference", "zlpr"), order=order)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compare.problems import write_table
+from comparison.problems import write_table
 
 BUDGET = ("--trials", 2, "--epochs", 3, "--hidden", 8, "--labels", "y*", "--features", "x*", "--device", "cpu")
 

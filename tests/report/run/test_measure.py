@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyhot.decisions.decide import DecisionRule
-from manyhot.evaluate import evaluate
+from manyhot.evaluation import evaluate
 from manyhot.report.run.judged import Judged, Origin, drawn_rows
 from manyhot.report.run.measure import learning_curves, listed_labels, measure_run
 from manyhot.report.run.page import run_page, slider_values

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyhot.data.examples import Examples
-from manyhot.evaluate import evaluate
+from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train

@@ -27,7 +27,7 @@ def _joined(rank, count, port, function, arguments):
 def in_processes(function, *arguments, count=2):
     """Run ``function(rank, *arguments)`` in each of ``count`` processes; their exit codes."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["train.process_runs", "manyhot.evaluate"])
+    context.set_forkserver_preload(["training.run.process_runs", "manyhot.evaluation"])
     port = free_port()
     started = [context.Process(target=_joined, args=(rank, count, port, function, arguments)) for rank in range(count)]
     for process in started:

@@ -15,13 +15,13 @@ from rich.progress import Progress as Bar
 from manyhot.cli.io.console import JsonFlag, QuietFlag, messages, say, show_json, show_table, show_text
 from manyhot.cli.io.flags import flags_of, with_flags
 from manyhot.cli.io.reading import absolute, read_flags, reading_of
-from manyhot.compare.methods import DEFAULT_LOSSES
-from manyhot.compare.settings import DEVICES, CompareSettings
+from manyhot.comparison.methods import DEFAULT_LOSSES
+from manyhot.comparison.settings import DEVICES, CompareSettings
 
 if TYPE_CHECKING:
-    from manyhot.compare.grid import Progress
-    from manyhot.compare.plan import Plan
-    from manyhot.compare.sets import SetShape
+    from manyhot.comparison.grid import Progress
+    from manyhot.comparison.plan import Plan
+    from manyhot.comparison.sets import SetShape
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -90,9 +90,9 @@ def compare(
 def _new_plan(
     files: list[str], losses: list[str], models: str, seeds: int, reading: dict[str, Any], settings: dict[str, Any]
 ) -> Plan:
-    from manyhot.compare.methods import parse_methods
-    from manyhot.compare.plan import Plan
-    from manyhot.compare.sets import pair_files
+    from manyhot.comparison.methods import parse_methods
+    from manyhot.comparison.plan import Plan
+    from manyhot.comparison.sets import pair_files
 
     if not files:
         raise typer.BadParameter("name at least one file of examples.")
@@ -112,8 +112,8 @@ def _new_plan(
 
 
 def _saved_plan(folder: Path) -> Plan:
-    from manyhot.compare.plan import Plan
-    from manyhot.compare.records import PLAN
+    from manyhot.comparison.plan import Plan
+    from manyhot.comparison.records import PLAN
 
     path = folder / PLAN
     if not path.is_file():
@@ -131,23 +131,23 @@ def _check_new(folder: Path) -> None:
 
 def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
     """The shapes of the sets; a file that cannot be read is an error before anything is written or told."""
-    from manyhot.compare.grid import shapes_of
-    from manyhot.compare.records import CELLS, read_cells
+    from manyhot.comparison.grid import shapes_of
+    from manyhot.comparison.records import CELLS, read_cells
 
     return shapes_of(plan, plan.missing(read_cells(folder / CELLS)))
 
 
 def _begin(plan: Plan, folder: Path) -> None:
     from manyhot._files import make_folder, write_json
-    from manyhot.compare.records import PLAN
+    from manyhot.comparison.records import PLAN
 
     make_folder(folder)
     write_json(folder / PLAN, plan.to_dict())
 
 
 def _tell_time(plan: Plan, folder: Path, workers: int, *, json: bool) -> None:
-    from manyhot.compare.grid import estimate_seconds
-    from manyhot.compare.records import CELLS, read_cells
+    from manyhot.comparison.grid import estimate_seconds
+    from manyhot.comparison.records import CELLS, read_cells
 
     missing = plan.missing(read_cells(folder / CELLS))
     cells = sum(len(job.seeds) for job in missing)
@@ -175,10 +175,10 @@ def _run(
     quiet: bool,
 ) -> None:
     from manyhot._files import write_json, write_whole
-    from manyhot.compare.grid import run_grid
-    from manyhot.compare.records import STATISTICS, TABLE
-    from manyhot.compare.statistics import PAPER_METRICS, summarise
-    from manyhot.compare.table import comparison_text, rank_rows, value_rows
+    from manyhot.comparison.grid import run_grid
+    from manyhot.comparison.records import STATISTICS, TABLE
+    from manyhot.comparison.statistics import PAPER_METRICS, summarise
+    from manyhot.comparison.table import comparison_text, rank_rows, value_rows
 
     say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
     try:

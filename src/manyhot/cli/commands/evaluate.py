@@ -50,8 +50,8 @@ def evaluate(
             show_span_scores(found)
         return
     refuse_span_flags(span_reading)
-    from manyhot.evaluate import DEFAULT_METRICS
-    from manyhot.evaluate import evaluate as evaluate_model
+    from manyhot.evaluation import DEFAULT_METRICS
+    from manyhot.evaluation import evaluate as evaluate_model
 
     names = tuple(metric or DEFAULT_METRICS)
     try:

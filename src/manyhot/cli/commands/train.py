@@ -120,7 +120,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
 def _train_here(
     tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool, first: bool
 ) -> None:
-    from manyhot.evaluate import evaluate
+    from manyhot.evaluation import evaluate
     from manyhot.training.rows.train import train as train_model
 
     chosen = settings_from(tables["train"])

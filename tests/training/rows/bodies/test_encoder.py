@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyhot.cli.main import main
-from manyhot.evaluate import evaluate
+from manyhot.evaluation import evaluate
 from manyhot.training.rows.bodies.encoder import _parts, make_encoder
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows
