@@ -30,9 +30,10 @@ from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
-from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
+from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.losses.core.logsumexp import LazyScores, two_sided_logsumexp
 from manyhot.losses.divergence import prediction_divergence, rdrop_loss
+from manyhot.losses.info import LossInfo, LossOption
 from manyhot.losses.modules import (
     AsymmetricLoss,
     BCELoss,
@@ -116,6 +117,7 @@ __all__ = [
     "Leaks",
     "LinearScores",
     "LossInfo",
+    "LossOption",
     "ManyhotClassifier",
     "MetricInfo",
     "Metrics",

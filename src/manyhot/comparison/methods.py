@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manyhot._checks import check_at_least, nearest
-from manyhot.losses.catalog import LOSSES, LossInfo, get_loss
+from manyhot.losses.catalog import LOSSES, get_loss
+from manyhot.losses.info import LossInfo
 
 POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"

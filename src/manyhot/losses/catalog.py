@@ -1,166 +1,184 @@
-"""The losses by name, with what the rest of the library must know of each: link, label kinds, natural decision."""
+"""The losses by name. An entry says everything that the rest of the library asks about a loss (``LossInfo``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
-
-from torch import Tensor
 
 from manyhot._checks import check_choice
 from manyhot.losses import modules
 from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
+from manyhot.losses.info import LossInfo, options_of
 from manyhot.losses.overlap import dice_loss
 from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
 
-HARD, SOFT, SPARSE = "hard", "soft", "sparse"
-
-
-@dataclass(frozen=True)
-class LossInfo:
-    """One loss of the catalog.
-
-    Attributes:
-        name: what it is called in settings and tables.
-        function: ``(logits, labels, *, ...) -> loss``.
-        module: its ``nn.Module`` shell.
-        settings: what sets it apart from others with the same function.
-        link: which link turns its scores into probabilities after training on hard labels: ``"hard"`` sigma(s),
-            ``"softmax"``, or None where scores only rank.
-        soft_link: the same after training on soft labels.
-        decision: the natural one: ``"zero"`` (s > 0), ``"threshold"`` (s > s0), ``"top-k"``, ``"argmax"`` or ``"tuned"``.
-        label_kinds: which labels it takes, of ``hard``, ``soft``, ``sparse``.
-        lazy: whether it takes lazy scores.
-        row_separable: whether each row's value depends on that row alone.
-        summary: one line for people.
-    """
-
-    name: str
-    function: Callable[..., Tensor]
-    module: type[modules.LossModule]
-    link: str | None
-    soft_link: str | None
-    decision: str
-    summary: str
-    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    label_kinds: frozenset[str] = frozenset({HARD, SOFT, SPARSE})
-    lazy: bool = False
-    row_separable: bool = True
-
-    def __call__(self, logits: Any, labels: Any, **settings: Any) -> Tensor:
-        """The loss with its settings; a setting given here wins."""
-        return self.function(logits, labels, **{**self.settings, **settings})
-
+BINARY, RANKING, OVERLAP, SINGLE = "binary relevance", "label ranking", "overlap", "one label a row"
 
 _ENTRIES = (
     LossInfo(
-        "zlpr",
-        zlpr_loss,
-        modules.ZLPRLoss,
-        "hard",
-        "soft",
-        "zero",
-        "all positives above zero, all negatives below; balances itself",
+        name="zlpr",
+        title="ZLPR",
+        family="zlpr",
+        function=zlpr_loss,
+        module=modules.ZLPRLoss,
+        summary="all positives above zero, all negatives below; balances itself",
+        decision="zero",
+        link="hard",
+        soft_link="soft",
+        lazy=True,
+        fused_rdrop=True,
+        learned_threshold=True,
+        spans=True,
+    ),
+    LossInfo(
+        name="tlpr",
+        title="TLPR",
+        family="zlpr",
+        function=tlpr_loss,
+        module=modules.TLPRLoss,
+        summary="ZLPR with a threshold that is given or learned",
+        decision="threshold",
+        link="hard",
+        soft_link="soft",
+        settings=MappingProxyType({"threshold": 0.0}),
+        lazy=True,
+        learned_threshold=True,
+    ),
+    LossInfo(
+        name="pairwise",
+        title="pairwise",
+        family=RANKING,
+        function=pairwise_loss,
+        module=modules.PairwiseLoss,
+        summary="every positive above every negative, for a known number of labels; circle loss with scale and margin",
+        decision="top-k",
+        link=None,
+        soft_link=None,
+        options=options_of(
+            pairwise_loss,
+            scale="factor of the scores, > 0 (gamma of circle loss)",
+            margin="lead that a positive should have over a negative",
+        ),
         lazy=True,
     ),
     LossInfo(
-        "tlpr",
-        tlpr_loss,
-        modules.TLPRLoss,
-        "hard",
-        "soft",
-        "threshold",
-        "ZLPR with a threshold that is given or learned",
-        MappingProxyType({"threshold": 0.0}),
-        lazy=True,
+        name="softmax",
+        title="softmax",
+        family=SINGLE,
+        function=softmax_loss,
+        module=modules.SoftmaxLoss,
+        summary="cross-entropy for exactly one label a row",
+        decision="argmax",
+        link="softmax",
+        soft_link="softmax",
+        one_label=True,
     ),
     LossInfo(
-        "pairwise",
-        pairwise_loss,
-        modules.PairwiseLoss,
-        None,
-        None,
-        "top-k",
-        "every positive above every negative, for a known number of labels",
-        lazy=True,
+        name="bce",
+        title="BCE",
+        family=BINARY,
+        function=bce_loss,
+        module=modules.BCELoss,
+        summary="binary cross-entropy, every label by itself",
+        decision="zero",
+        link="hard",
+        soft_link="hard",
+        spans=True,
     ),
     LossInfo(
-        "softmax",
-        softmax_loss,
-        modules.SoftmaxLoss,
-        "softmax",
-        "softmax",
-        "argmax",
-        "cross-entropy for exactly one label a row",
+        name="focal",
+        title="focal",
+        family=BINARY,
+        function=focal_loss,
+        module=modules.FocalLoss,
+        summary="cross-entropy in which easy entries count less",
+        decision="zero",
+        link="hard",
+        soft_link="hard",
+        options=options_of(
+            focal_loss,
+            gamma="how fast easy entries fade, >= 0",
+            alpha="weight of the positives in [0, 1]; the negatives have 1 - alpha",
+        ),
+        spans=True,
+        knob=("gamma", (2.0, 1.0)),
     ),
     LossInfo(
-        "bce",
-        bce_loss,
-        modules.BCELoss,
-        "hard",
-        "hard",
-        "zero",
-        "binary cross-entropy, every label by itself",
+        name="asymmetric",
+        title="asymmetric",
+        family=BINARY,
+        function=asymmetric_loss,
+        module=modules.AsymmetricLoss,
+        summary="focal with a stronger power on negatives; very easy negatives are left out",
+        decision="zero",
+        link="hard",
+        soft_link="hard",
+        options=options_of(
+            asymmetric_loss,
+            gamma_pos="focusing power of the positives, >= 0",
+            gamma_neg="focusing power of the negatives, >= 0",
+            margin="negatives with a probability below it cost nothing",
+        ),
+        knob=("gamma_neg", (4.0, 2.0)),
     ),
     LossInfo(
-        "focal",
-        focal_loss,
-        modules.FocalLoss,
-        "hard",
-        "hard",
-        "zero",
-        "cross-entropy in which easy entries count less",
+        name="dice1",
+        title="dice 1",
+        family=OVERLAP,
+        function=dice_loss,
+        module=modules.DiceLoss,
+        summary="overlap of the label sets",
+        decision="zero",
+        link="hard",
+        soft_link="hard",
+        options=options_of(dice_loss, epsilon="added above and below the line, > 0"),
+        settings=MappingProxyType({"squared": False}),
     ),
     LossInfo(
-        "asymmetric",
-        asymmetric_loss,
-        modules.AsymmetricLoss,
-        "hard",
-        "hard",
-        "zero",
-        "focal with a stronger power on negatives and easy ones cut off",
+        name="dice2",
+        title="dice 2",
+        family=OVERLAP,
+        function=dice_loss,
+        module=modules.DiceLoss,
+        summary="overlap of the label sets, squares in the denominator",
+        decision="zero",
+        link="hard",
+        soft_link="hard",
+        options=options_of(dice_loss, epsilon="added above and below the line, > 0"),
+        settings=MappingProxyType({"squared": True}),
     ),
     LossInfo(
-        "dice1",
-        dice_loss,
-        modules.DiceLoss,
-        "hard",
-        "hard",
-        "zero",
-        "overlap of the label sets",
-        MappingProxyType({"squared": False}),
+        name="lsep",
+        title="LSEP",
+        family=RANKING,
+        function=lsep_loss,
+        module=modules.LSEPLoss,
+        summary="pairwise over at most 1,000 sampled pairs a row",
+        decision="top-k",
+        link=None,
+        soft_link=None,
+        options=options_of(lsep_loss, max_pairs="how many pairs a row may use; none is all"),
+        refuses=MappingProxyType({"smoothing": "lsep draws pairs of a positive and a negative; pairwise takes smoothing"}),
     ),
     LossInfo(
-        "dice2",
-        dice_loss,
-        modules.DiceLoss,
-        "hard",
-        "hard",
-        "zero",
-        "overlap of the label sets, squares in the denominator",
-        MappingProxyType({"squared": True}),
-    ),
-    LossInfo(
-        "lsep",
-        lsep_loss,
-        modules.LSEPLoss,
-        None,
-        None,
-        "top-k",
-        "pairwise over at most 1,000 sampled pairs a row",
-    ),
-    LossInfo(
-        "two_way",
-        two_way_loss,
-        modules.TwoWayLoss,
-        None,
-        None,
-        "tuned",
-        "pairwise along labels and along the batch, with temperatures",
+        name="two_way",
+        title="two-way",
+        family=RANKING,
+        function=two_way_loss,
+        module=modules.TwoWayLoss,
+        summary="pairwise along labels and along the batch, with temperatures",
+        decision="tuned",
+        link=None,
+        soft_link=None,
+        options=options_of(
+            two_way_loss,
+            pos_temperature="temperature of the positives, > 0",
+            neg_temperature="temperature of the negatives, > 0",
+            batch_weight="weight of the part along the batch; 0 leaves it out",
+        ),
         row_separable=False,
+        knob=("pos_temperature", (4.0, 1.0)),
     ),
 )
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from manyhot.decisions.decide import DecisionRule
 from manyhot.labels.soften import mixup
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.catalog import LossInfo, get_loss
+from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
+from manyhot.losses.info import LossInfo
 from manyhot.training.rows.inputs.prepare import Batch
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.tracking_threshold import FollowedCut
