@@ -26,10 +26,13 @@ LADDER = [
     ["decisions.threshold_search"],
     ["decisions.tune"],
     ["data"],
+    ["explain"],
     ["training"],
     ["evaluation"],
     ["comparison"],
     ["report"],
+    ["export"],
+    ["serve"],
     ["estimator"],
     ["cli"],
 ]

@@ -15,6 +15,7 @@ from manyhot.cli.commands.catalogs import losses, metrics
 from manyhot.cli.commands.compare import compare
 from manyhot.cli.commands.demo import demo
 from manyhot.cli.commands.evaluate import evaluate
+from manyhot.cli.commands.explain import explain
 from manyhot.cli.commands.fetch import data
 from manyhot.cli.commands.inspect import inspect
 from manyhot.cli.commands.predict import predict
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, inspect, train, evaluate, predict, tune, compare, report, show, losses, metrics):
+for verb in (demo, inspect, train, evaluate, predict, explain, tune, compare, report, show, losses, metrics):
     app.command()(verb)
 app.add_typer(data, name="data")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.decide import DecisionRule, decide_sparse
 from manyhot.decisions.links import LINKS, probabilities
+from manyhot.explain.contributions import LinearFactors
+from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.networks import make_body
+from manyhot.training.rows.explaining import explain_rows, label_words
 from manyhot.training.rows.inputs.prepare import INPUTS, Inputs, SparseRows, take_rows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.bundle_folder import (
@@ -80,6 +83,11 @@ class TrainedModel:
         """L."""
         return len(self.label_names)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the body is."""
+        return next(self.body.parameters()).device
+
     def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
         """Logits ``[B, L]`` batch by batch, on the CPU.
 
@@ -118,6 +126,47 @@ class TrainedModel:
                 f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
             )
         return probabilities(logits, self.calibration or self.link or "hard")
+
+    def factors(self) -> LinearFactors | None:
+        """The tables whose product is the score, where it is linear in the inputs (linear, bag); otherwise None."""
+        own = getattr(self.body, "factors", None)
+        found: LinearFactors | None = None if own is None else own()
+        return found
+
+    def explain(
+        self, inputs: Any, *, labels: Sequence[str] | None = None, top: int = 3, most: int = 10, steps: int = 1
+    ) -> list[Explanation]:
+        """Why each row has its labels: the inputs that spoke for and against.
+
+        For linear and bag the parts are exact: weight times value, and with the base they add up to the score. For other
+        bodies they are gradient times input, and ``error`` says what they leave unexplained; more ``steps`` make it smaller.
+
+        Args:
+            inputs: what ``predict`` takes.
+            labels: the labels to explain; None explains the predicted ones and the best others up to ``top``.
+            top: how many labels at least.
+            most: how many contributions are listed for each label.
+            steps: points at which gradients are taken, for bodies that are not linear.
+
+        Example:
+            >>> from manyhot.data.examples import Examples
+            >>> from manyhot.training.rows.train import train
+            >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
+            >>> model = train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10))
+            >>> found = model.explain(["the dog"], labels=["dog"])[0].labels[0]
+            >>> found.contributions[0].feature, found.contributions[0].spans
+            ('dog', ((4, 7),))
+        """
+        return list(explain_rows(self, inputs, labels=labels, top=top, most=most, steps=steps))
+
+    def label_words(self, *, labels: Sequence[str] | None = None, most: int = 10) -> list[LabelWords]:
+        """The features that speak most for each label and most against it (linear and bag).
+
+        Args:
+            labels: which labels; None is all.
+            most: how many on each side.
+        """
+        return list(label_words(self, labels=labels, most=most))
 
     def describe(self) -> dict[str, Any]:
         """What it is, fit for JSON and for a table."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from manyhot.explain.contributions import LinearFactors
 from manyhot.training.rows.bodies.encoder import make_encoder
 from manyhot.training.rows.inputs.prepare import Batch, SparseRows
 
@@ -87,6 +88,10 @@ class LinearBody(nn.Module):
         out: Tensor = self.head(batch)
         return out
 
+    def factors(self) -> LinearFactors:
+        """The table of weights."""
+        return LinearFactors(self.head.weight.detach(), None, self.head.bias.detach())
+
 
 class HiddenBody(nn.Module):
     """One hidden layer; on sparse rows its first product is a weighted sum of learned embeddings.
@@ -111,6 +116,14 @@ class HiddenBody(nn.Module):
         """``[B, L]``."""
         out: Tensor = self.head(self.dropout(self.activation(self.first(batch))))
         return out
+
+    def factors(self) -> LinearFactors | None:
+        """The two tables without an activation between them; None with one."""
+        if not isinstance(self.activation, nn.Identity):
+            return None
+        with torch.no_grad():
+            bias = self.head.weight @ self.first.bias + self.head.bias
+        return LinearFactors(self.first.weight.detach(), self.head.weight.detach(), bias)
 
 
 def mean_body(bodies: Sequence[HiddenBody]) -> HiddenBody:

@@ -107,6 +107,11 @@ class TokenInputs:
         ids = np.concatenate(found) if found else np.zeros(0, dtype=np.int32)
         return TokenRows(torch.from_numpy(ids), offsets, self.width)
 
+    def pieces(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
+        """The tokens of a text as strings, and where each stands in it; tokens that the encoder adds stand nowhere."""
+        encoded = self._tokenizer.encode(text)
+        return (list(encoded.tokens), list(encoded.offsets)) if encoded.ids else (["padding"], [(0, 0)])
+
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {

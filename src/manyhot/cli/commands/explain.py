@@ -1,0 +1,133 @@
+"""``manyhot explain``: which words or features spoke for a label and which against it."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.style import Style
+from rich.text import Text
+
+from manyhot.cli.io.blocks import STDIN, read_blocks
+from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
+from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.reading import read_flags, reading_of
+from manyhot.explain.explanation import EXACT, Explanation, LabelExplanation
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.spans.bundle import is_span_bundle
+
+ExplainFiles = Annotated[
+    list[str] | None, typer.Argument(help="Files of rows to explain; - is the standard input.", show_default=False)
+]
+LabelFlag = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="A label to explain; may be given again.", show_default="the predicted and the best"),
+]
+TopFlag = Annotated[int, typer.Option("--top", min=1, help="Labels of each row at least: the predicted and the best others.")]
+MostFlag = Annotated[int, typer.Option("--most", min=1, help="Words or features listed for each label.")]
+StepsFlag = Annotated[
+    int, typer.Option("--steps", min=1, help="Points at which gradients are taken (mlp, conv, encoder); more are more exact.")
+]
+RowsFlag = Annotated[int | None, typer.Option("--rows", min=1, help="Rows at most.", show_default="10; all with --json")]
+WordsFlag = Annotated[bool, typer.Option("--words", help="The words of each label, whatever the rows (linear, bag).")]
+FOR, AGAINST = Style(color="green", bold=True), Style(color="red")
+ROWS_SHOWN = 10
+# Words whose part is below this share of the largest are not highlighted.
+FAINT = 0.15
+
+
+@read_flags
+def explain(
+    model: ModelArgument,
+    files: ExplainFiles = None,
+    *,
+    label: LabelFlag = None,
+    top: TopFlag = 3,
+    most: MostFlag = 8,
+    steps: StepsFlag = 1,
+    rows: RowsFlag = None,
+    words: WordsFlag = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+) -> None:
+    """Explain the labels of rows: what spoke for each and what against, and how it adds up to the score.
+
+    Exact for linear and bag models. For others gradient times input, with what it leaves unexplained.
+    """
+    if is_span_bundle(model):
+        raise typer.BadParameter("explain reads models of labels; this is one of spans.")
+    trained = open_model(model)
+    if words:
+        if files:
+            raise typer.BadParameter("--words tells of the model alone; leave the files out.")
+        _show_words(trained, label, most, as_json=json)
+        return
+    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
+    format = chosen.pop("format", None)
+    limit = rows if rows is not None else (None if json else ROWS_SHOWN)
+    count = 0
+    asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps}
+    for block in (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen)):
+        part = block if limit is None else block[: max(0, limit - count)]
+        # Row by row, so that a long file is answered from its start on.
+        for place in range(len(part)):
+            found = trained.explain(fitted_to(trained, part[place : place + 1]), **asked)[0]
+            name = None if block.ids is None else block.ids[place]
+            if json:
+                line = {**found.to_json(), "row": count, **({} if name is None else {"id": name})}
+                sys.stdout.write(json_text.dumps(line, ensure_ascii=False) + "\n")
+            else:
+                _show_row(found, count, name)
+            count += 1
+        if len(part) < len(block):
+            say(f"The first {count:,} rows; --rows shows more.", quiet=quiet)
+            return
+
+
+def _show_words(model: TrainedModel, labels: Sequence[str] | None, most: int, *, as_json: bool) -> None:
+    found = model.label_words(labels=labels or None, most=most)
+    if as_json:
+        show_json([each.to_json() for each in found])
+        return
+    table = [
+        (
+            each.label,
+            *(", ".join(f"{name} {weight:+.2f}" for name, weight in side) for side in (each.speak_for, each.speak_against)),
+        )
+        for each in found
+    ]
+    show_table(("label", "speaks for it", "speaks against it"), table)
+
+
+def _show_row(found: Explanation, row: int, name: str | None) -> None:
+    show_text(f"row {row}" if name is None else f"row {row}, {name}", style="bold")
+    if found.text is not None and found.labels:
+        results.print(_highlighted(found.text, found.labels[0]), soft_wrap=True)
+    for label in found.labels:
+        _show_label(label, exact=found.method == EXACT)
+    show_text()
+
+
+def _show_label(label: LabelExplanation, *, exact: bool) -> None:
+    threshold = "" if label.threshold is None else f", threshold {label.threshold:+.3f}"
+    probability = "" if label.probability is None else f", probability {label.probability:.3f}"
+    show_text(f"{'yes' if label.predicted else 'no ':3} {label.label}: score {label.score:+.3f}{threshold}{probability}")
+    parts = [f"{each.feature} {each.part:+.3f}" for each in label.contributions]
+    added = f"base {label.base:+.3f}, " + ", ".join(parts) + (f", the rest {label.rest:+.3f}" if abs(label.rest) > 5e-4 else "")
+    show_text(f"    {added}")
+    if not exact:
+        show_text(f"    gradient x input leaves {label.error:+.3f} unexplained; --steps lowers that")
+
+
+def _highlighted(text: str, label: LabelExplanation) -> Text:
+    """The text with the words for and against its first label in colour."""
+    shown = Text(text)
+    most = max((abs(part) for _, _, part in label.words), default=0.0)
+    for start, end, part in label.words:
+        if abs(part) >= FAINT * most > 0:
+            shown.stylize(FOR if part > 0 else AGAINST, start, end)
+    return shown

@@ -1,0 +1,15 @@
+"""Why a label was predicted: the inputs that spoke for it and against it."""
+
+from manyhot.explain.contributions import Attribution, LinearFactors, gradient_contributions, linear_contributions
+from manyhot.explain.explanation import Contribution, Explanation, LabelExplanation, LabelWords
+
+__all__ = [
+    "Attribution",
+    "Contribution",
+    "Explanation",
+    "LabelExplanation",
+    "LabelWords",
+    "LinearFactors",
+    "gradient_contributions",
+    "linear_contributions",
+]

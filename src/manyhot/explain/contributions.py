@@ -1,0 +1,114 @@
+"""Contributions of inputs to scores: exact where a score is linear in its inputs, by gradients elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_at_least
+
+
+class Attribution(NamedTuple):
+    """Scores of some labels split into parts: ``score = base + parts.sum() + error``.
+
+    Args:
+        score: float64 ``[L]``, what the body gives for the input.
+        base: float64 ``[L]``, what it gives for the baseline, an input that says nothing.
+        parts: float64 ``[L, ...]``, the contribution of each element of the input.
+    """
+
+    score: Tensor
+    base: Tensor
+    parts: Tensor
+
+    @property
+    def error(self) -> Tensor:
+        """``[L]``, what the parts leave unexplained; 0 but for rounding where the score is linear."""
+        return self.score - self.base - self.parts.flatten(1).sum(dim=1)
+
+
+class LinearFactors(NamedTuple):
+    """Scores that are linear in the inputs: ``s = x A + b``, or ``s = (x A) B^T + b`` in two thin factors.
+
+    Args:
+        first: A, ``[F, L]``, or ``[F, H]`` where there is a second factor.
+        second: B, ``[L, H]``, or None.
+        bias: b, ``[L]``.
+    """
+
+    first: Tensor
+    second: Tensor | None
+    bias: Tensor
+
+    def rows(self, columns: Tensor, labels: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """``(weight [L', K], bias [L'])`` of some features for some labels, in float64 on the CPU."""
+        picked, bias = self.first[columns.to(self.first.device)], self.bias[list(labels)].double().cpu()
+        if self.second is None:
+            return picked[:, list(labels)].T.double().cpu(), bias
+        return (self.second[list(labels)].double() @ picked.double().T).cpu(), bias
+
+
+def linear_contributions(values: Tensor, weight: Tensor, bias: Tensor) -> Attribution:
+    """The exact parts of ``s = W x + b``: weight times value, in float64.
+
+    Args:
+        values: ``[K]``, the elements of x that are not 0.
+        weight: ``[L, K]``, their weights for the labels asked for.
+        bias: ``[L]``.
+
+    Returns:
+        Parts ``[L, K]`` whose sum and the base give the score exactly.
+
+    Example:
+        >>> found = linear_contributions(torch.tensor([2.0, 1.0]), torch.tensor([[1.0, -3.0]]), torch.tensor([0.5]))
+        >>> found.parts.tolist(), found.score.tolist()
+        ([[2.0, -3.0]], [-0.5])
+    """
+    parts = weight.double() * values.double()
+    base = bias.double()
+    return Attribution(base + parts.sum(dim=1), base, parts)
+
+
+def gradient_contributions(
+    score: Callable[[Tensor], Tensor], x: Tensor, baseline: Tensor, labels: Sequence[int], *, steps: int = 1
+) -> Attribution:
+    """Gradient times input, for bodies that are not linear.
+
+    The parts are ``(x - x0) * d s / d x``. With more than one step the gradient is averaged over the straight path from
+    ``x0`` to ``x`` (integrated gradients, midpoint rule); the error falls as steps are added. It is part of the answer: a
+    large error says that the parts must not be trusted.
+
+    Args:
+        score: maps a batch ``[N, ...]`` to logits ``[N, L]``.
+        x: the input ``[...]`` of one row.
+        baseline: x0, an input of the same shape that says nothing.
+        labels: the labels asked for.
+        steps: points of the path at which gradients are taken; 1 takes it at ``x``.
+
+    Example:
+        >>> square = lambda batch: (batch ** 2).sum(dim=1, keepdim=True)
+        >>> x = torch.tensor([1.0, 2.0])
+        >>> gradient_contributions(square, x, torch.zeros(2), [0]).error.tolist()
+        [-5.0]
+        >>> gradient_contributions(square, x, torch.zeros(2), [0], steps=8).parts.tolist()
+        [[1.0, 4.0]]
+    """
+    check_at_least("gradient_contributions", "steps", steps, 1)
+    picked = torch.as_tensor(list(labels))
+    with torch.no_grad():
+        base, own = (score(point[None])[0, picked].double() for point in (baseline, x))
+    # One step is plain gradient times input, at the input itself.
+    shares = [1.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
+    total = torch.zeros(len(picked), *x.shape, dtype=torch.float64)
+    for share in shares:
+        point = (baseline + share * (x - baseline)).detach().requires_grad_()
+        with torch.enable_grad():
+            scores = score(point[None])[0, picked]
+            for place in range(len(picked)):
+                (gradient,) = torch.autograd.grad(scores[place], point, retain_graph=place + 1 < len(picked))
+                total[place] += gradient.double().cpu()
+    parts = total / len(shares) * (x - baseline).double().cpu()
+    return Attribution(own.cpu(), base.cpu(), parts)

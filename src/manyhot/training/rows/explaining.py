@@ -1,0 +1,247 @@
+"""Explanations of a trained model's scores: what each kind of input and body gives to the room ``explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from manyhot._checks import check_at_least, nearest
+from manyhot.decisions.decide import decide
+from manyhot.explain.contributions import Attribution, gradient_contributions, linear_contributions
+from manyhot.explain.explanation import (
+    EXACT,
+    GRADIENT,
+    Contribution,
+    Explanation,
+    LabelExplanation,
+    LabelWords,
+    WordShares,
+    largest,
+)
+from manyhot.training.rows.inputs.places import feature_name, find_places
+from manyhot.training.rows.inputs.prepare import FeatureInputs, TextInputs, take_rows
+from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows, texts_of
+
+if TYPE_CHECKING:
+    from manyhot.training.rows.bundle import TrainedModel
+
+# Numbers of a table of features times labels that are looked at together.
+BLOCK = 1 << 24
+
+
+class _Row(NamedTuple):
+    """One prepared row: the names, values and places of its K elements, and how scores are split among them."""
+
+    name: Callable[[int], str]
+    values: Tensor
+    places: Sequence[tuple[int, int, int]]
+    words: Sequence[tuple[int, int]]
+    split: Callable[[Sequence[int], int], Attribution]
+
+
+def explain_rows(
+    model: TrainedModel, inputs: Any, *, labels: Sequence[str] | None, top: int, most: int, steps: int
+) -> Iterator[Explanation]:
+    """One ``Explanation`` a row; ``TrainedModel.explain`` says what the arguments mean."""
+    who = "TrainedModel.explain"
+    for name, value in (("top", top), ("most", most), ("steps", steps)):
+        check_at_least(who, name, value, 1)
+    wanted = None if labels is None else _numbers(who, model.label_names, labels)
+    texts = texts_of(inputs) if isinstance(model.inputs, (TextInputs, TokenInputs)) else None
+    rows = model.inputs.rows(inputs if texts is None else texts)
+    method = GRADIENT if model.factors() is None else EXACT
+    for place in range(rows.shape[0]):
+        one = take_rows(rows, slice(place, place + 1))
+        with torch.inference_mode():
+            moved = one.to_device(model.device) if hasattr(one, "to_device") else one.to(model.device)
+            logits = model.body(moved).float().cpu()
+        chosen = _best(logits[0], decide(logits, model.rule)[0], top) if wanted is None else wanted
+        text = None if texts is None else texts[place]
+        prepared = _prepared(model, rows, place, text)
+        yield Explanation(place, text, method, _explained(model, logits, chosen, prepared, most, steps))
+
+
+def label_words(model: TrainedModel, *, labels: Sequence[str] | None = None, most: int = 10) -> Iterator[LabelWords]:
+    """The features of largest and of lowest weight for each label, of a model whose scores are linear in them."""
+    who = "TrainedModel.label_words"
+    check_at_least(who, "most", most, 1)
+    factors = model.factors()
+    if factors is None:
+        raise ValueError(
+            f"{who}: the body must be linear in its inputs, as linear and bag are; got {model.shape['body']!r}."
+            " Use `explain` on rows."
+        )
+    chosen = list(range(model.num_labels)) if labels is None else _numbers(who, model.label_names, labels)
+    first, second = factors.first, factors.second
+    size = max(1, BLOCK // len(first))
+    name = _namer(model)
+    for start in range(0, len(chosen), size):
+        part = chosen[start : start + size]
+        table = (first[:, part] if second is None else first @ second[part].T).T
+        high, low = (table.topk(min(most, table.shape[1]), dim=1, largest=side) for side in (True, False))
+        for row, label in enumerate(part):
+            ends = [
+                tuple((name(int(column)), float(weight)) for weight, column in zip(*found, strict=True) if weight * sign > 0)
+                for found, sign in (((high.values[row], high.indices[row]), 1), ((low.values[row], low.indices[row]), -1))
+            ]
+            yield LabelWords(model.label_names[label], ends[0], ends[1])
+
+
+def _numbers(who: str, names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    if isinstance(wanted, str):
+        raise TypeError(f"{who}: `labels` must be a list of label names; got one string.")
+    number = {name: place for place, name in enumerate(names)}
+    for name in wanted:
+        if name not in number:
+            raise ValueError(f"{who}: `labels` must be labels of the model; got {name!r}.{nearest(str(name), names)}")
+    return [number[name] for name in wanted]
+
+
+def _best(logits: Tensor, predicted: Tensor, top: int) -> list[int]:
+    """What is predicted and the best others up to ``top``, by falling score."""
+    order = logits.nan_to_num(-torch.inf).argsort(descending=True, stable=True).tolist()
+    said = [label for label in order if predicted[label]]
+    others = [label for label in order if not predicted[label]]
+    kept = {*said, *others[: max(0, top - len(said))]}
+    return [label for label in order if label in kept]
+
+
+def _explained(
+    model: TrainedModel, logits: Tensor, chosen: Sequence[int], row: _Row, most: int, steps: int
+) -> tuple[LabelExplanation, ...]:
+    found = row.split(chosen, steps)
+    predicted = decide(logits, model.rule)[0]
+    probs = None if model.calibration is None and model.link is None else model.to_probabilities(logits)[0]
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for element, start, end in row.places:
+        spans.setdefault(element, []).append((start, end))
+    shares = WordShares(row.words, row.places) if row.words else None
+    answers = []
+    for place, label in enumerate(chosen):
+        parts = found.parts[place].flatten()
+        kept = largest(parts, most)
+        listed = tuple(
+            Contribution(row.name(each), float(row.values[each]), float(parts[each]), tuple(spans.get(each, ())))
+            for each in kept
+        )
+        answers.append(
+            LabelExplanation(
+                label=model.label_names[label],
+                score=float(found.score[place]),
+                predicted=bool(predicted[label]),
+                threshold=_threshold(model, label),
+                probability=None if probs is None else float(probs[label]),
+                base=float(found.base[place]),
+                contributions=listed,
+                rest=float(parts.sum() - sum(each.part for each in listed)),
+                error=float(found.error[place]),
+                words=() if shares is None else shares(parts),
+            )
+        )
+    return tuple(answers)
+
+
+def _threshold(model: TrainedModel, label: int) -> float | None:
+    rule = model.rule
+    if rule.top_k is not None:
+        return None
+    return rule.threshold[label] if isinstance(rule.threshold, tuple) else rule.threshold
+
+
+def _namer(model: TrainedModel) -> Callable[[int], str]:
+    inputs = model.inputs
+    if isinstance(inputs, TextInputs):
+        return lambda feature: feature_name(inputs, feature)
+    names = inputs.names if isinstance(inputs, FeatureInputs) else None
+    return (lambda feature: f"feature {feature}") if names is None else names.__getitem__
+
+
+def _prepared(model: TrainedModel, rows: Any, place: int, text: str | None) -> _Row:
+    """A row with the names and places of its elements."""
+    inputs, name = model.inputs, _namer(model)
+    if isinstance(inputs, TokenInputs):
+        return _token_row(model, rows[slice(place, place + 1)], inputs, text or "")
+    if isinstance(rows, Tensor):
+        image = rows[place]
+        return _Row(_pixel_name(image), image.flatten(), (), (), _image_split(model, image))
+    if isinstance(rows, np.ndarray):
+        columns, values = np.arange(rows.shape[1]), torch.from_numpy(np.ascontiguousarray(rows[place]))
+    else:
+        one = rows[place]
+        columns, values = one.indices.astype(np.int64), torch.from_numpy(one.data.astype(np.float32))
+    listed = columns.tolist()
+    split = _column_split(model, torch.from_numpy(columns), values)
+    words, places = ([], []) if text is None or not isinstance(inputs, TextInputs) else find_places(inputs, text)
+    among = {column: element for element, column in enumerate(listed)}
+    known = [(among[feature], start, end) for feature, start, end in places if feature in among]
+    return _Row(lambda element: name(listed[element]), values, known, words, split)
+
+
+def _column_split(model: TrainedModel, columns: Tensor, values: Tensor) -> Callable[[Sequence[int], int], Attribution]:
+    """Features: exact where the body is linear, otherwise by the gradient from features that are all 0."""
+    factors = model.factors()
+
+    def exact(labels: Sequence[int], steps: int) -> Attribution:
+        del steps
+        assert factors is not None
+        return linear_contributions(values, *factors.rows(columns, labels))
+
+    def by_gradient(labels: Sequence[int], steps: int) -> Attribution:
+        # The body with the rows of its first table that the input uses, which reads them as a small dense row.
+        picked = model.body.first.weight[columns.to(model.device)]  # type: ignore[union-attr, index]
+
+        def score(batch: Tensor) -> Tensor:
+            return torch.func.functional_call(model.body, {"first.weight": picked.detach()}, (batch,))  # type: ignore[no-any-return]
+
+        x = values.to(model.device)
+        return gradient_contributions(score, x, torch.zeros_like(x), labels, steps=steps)
+
+    return by_gradient if factors is None else exact
+
+
+def _image_split(model: TrainedModel, image: Tensor) -> Callable[[Sequence[int], int], Attribution]:
+    """Pixels, by the gradient from the mean image, which is 0 everywhere; channels are added up."""
+
+    def split(labels: Sequence[int], steps: int) -> Attribution:
+        x = image.to(model.device)
+        return gradient_contributions(model.body, x, torch.zeros_like(x), labels, steps=steps)
+
+    return split
+
+
+def _pixel_name(image: Tensor) -> Callable[[int], str]:
+    _, height, width = image.shape
+
+    def name(element: int) -> str:
+        channel, place = divmod(element, height * width)
+        return f"channel {channel}, row {place // width}, column {place % width}"
+
+    return name
+
+
+def _token_row(model: TrainedModel, row: TokenRows, inputs: TokenInputs, text: str) -> _Row:
+    """Tokens: the gradient at their vectors, from a text of as many padding tokens."""
+    pieces, offsets = inputs.pieces(text)
+    ids, _ = row.to(model.device).padded(inputs.padding)
+    embed: nn.Module = model.body.encoder.get_input_embeddings()  # type: ignore[operator, union-attr]
+    with torch.no_grad():
+        x, blank = embed(ids)[0], embed(torch.full_like(ids, inputs.padding))[0]
+
+    def score(batch: Tensor) -> Tensor:
+        handle = embed.register_forward_hook(lambda *_: batch)
+        try:
+            return model.body(row.to(model.device))  # type: ignore[no-any-return]
+        finally:
+            handle.remove()
+
+    def split(labels: Sequence[int], steps: int) -> Attribution:
+        found = gradient_contributions(score, x, blank, labels, steps=steps)
+        return Attribution(found.score, found.base, found.parts.sum(dim=-1))
+
+    places = [(element, start, end) for element, (start, end) in enumerate(offsets) if end > start]
+    words = sorted({(start, end) for _, start, end in places})
+    return _Row(lambda element: pieces[element], row.ids.float(), places, words, split)
