@@ -1,0 +1,121 @@
+"""A decision rule and a link folded into the weights of a linear head.
+
+A server that applies a sigmoid and cuts at 0.5 then decides as the rule does, and needs to know nothing about it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_choice, shape_text
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.links import LINKS
+
+# The bias of a label that is never predicted (or always): certain, and finite in float16 too.
+CERTAIN = 1e4
+
+
+def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Calibration | None = None) -> tuple[Tensor, Tensor]:
+    """Weights whose scores are positive exactly where the rule predicts.
+
+    ``W' = a W`` and ``b' = a (b - t)`` with the thresholds ``t`` and the slope ``a > 0`` of the link: ``sigmoid(s') > 0.5``
+    is ``s > t``. The slope changes no decision. With it, sigmoids keep the spread of the probabilities; they are the
+    probabilities themselves where the threshold lies at probability 0.5.
+
+    Args:
+        weight: ``[L, H]``, as in ``torch.nn.Linear``.
+        bias: ``[L]``.
+        rule: a rule of thresholds; limits on the number of labels cannot be folded.
+        link: the link or calibration whose slope is taken; None is the slope 1.
+
+    Returns:
+        ``(W' [L, H], b' [L])``, in the types of ``weight`` and ``bias``; the arithmetic is float64.
+
+    Example:
+        >>> weight, bias = fold_rule(torch.eye(2), torch.zeros(2), DecisionRule(threshold=(0.5, -1.0)))
+        >>> bias.tolist()
+        [-0.5, 1.0]
+    """
+    _check_head("fold_rule", weight, bias)
+    check_foldable("fold_rule", rule)
+    slope, _ = affine_link("fold_rule", link, len(bias)) if _has_slope(link) else (torch.ones(len(bias)).double(), None)
+    given = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * len(bias)
+    if len(given) != len(bias):
+        raise ValueError(f"fold_rule: `rule` must have one threshold per label, {len(bias)}; got {len(given)}.")
+    cuts = torch.tensor(given, dtype=torch.float64, device=bias.device)
+    sure = cuts.isinf()
+    folded = slope[:, None].to(weight.device) * weight.double()
+    moved = slope.to(bias.device) * (bias.double() - cuts.masked_fill(sure, 0))
+    folded = folded.masked_fill(sure[:, None].to(folded.device), 0)
+    moved = torch.where(sure, -CERTAIN * cuts.sign(), moved)
+    return folded.to(weight.dtype), moved.to(bias.dtype)
+
+
+def fold_link(weight: Tensor, bias: Tensor, link: str | Calibration) -> tuple[Tensor, Tensor]:
+    """Weights whose sigmoids are the probabilities of a link or calibration: ``W' = a W``, ``b' = a b + c``.
+
+    Args:
+        weight: ``[L, H]``.
+        bias: ``[L]``.
+        link: ``"hard"``, ``"soft"`` or a calibration that is not isotonic; ``"softmax"`` is no sigmoid.
+
+    Example:
+        >>> fold_link(torch.ones(1, 2), torch.tensor([1.0]), "soft")
+        (tensor([[2., 2.]]), tensor([2.]))
+    """
+    _check_head("fold_link", weight, bias)
+    slope, shift = affine_link("fold_link", link, len(bias))
+    folded = slope[:, None].to(weight.device) * weight.double()
+    moved = slope.to(bias.device) * bias.double() + shift.to(bias.device)
+    return folded.to(weight.dtype), moved.to(bias.dtype)
+
+
+def affine_link(who: str, link: str | Calibration | None, num_labels: int) -> tuple[Tensor, Tensor]:
+    """``(slope, intercept)``, float64 ``[L]``, of a probability ``sigmoid(slope s + intercept)``.
+
+    Raises:
+        ValueError: where the link is not of that form.
+    """
+    if isinstance(link, Calibration):
+        if link.kind == "isotonic":
+            raise ValueError(f"{who}: an isotonic calibration is no sigmoid. Fit one by platt: manyhot tune --calibrate platt")
+        slope, shift = (part.expand(num_labels).clone() for part in (link.slope, link.intercept))
+        if bool((slope <= 0).any()):
+            raise ValueError(f"{who}: the slope of the calibration must be positive; got {float(slope.min()):g}.")
+        return slope, shift
+    check_choice(who, "link", link, LINKS)
+    if link == "softmax":
+        raise ValueError(
+            f"{who}: the softmax of a row is no sigmoid of each score. Fit a calibration: manyhot tune --calibrate platt"
+        )
+    return torch.full((num_labels,), 2.0 if link == "soft" else 1.0).double(), torch.zeros(num_labels).double()
+
+
+def check_foldable(who: str, rule: DecisionRule) -> None:
+    """The rule is thresholds alone."""
+    limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": rule.max_labels}
+    given = [f"{name}={value}" for name, value in limits.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{who}: a rule that limits the number of labels ({', '.join(given)}) cannot be folded into a head: whether a label"
+            " is predicted depends on the others. Export to ONNX, which holds the whole rule, or tune thresholds alone."
+        )
+
+
+def _has_slope(link: str | Calibration | None) -> bool:
+    return link in ("hard", "soft") or (isinstance(link, Calibration) and link.kind != "isotonic")
+
+
+def _check_head(who: str, weight: Tensor, bias: Tensor) -> None:
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"{who}: `weight` must be [L, H] and `bias` [L]; got {shape_text(weight.shape)} and {shape_text(bias.shape)}."
+        )
+    if not (weight.is_floating_point() and bias.is_floating_point()):
+        raise TypeError(f"{who}: `weight` and `bias` must be floating-point; got {weight.dtype} and {bias.dtype}.")
+    if math.prod(weight.shape) and not bool(weight.isfinite().all()):
+        raise ValueError(f"{who}: `weight` must be finite.")
