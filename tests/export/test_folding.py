@@ -41,7 +41,7 @@ def test_a_sigmoid_gives_the_probabilities_of_the_link(link):
 
 
 def test_both_are_one_where_the_threshold_lies_at_one_half():
-    x, weight, bias = head(2)
+    _, weight, bias = head(2)
     rule = DecisionRule(threshold=float(-PLATT.intercept / PLATT.slope))
     by_rule, by_link = fold_rule(weight, bias, rule, PLATT), fold_link(weight, bias, PLATT)
     torch.testing.assert_close(by_rule, by_link)
