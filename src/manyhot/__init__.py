@@ -29,27 +29,18 @@ from manyhot.labels.soften import cutmix, flip_labels, mix_labels, mixup, smooth
 from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds, stratified_split
-from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
+from manyhot.losses.bce import BCELoss, bce_loss
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.losses.core.logsumexp import LazyScores, two_sided_logsumexp
-from manyhot.losses.divergence import prediction_divergence, rdrop_loss
+from manyhot.losses.dice import DiceLoss, dice_loss
+from manyhot.losses.divergence import RDropLoss, prediction_divergence, rdrop_loss
+from manyhot.losses.focal import AsymmetricLoss, FocalLoss, asymmetric_loss, focal_loss
 from manyhot.losses.info import LossInfo, LossOption
-from manyhot.losses.modules import (
-    AsymmetricLoss,
-    BCELoss,
-    DiceLoss,
-    FocalLoss,
-    LSEPLoss,
-    PairwiseLoss,
-    RDropLoss,
-    SoftmaxLoss,
-    TLPRLoss,
-    TwoWayLoss,
-    ZLPRLoss,
-)
-from manyhot.losses.overlap import dice_loss
-from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
-from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
+from manyhot.losses.lsep import LSEPLoss, lsep_loss
+from manyhot.losses.pairwise import PairwiseLoss, pairwise_loss
+from manyhot.losses.softmax import SoftmaxLoss, softmax_loss
+from manyhot.losses.two_way import TwoWayLoss, two_way_loss
+from manyhot.losses.zlpr import TLPRLoss, ZLPRLoss, tlpr_loss, zlpr_loss
 from manyhot.metrics.at_k import label_propensities
 from manyhot.metrics.names import METRICS, MetricInfo, parse_metric
 from manyhot.metrics.spans.errors import count_span_errors, find_span_errors

@@ -4,10 +4,11 @@ import torch
 
 from manyhot import SparseLabels
 from manyhot.engines.terms import DenseTerms, SparseTerms
-from manyhot.losses.binary import bce_term, focal_term
+from manyhot.losses.bce import bce_term
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.focal import focal_term
 
 KINDS = (("bce", {}), ("focal", {"gamma_pos": 2.0, "gamma_neg": 2.0}))
 KINDS += (("asymmetric", {"gamma_pos": 1.0, "gamma_neg": 4.0, "margin": 0.05}),)

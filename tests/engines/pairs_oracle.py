@@ -8,15 +8,15 @@ from engines.oracle import all_terms, close, moved
 from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.engines import ops
 from manyhot.engines.terms import DenseTerms
-from manyhot.losses.core.forms import split
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows
 from manyhot.losses.core.pairs import jeffreys, left_out_as_zero
+from manyhot.losses.zlpr import split_form
 
 
 def plain_pair(a, b, terms, where, alpha, link):
     values = alpha * jeffreys(*left_out_as_zero(where, a, b), link)
     for x in (a, b) if terms is not None else ():
-        values = values + split(*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
+        values = values + split_form(*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
     return values
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from manyhot.comparison.methods import AUTO, LABELS, POWERSET, Method
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
-from manyhot.losses.ranking import two_way_loss
+from manyhot.losses.two_way import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.choose import MOST_WEIGHT
 from manyhot.training.rows.tracking_threshold import FollowedCut, density_cut

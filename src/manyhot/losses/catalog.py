@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from manyhot._checks import check_choice
-from manyhot.losses import modules
-from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
+from manyhot.losses.bce import BCELoss, bce_loss
+from manyhot.losses.dice import DiceLoss, dice_loss
+from manyhot.losses.focal import AsymmetricLoss, FocalLoss, asymmetric_loss, focal_loss
 from manyhot.losses.info import LossInfo, options_of
-from manyhot.losses.overlap import dice_loss
-from manyhot.losses.ranking import lsep_loss, pairwise_loss, softmax_loss, two_way_loss
-from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
+from manyhot.losses.lsep import LSEPLoss, lsep_loss
+from manyhot.losses.pairwise import PairwiseLoss, pairwise_loss
+from manyhot.losses.softmax import SoftmaxLoss, softmax_loss
+from manyhot.losses.two_way import TwoWayLoss, two_way_loss
+from manyhot.losses.zlpr import TLPRLoss, ZLPRLoss, tlpr_loss, zlpr_loss
 
 BINARY, RANKING, OVERLAP, SINGLE = "binary relevance", "label ranking", "overlap", "one label a row"
 
@@ -21,7 +24,7 @@ _ENTRIES = (
         title="ZLPR",
         family="zlpr",
         function=zlpr_loss,
-        module=modules.ZLPRLoss,
+        module=ZLPRLoss,
         summary="all positives above zero, all negatives below; balances itself",
         decision="zero",
         link="hard",
@@ -36,7 +39,7 @@ _ENTRIES = (
         title="TLPR",
         family="zlpr",
         function=tlpr_loss,
-        module=modules.TLPRLoss,
+        module=TLPRLoss,
         summary="ZLPR with a threshold that is given or learned",
         decision="threshold",
         link="hard",
@@ -50,7 +53,7 @@ _ENTRIES = (
         title="pairwise",
         family=RANKING,
         function=pairwise_loss,
-        module=modules.PairwiseLoss,
+        module=PairwiseLoss,
         summary="every positive above every negative, for a known number of labels; circle loss with scale and margin",
         decision="top-k",
         link=None,
@@ -67,7 +70,7 @@ _ENTRIES = (
         title="softmax",
         family=SINGLE,
         function=softmax_loss,
-        module=modules.SoftmaxLoss,
+        module=SoftmaxLoss,
         summary="cross-entropy for exactly one label a row",
         decision="argmax",
         link="softmax",
@@ -79,7 +82,7 @@ _ENTRIES = (
         title="BCE",
         family=BINARY,
         function=bce_loss,
-        module=modules.BCELoss,
+        module=BCELoss,
         summary="binary cross-entropy, every label by itself",
         decision="zero",
         link="hard",
@@ -91,7 +94,7 @@ _ENTRIES = (
         title="focal",
         family=BINARY,
         function=focal_loss,
-        module=modules.FocalLoss,
+        module=FocalLoss,
         summary="cross-entropy in which easy entries count less",
         decision="zero",
         link="hard",
@@ -109,7 +112,7 @@ _ENTRIES = (
         title="asymmetric",
         family=BINARY,
         function=asymmetric_loss,
-        module=modules.AsymmetricLoss,
+        module=AsymmetricLoss,
         summary="focal with a stronger power on negatives; very easy negatives are left out",
         decision="zero",
         link="hard",
@@ -127,7 +130,7 @@ _ENTRIES = (
         title="dice 1",
         family=OVERLAP,
         function=dice_loss,
-        module=modules.DiceLoss,
+        module=DiceLoss,
         summary="overlap of the label sets",
         decision="zero",
         link="hard",
@@ -140,7 +143,7 @@ _ENTRIES = (
         title="dice 2",
         family=OVERLAP,
         function=dice_loss,
-        module=modules.DiceLoss,
+        module=DiceLoss,
         summary="overlap of the label sets, squares in the denominator",
         decision="zero",
         link="hard",
@@ -153,7 +156,7 @@ _ENTRIES = (
         title="LSEP",
         family=RANKING,
         function=lsep_loss,
-        module=modules.LSEPLoss,
+        module=LSEPLoss,
         summary="pairwise over at most 1,000 sampled pairs a row",
         decision="top-k",
         link=None,
@@ -166,7 +169,7 @@ _ENTRIES = (
         title="two-way",
         family=RANKING,
         function=two_way_loss,
-        module=modules.TwoWayLoss,
+        module=TwoWayLoss,
         summary="pairwise along labels and along the batch, with temperatures",
         decision="tuned",
         link=None,

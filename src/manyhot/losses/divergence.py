@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from manyhot._checks import (
     check_at_least,
@@ -62,6 +62,7 @@ def prediction_divergence(
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Example:
+        >>> import torch
         >>> prediction_divergence(torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, -2.0]]))
         tensor(0.0543)
     """
@@ -137,6 +138,7 @@ def rdrop_loss(
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Example:
+        >>> import torch
         >>> a, b = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, -2.0]])
         >>> rdrop_loss(a, b, torch.tensor([[1, 0]]), alpha=4.0)
         tensor(0.7378)
@@ -169,3 +171,40 @@ def _terms_of_zlpr(loss: Loss) -> dict[str, Any] | None:
     if not isinstance(loss, functools.partial) or loss.func is not zlpr_loss or loss.args:
         return None
     return loss.keywords if loss.keywords.keys() <= {"pos_weight", "neg_weight", "smoothing"} else None
+
+
+class RDropLoss(nn.Module):
+    """``rdrop_loss`` as a module: two passes in, one loss out.
+
+    Example:
+        >>> import torch
+        >>> a, b = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, -2.0]])
+        >>> RDropLoss(alpha=4.0)(a, b, torch.tensor([[1, 0]]))
+        tensor(0.7378)
+    """
+
+    def __init__(self, *, alpha: float = 1.0, loss: Loss = zlpr_loss, kind: str = "sigmoid", reduction: str = "mean") -> None:
+        super().__init__()
+        self.alpha, self.loss, self.kind, self.reduction = alpha, loss, kind, reduction
+
+    def forward(
+        self,
+        logits_a: Tensor,
+        logits_b: Tensor,
+        labels: Labels,
+        *,
+        where: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; both logits ``[..., L]``, ``labels`` likewise or ``SparseLabels``."""
+        return rdrop_loss(
+            logits_a,
+            logits_b,
+            labels,
+            alpha=self.alpha,
+            loss=self.loss,
+            kind=self.kind,
+            where=where,
+            sample_weight=sample_weight,
+            reduction=self.reduction,
+        )

@@ -1,12 +1,24 @@
-"""ZLPR and its form with a threshold: rank every positive above, every negative below one boundary."""
+"""ZLPR and its form with a threshold: every positive above, every negative below one boundary."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import side_loss
+from manyhot.losses.core.forms import side_form
 from manyhot.losses.core.logsumexp import Dim, Labels, Scores
+from manyhot.losses.core.reduction import softplus
+from manyhot.losses.module import LossModule
+
+
+@side_form("split")
+def split_form(pos: Tensor, neg: Tensor, threshold: Tensor | float) -> Tensor:
+    """ZLPR of each row from its two sides; ``threshold`` is 0 for ``zlpr_loss`` and s0 for ``tlpr_loss``."""
+    return softplus(pos + threshold) + softplus(neg - threshold)
 
 
 def zlpr_loss(
@@ -132,3 +144,85 @@ def tlpr_loss(
         engine=engine,
         validate=validate,
     )
+
+
+class ZLPRLoss(LossModule):
+    """``zlpr_loss`` as a module.
+
+    Example:
+        >>> import torch
+        >>> ZLPRLoss()(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]]))
+        tensor(0.2539)
+    """
+
+    def __init__(
+        self,
+        *,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            zlpr_loss,
+            pos_weight=pos_weight,
+            neg_weight=neg_weight,
+            smoothing=smoothing,
+            reduction=reduction,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+        )
+
+
+class TLPRLoss(LossModule):
+    """``tlpr_loss`` as a module that holds its threshold, learned beside the model or fixed.
+
+    ``threshold`` is what to decide by: ``logits > loss.threshold``. With ``learn=True`` it is a parameter: give the loss's
+    parameters to the optimiser too.
+
+    Example:
+        >>> import torch
+        >>> loss = TLPRLoss(learn=True)
+        >>> loss(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]])).backward()
+        >>> loss.threshold
+        Parameter containing:
+        tensor(0., requires_grad=True)
+    """
+
+    threshold: Tensor
+
+    def __init__(
+        self,
+        *,
+        learn: bool = True,
+        initial: float = 0.0,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            tlpr_loss,
+            pos_weight=pos_weight,
+            neg_weight=neg_weight,
+            smoothing=smoothing,
+            reduction=reduction,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+        )
+        if learn:
+            self.threshold = nn.Parameter(torch.tensor(float(initial)))
+        else:
+            self.register_buffer("threshold", torch.tensor(float(initial)))
+
+    def current_settings(self) -> dict[str, Any]:
+        """All settings, the threshold included."""
+        return super().current_settings() | {"threshold": self.threshold}

@@ -17,10 +17,11 @@ import manyhot
 from engines.native.problems import INF, NAN, SCORES, assert_grad, fused_oracle, problems, sparse_terms
 from manyhot.engines.native import engine as native
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
-from manyhot.losses.binary import asymmetric_loss, bce_loss, focal_loss
+from manyhot.losses.bce import bce_loss
 from manyhot.losses.core.labelwise import sum_over_labels, weigh
 from manyhot.losses.core.logsumexp import Rows
 from manyhot.losses.core.reduction import softplus
+from manyhot.losses.focal import asymmetric_loss, focal_loss
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -106,7 +107,7 @@ def test_labelwise_losses_are_those_of_the_plain_engine(problem, kind):
 
 
 def labelwise_oracle(x, terms, name, gamma_pos, gamma_neg, margin):
-    """Row sums in float64, by the formulas of manyhot.losses.binary."""
+    """Row sums in float64, by the formulas of manyhot.losses."""
 
     def term(x, pos, neg):
         log_p, log_q = -softplus(-x), -softplus(x)

@@ -1,4 +1,8 @@
-"""The two forms that every loss of the family has, given the sides of its rows."""
+"""Forms of the family: functions of the two sides of a row, each written beside the loss that it makes.
+
+An engine knows a form by its name. ``side_form`` puts the plain function under that name, for the engines to be checked
+against and for everything that they do not serve.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.terms import INF
-from manyhot.losses.core.reduction import softplus
+
+Form = Callable[[Tensor, Tensor, Tensor | float], Tensor]
+
+FORMS: dict[str, Form] = {}
+
+
+def side_form(name: str) -> Callable[[Form], Form]:
+    """Register ``(pos, neg, offset) -> values`` as the form that engines call ``name``."""
+
+    def register(form: Form) -> Form:
+        FORMS[name] = form
+        return form
+
+    return register
 
 
 def joined(pos: Tensor, neg: Tensor) -> Tensor:
     """``pos + neg``: the log-sum over all pairs, ``-inf`` where a side is empty even if the other is infinite."""
     return torch.where((pos == -INF) | (neg == -INF), -INF, pos + neg)
-
-
-def split(pos: Tensor, neg: Tensor, threshold: Tensor | float) -> Tensor:
-    """``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``: each side against the threshold."""
-    return softplus(pos + threshold) + softplus(neg - threshold)
-
-
-def joint(pos: Tensor, neg: Tensor, margin: Tensor | float) -> Tensor:
-    """``log(1 + e^{pos + neg + m})``: every pair against zero."""
-    return softplus(joined(pos, neg) + margin)
-
-
-FORMS: dict[str, Callable[[Tensor, Tensor, Tensor | float], Tensor]] = {"split": split, "joint": joint}

@@ -107,6 +107,7 @@ def two_sided_logsumexp(
         Two tensors ``[...]``: ``pos`` and ``neg``.
 
     Example:
+        >>> import torch
         >>> pos, neg = two_sided_logsumexp(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, 0, 0]]))
         >>> pos, neg
         (tensor([-2.]), tensor([0.7014]))

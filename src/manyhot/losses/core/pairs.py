@@ -16,7 +16,7 @@ from manyhot.engines.registry import Engine, choose
 from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.engines.totals import total
 from manyhot.losses.core.dispatch import Terms, row_scale, wants_fusion
-from manyhot.losses.core.forms import split
+from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows
 
 # What the scores are multiplied by in the link of a kind of divergence.
@@ -91,7 +91,7 @@ class _Pair:
         values = self.alpha * jeffreys(*left_out_as_zero(terms.where, a.to(dtype), b.to(dtype)), self.link)
         if self.losses:
             for x in (a, b):
-                values = values + split(*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
+                values = values + FORMS["split"](*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
         return values
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from manyhot.decisions.decode_spans import Span, decode_spans
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
-from manyhot.losses.binary import bce_loss, focal_loss
+from manyhot.losses.bce import bce_loss
 from manyhot.losses.divergence import prediction_divergence
+from manyhot.losses.focal import focal_loss
 from manyhot.losses.zlpr import zlpr_loss
 from manyhot.scores.spans import SpanScores
 from manyhot.training.spans.encoders import RecurrentEncoder, TransformerEncoder

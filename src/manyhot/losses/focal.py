@@ -1,4 +1,4 @@
-"""Losses that judge every label by itself: binary cross-entropy, focal and asymmetric loss."""
+"""Focal and asymmetric loss: binary cross-entropy in which easy entries count less."""
 
 from __future__ import annotations
 
@@ -6,20 +6,11 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_unit
-from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import labelwise_loss
 from manyhot.losses.core.labelwise import Term, weigh
 from manyhot.losses.core.logsumexp import Dim, Labels, arrange
 from manyhot.losses.core.reduction import softplus
-
-
-def bce_term() -> Term:
-    """``p t log(1 + e^{-s}) + n (1 - t) log(1 + e^{s})``."""
-
-    def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return weigh(pos, softplus(-x)) + weigh(neg, softplus(x))
-
-    return term
+from manyhot.losses.module import LossModule
 
 
 def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Term:
@@ -35,72 +26,6 @@ def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Te
         return weigh(pos, -torch.exp(gamma_pos * log_q) * log_p) + weigh(neg, -focus * log_kept)
 
     return term
-
-
-def bce_loss(
-    logits: Tensor,
-    labels: Labels,
-    *,
-    where: Tensor | None = None,
-    pos_weight: Weight = None,
-    neg_weight: Weight = None,
-    sample_weight: Tensor | None = None,
-    smoothing: float = 0.0,
-    label_reduction: str = "mean",
-    reduction: str = "mean",
-    dim: Dim = -1,
-    engine: str = "auto",
-    validate: bool = False,
-) -> Tensor:
-    """Binary cross-entropy: ``sum_i p_i t_i log(1 + e^{-s_i}) + n_i (1 - t_i) log(1 + e^{s_i})``, or its mean over labels.
-
-    With ``label_reduction="mean"`` and no ``where`` it is ``torch.nn.functional.binary_cross_entropy_with_logits``; with
-    ``"sum"`` it bounds ``zlpr_loss`` from above. Entries left out by ``where`` do not count in the mean.
-
-    Args:
-        logits: ``[..., L]``.
-        labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
-        where: bool, broadcastable to ``logits``; False leaves an entry out.
-        pos_weight: a number or ``[L]``, weighs the positive terms.
-        neg_weight: the same for the negative terms.
-        sample_weight: one value per row.
-        smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
-        label_reduction: ``"mean"`` or ``"sum"`` over the labels of a row.
-        reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
-        dim: the label axis, or several.
-        engine: see ``zlpr_loss``.
-        validate: look at the values of labels and weights too.
-
-    Returns:
-        A scalar, or ``[...]`` with ``reduction="none"``.
-
-    Example:
-        >>> bce_loss(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 0]]))
-        tensor(0.2201)
-    """
-    rows = arrange(
-        "bce_loss",
-        logits,
-        labels,
-        where=where,
-        pos_weight=pos_weight,
-        neg_weight=neg_weight,
-        smoothing=smoothing,
-        dim=dim,
-        validate=validate,
-    )
-    return labelwise_loss(
-        "bce_loss",
-        rows,
-        "bce",
-        bce_term(),
-        {},
-        label_reduction=label_reduction,
-        sample_weight=sample_weight,
-        reduction=reduction,
-        engine=engine,
-        validate=validate,
-    )
 
 
 def focal_loss(
@@ -141,6 +66,7 @@ def focal_loss(
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Example:
+        >>> import torch
         >>> focal_loss(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 0]]))
         tensor(0.0087)
     """
@@ -214,6 +140,7 @@ def asymmetric_loss(
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Example:
+        >>> import torch
         >>> asymmetric_loss(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 0]]))
         tensor(0.0078)
     """
@@ -234,3 +161,73 @@ def asymmetric_loss(
         engine=engine,
         validate=validate,
     )
+
+
+class FocalLoss(LossModule):
+    """``focal_loss`` as a module.
+
+    Example:
+        >>> import torch
+        >>> FocalLoss(alpha=None)(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]]))
+        tensor(0.0018)
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 2.0,
+        alpha: float | None = 0.25,
+        smoothing: float = 0.0,
+        label_reduction: str = "mean",
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            focal_loss,
+            gamma=gamma,
+            alpha=alpha,
+            smoothing=smoothing,
+            label_reduction=label_reduction,
+            reduction=reduction,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+        )
+
+
+class AsymmetricLoss(LossModule):
+    """``asymmetric_loss`` as a module.
+
+    Example:
+        >>> import torch
+        >>> AsymmetricLoss()(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]]))
+        tensor(0.0076)
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma_pos: float = 1.0,
+        gamma_neg: float = 4.0,
+        margin: float = 0.05,
+        smoothing: float = 0.0,
+        label_reduction: str = "mean",
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            asymmetric_loss,
+            gamma_pos=gamma_pos,
+            gamma_neg=gamma_neg,
+            margin=margin,
+            smoothing=smoothing,
+            label_reduction=label_reduction,
+            reduction=reduction,
+            dim=dim,
+            engine=engine,
+            validate=validate,
+        )

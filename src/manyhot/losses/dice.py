@@ -1,4 +1,4 @@
-"""Losses that measure the overlap of two label sets."""
+"""Dice loss: the overlap of two label sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from manyhot._checks import check_at_least
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.logsumexp import Dim, Labels, arrange
 from manyhot.losses.core.reduction import reduce
+from manyhot.losses.module import LossModule
 
 
 def dice_loss(
@@ -45,6 +46,7 @@ def dice_loss(
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Example:
+        >>> import torch
         >>> dice_loss(torch.tensor([[9.0, -9.0, 0.0]]), torch.tensor([[1, 0, 0]]))
         tensor(0.1429)
     """
@@ -60,3 +62,33 @@ def dice_loss(
 
     values = 1 - (2 * sum_over_labels(rows, overlap) + epsilon) / (sum_over_labels(rows, sizes) + epsilon)
     return reduce("dice_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+
+
+class DiceLoss(LossModule):
+    """``dice_loss`` as a module.
+
+    Example:
+        >>> import torch
+        >>> DiceLoss(squared=True)(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]]))
+        tensor(0.0102)
+    """
+
+    def __init__(
+        self,
+        *,
+        squared: bool = False,
+        epsilon: float = 1.0,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            dice_loss,
+            squared=squared,
+            epsilon=epsilon,
+            smoothing=smoothing,
+            reduction=reduction,
+            dim=dim,
+            validate=validate,
+        )

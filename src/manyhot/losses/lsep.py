@@ -1,0 +1,159 @@
+"""LSEP: the pairwise loss over sampled pairs, as it was published."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_at_least, check_logits
+from manyhot.engines.terms import INF, DenseTerms, SparseTerms, accumulation_dtype
+from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.forms import joined
+from manyhot.losses.core.labelwise import sum_over_labels
+from manyhot.losses.core.logsumexp import Dim, Labels, Rows, arrange, two_sided_logsumexp
+from manyhot.losses.core.reduction import reduce, softplus
+from manyhot.losses.module import LossModule
+
+
+def lsep_loss(
+    logits: Tensor,
+    labels: Labels,
+    *,
+    max_pairs: int | None = 1000,
+    generator: torch.Generator | None = None,
+    where: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    smoothing: float = 0.0,
+    reduction: str = "mean",
+    dim: Dim = -1,
+    validate: bool = False,
+) -> Tensor:
+    """Log-sum-exp pairwise loss (Li et al. 2017) as published: over at most ``max_pairs`` sampled pairs of a row.
+
+    Rows with no more pairs than that use them all; ``max_pairs=None`` always does and is ``pairwise_loss``. Pairs are
+    drawn with replacement, a positive in proportion to t and a negative in proportion to 1 - t.
+
+    Args:
+        logits: ``[..., L]``.
+        labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
+        max_pairs: how many pairs a row may use, or None for all.
+        generator: the source of randomness, on the device of ``logits``; None is torch's own.
+        where: see ``zlpr_loss``.
+        sample_weight: see ``zlpr_loss``.
+        smoothing: see ``zlpr_loss``; needs ``max_pairs=None``.
+        reduction: see ``zlpr_loss``.
+        dim: see ``zlpr_loss``.
+        validate: see ``zlpr_loss``.
+
+    Returns:
+        A scalar, or ``[...]`` with ``reduction="none"``.
+
+    Example:
+        >>> import torch
+        >>> lsep_loss(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([[1, 0, 0]]))
+        tensor(0.1698)
+    """
+    check_logits("lsep_loss", logits)
+    pos, neg = two_sided_logsumexp(
+        logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate, who="lsep_loss"
+    )
+    values = softplus(joined(pos, neg))
+    if max_pairs is not None:
+        check_at_least("lsep_loss", "max_pairs", max_pairs, 1)
+        if smoothing:
+            raise ValueError("lsep_loss: `smoothing` needs all pairs; pass max_pairs=None, or use pairwise_loss.")
+        rows = arrange("lsep_loss", logits, labels, where=where, dim=dim)
+        values = torch.where(_count_pairs(rows) <= max_pairs, values, _sampled_lsep(rows, max_pairs, generator))
+    return reduce("lsep_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+
+
+def _count_pairs(rows: Rows) -> Tensor:
+    """Positives times negatives of each row."""
+
+    def positives(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
+        return (pos > 0).to(x.dtype).expand_as(x)
+
+    def negatives(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
+        return (neg > 0).to(x.dtype).expand_as(x)
+
+    return (sum_over_labels(rows, positives) * sum_over_labels(rows, negatives)).detach()
+
+
+def _sampled_lsep(rows: Rows, max_pairs: int, generator: torch.Generator | None) -> Tensor:
+    """``log(1 + sum over drawn pairs e^{s_v - s_u})`` of each row."""
+    x = rows.logits.to(accumulation_dtype(rows.logits.dtype))
+    if x.numel() == 0:
+        return x.sum(dim=-1).reshape(rows.shape)
+    if isinstance(rows.terms, SparseTerms):
+        upper, lower, counts = _draw_sparse(rows.terms, x, max_pairs, generator)
+    else:
+        upper, lower, counts = _draw_dense(rows.terms, x, max_pairs, generator)
+    differences = torch.where(counts, x.gather(1, lower) - x.gather(1, upper), -INF)
+    zero = differences.new_zeros(differences.shape[0], 1)
+    return torch.logsumexp(torch.cat([zero, differences], dim=1), dim=1).reshape(rows.shape)
+
+
+def _draw_dense(
+    terms: DenseTerms, x: Tensor, max_pairs: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count: all, in rows that have both."""
+    pos, neg = terms.weights(x.dtype)
+    both = ((pos.sum(dim=-1) > 0) & (neg.sum(dim=-1) > 0)).unsqueeze(-1)
+    upper, lower = (
+        torch.multinomial(torch.where(both, weight, 1.0), max_pairs, replacement=True, generator=generator)
+        for weight in (pos, neg)
+    )
+    return upper, lower, both.expand(-1, max_pairs)
+
+
+def _draw_sparse(
+    terms: SparseTerms, x: Tensor, max_pairs: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count (a hit on a positive does not)."""
+    num_rows, num_labels = x.shape
+    labels = SparseLabels(terms.indices, terms.offsets, num_labels, validate=False)
+    counts = labels.counts()
+    draws = x.new_empty((2, num_rows, max_pairs)).uniform_(generator=generator)
+    rows = torch.arange(num_rows, device=x.device).unsqueeze(1).expand(-1, max_pairs)
+    lower = (draws[1] * num_labels).long().clamp(max=num_labels - 1)
+    valid = ~labels.contains(rows, lower)
+    if terms.indices.numel() == 0:
+        return torch.zeros_like(lower), lower, torch.zeros_like(valid)
+    place = (draws[0] * counts.unsqueeze(1)).long() + labels.offsets[:-1].unsqueeze(1)
+    place = place.clamp(max=terms.indices.numel() - 1)
+    upper = terms.indices[place]
+    pos_weight, _ = terms.listed_weights(x.dtype)
+    valid = valid & (counts > 0).unsqueeze(1) & (pos_weight[place] > 0)
+    if terms.where is not None:
+        valid = valid & terms.where.gather(1, lower)
+    return upper, lower, valid
+
+
+class LSEPLoss(LossModule):
+    """``lsep_loss`` as a module.
+
+    Example:
+        >>> import torch
+        >>> LSEPLoss()(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]]))
+        tensor(0.0181)
+    """
+
+    def __init__(
+        self,
+        *,
+        max_pairs: int | None = 1000,
+        generator: torch.Generator | None = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(
+            lsep_loss,
+            max_pairs=max_pairs,
+            generator=generator,
+            smoothing=smoothing,
+            reduction=reduction,
+            dim=dim,
+            validate=validate,
+        )
