@@ -61,3 +61,25 @@ def test_label_powerset_is_cross_entropy_over_sets():
     total = MemberLoss(method, trials, seeds=S, num_labels=L, device=torch.device("cpu"))(logits, classes, None, [])
     each = [torch.nn.functional.cross_entropy(logits[s, :, t], classes[s]) for s in range(S) for t in range(2)]
     torch.testing.assert_close(total, torch.stack(each).sum())
+
+
+@pytest.mark.parametrize("name", ["zlpr+rdrop=1", "zlpr+rdrop=1+smoothing=0.1", "zlpr+rdrop=1+pos_weight=3"])
+def test_r_drop_of_zlpr_reaches_the_fused_form(name, monkeypatch):
+    from manyhot.losses import divergence
+
+    fused, inner = [], divergence.pair_loss
+
+    def watched(*args, **settings):
+        value = inner(*args, **settings)
+        fused.append(settings["losses"] and value is not None)
+        return value
+
+    monkeypatch.setattr(divergence, "pair_loss", watched)
+    method = parse_method(name)
+    logits, labels = problem(2)
+    again = problem(2, seed=1)[0]
+    loss = MemberLoss(method, method.trials(2, (0.01, 0.1)), seeds=S, num_labels=L, device=torch.device("cpu"))
+    total = loss(logits, labels, again, [])
+    assert fused == [True]
+    total.backward()
+    assert (again.grad != 0).any()

@@ -72,7 +72,14 @@ class JobRun:
         counts = data.labels.sum(dim=1)
         self.cardinality = [float(counts[each.train].mean()) for each in rows]
         priors = torch.stack([self._prior(place) for place in places])
-        self.ensemble = Ensemble(self.shape, priors, trials=len(self.trials), seeds=job.seeds, device=device)
+        self.ensemble = Ensemble(
+            self.shape,
+            priors,
+            trials=len(self.trials),
+            seeds=job.seeds,
+            device=device,
+            widths=[data.width(place) for place in places],
+        )
         self.loss = MemberLoss(job.method, self.trials, seeds=len(job.seeds), num_labels=data.labels.shape[1], device=device)
         rates = torch.tensor([trial["learning_rate"] for trial in self.trials]).expand(len(job.seeds), -1)
         self.optimiser = MemberSteps(self.ensemble, self.loss.learned, rates, weight_decay=settings.weight_decay)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from manyhot.training.run.steps import AdamSteps
 
@@ -44,15 +45,30 @@ class Ensemble:
         trials: T.
         seeds: one number a seed.
         device: where.
+        widths: how many of the features each seed has, the first ones; None: all of them.
     """
 
-    def __init__(self, shape: Shape, priors: Tensor, *, trials: int, seeds: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        priors: Tensor,
+        *,
+        trials: int,
+        seeds: Sequence[int],
+        device: torch.device,
+        widths: Sequence[int] | None = None,
+    ) -> None:
         self.shape, self.trials = shape, trials
+        self.widths = list(widths) if widths is not None else [shape.features] * len(seeds)
         size, (features, outputs) = len(seeds), (shape.features, shape.outputs)
         bias = priors.unsqueeze(1).expand(size, trials, outputs)
         if shape.hidden:
             draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-            first = torch.stack([torch.randn(features, shape.hidden, generator=draw) for draw in draws]) * features**-0.5
+            own = [
+                torch.randn(width, shape.hidden, generator=draw) * width**-0.5
+                for draw, width in zip(draws, self.widths, strict=True)
+            ]
+            first = torch.stack([pad(each, (0, 0, 0, features - len(each))) for each in own])
             bound = 0.1 * shape.hidden**-0.5
             head = torch.stack([torch.rand(shape.hidden, outputs, generator=draw) for draw in draws]) * (2 * bound) - bound
             given = [
@@ -101,11 +117,15 @@ class Ensemble:
 
     def drop_mask(self, rows: int, draws: Sequence[torch.Generator]) -> Tensor:
         """What dropout multiplies by, ``[S, B, H]`` (``[S, B, F]`` of a linear body), drawn for each seed by itself."""
-        width = self.shape.hidden or self.shape.features
+        full = self.shape.hidden or self.shape.features
+        widths = [full] * len(draws) if self.shape.hidden else self.widths
         kept = 1 - self.shape.dropout
         device = self.weights[0].device
-        masks = [torch.rand(rows, width, generator=draw, device=device) < kept for draw in draws]
-        return torch.stack(masks).float() / kept
+        masks = [
+            pad((torch.rand(rows, width, generator=draw, device=device) < kept).float(), (0, full - width))
+            for draw, width in zip(draws, widths, strict=True)
+        ]
+        return torch.stack(masks) / kept
 
     def spread(self, values: Tensor) -> list[Tensor]:
         """``values [S, T]`` in the shapes in which they multiply the weights."""

@@ -81,13 +81,16 @@ class MemberLoss:
             alpha = settings.pop("rdrop", self.method.options.get("rdrop"))
             loss = self._loss(place, settings, draws)
             if again is None:
-                total = total + loss(part, wide)
+                total = total + loss(part, wide, reduction="sum")
             else:
                 total = total + rdrop_loss(part, again[:, :, place], wide, alpha=float(alpha or 0), loss=loss, reduction="sum")
         return total / rows
 
     def _loss(self, place: slice, settings: dict[str, float], draws: Sequence[torch.Generator]) -> Loss:
-        """``(logits [S, B, t, L], labels) -> sum over rows and members``."""
+        """``(logits [S, B, t, L], labels, reduction="sum") -> sum over rows and members``.
+
+        The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows the function.
+        """
         name, weight = self.method.loss, self.method.options.get("pos_weight")
         given: dict[str, Any] = {**settings}
         if weight not in (None, AUTO):
@@ -102,16 +105,18 @@ class MemberLoss:
             return partial(_lsep, draws=None if all_pairs else draws, **given)
         if name in ("bce", "focal", "asymmetric"):
             given["label_reduction"] = "sum"
-        return partial(get_loss(name), **{"reduction": "sum", **given})
+        info = get_loss(name)
+        return partial(info.function, **{**info.settings, **given})
 
 
 def _with_threshold(logits: Tensor, labels: Tensor, *, threshold: Tensor, **settings: Any) -> Tensor:
     rows = threshold.unsqueeze(1).expand(logits.shape[:3])
-    return tlpr_loss(logits, labels, rows, **{"reduction": "sum", **settings})
+    return tlpr_loss(logits, labels, rows, **settings)
 
 
-def _two_way(logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+def _two_way(logits: Tensor, labels: Tensor, *, reduction: str, **settings: Any) -> Tensor:
     """Both ways for each member by itself: means over the rows, and the labels, that have a positive; times the rows."""
+    assert reduction == "sum"
     total = logits.new_zeros(())
     for x, t in ((logits.transpose(1, 2), labels.transpose(1, 2)), (logits.permute(0, 2, 3, 1), labels.permute(0, 2, 3, 1))):
         values = two_way_loss(x, t, batch_weight=0, reduction="none", **settings)
@@ -120,9 +125,11 @@ def _two_way(logits: Tensor, labels: Tensor, **settings: Any) -> Tensor:
     return total * logits.shape[1]
 
 
-def _lsep(logits: Tensor, labels: Tensor, *, draws: Sequence[torch.Generator] | None, **settings: Any) -> Tensor:
+def _lsep(
+    logits: Tensor, labels: Tensor, *, draws: Sequence[torch.Generator] | None, reduction: str, **settings: Any
+) -> Tensor:
     lsep = get_loss("lsep")
     if draws is None:
-        return lsep(logits, labels, max_pairs=None, reduction="sum", **settings)
+        return lsep(logits, labels, max_pairs=None, reduction=reduction, **settings)
     parts = zip(logits, labels, draws, strict=True)
-    return torch.stack([lsep(x, t, generator=draw, reduction="sum", **settings) for x, t, draw in parts]).sum()
+    return torch.stack([lsep(x, t, generator=draw, reduction=reduction, **settings) for x, t, draw in parts]).sum()

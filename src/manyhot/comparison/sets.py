@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from manyhot.comparison.settings import CompareSettings
 from manyhot.data.examples import Examples, concatenate_examples
@@ -55,14 +56,23 @@ class SeedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparedSet:
-    """Inputs ``[1 or S, N, F]`` (fitted anew for each seed where its test rows are drawn), labels ``[N, L]`` 0 or 1."""
+    """Inputs ``[1 or S, N, F]`` (fitted anew for each seed where its test rows are drawn), labels ``[N, L]`` 0 or 1.
+
+    Seeds that draw their own training texts have their own words: a table with fewer than F columns is filled up with zeros,
+    and ``widths`` has one number of columns for each table.
+    """
 
     name: str
     inputs: Tensor
     labels: Tensor
     rows: tuple[SeedRows, ...]
+    widths: tuple[int, ...] = ()
     # Facts and odds by seed: every method of a set asks for them.
     known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
+
+    def width(self, seed_place: int) -> int:
+        """How many features the seed's own table has."""
+        return self.widths[seed_place if len(self.widths) > 1 else 0] if self.widths else self.inputs.shape[-1]
 
     def log_odds(self, seed_place: int) -> Tensor:
         """``[L]``: those of each label in the training rows, where biases start."""
@@ -75,7 +85,10 @@ class ComparedSet:
     def facts(self, seed_place: int) -> dict[str, float]:
         """What tables and statistics say of the data, from the training and validation rows."""
         if ("facts", seed_place) not in self.known:
-            self.known["facts", seed_place] = self._facts(*self.rows[seed_place])
+            self.known["facts", seed_place] = {
+                **self._facts(*self.rows[seed_place]),
+                "num_features": self.width(seed_place),
+            }
         found: dict[str, float] = self.known["facts", seed_place]
         return dict(found)
 
@@ -85,7 +98,6 @@ class ComparedSet:
             "num_train": len(train),
             "num_validation": len(validation),
             "num_test": len(test),
-            "num_features": self.inputs.shape[-1],
             "num_labels": found.labels,
             "cardinality": found.cardinality,
             "density": found.density,
@@ -150,7 +162,9 @@ def load_set(files: SetFiles, seeds: Sequence[int], settings: CompareSettings) -
     if not files.test:
         rows = [_drawn_rows(train.labels, seed, settings) for seed in seeds]
         tables = [_prepared(train, torch.cat([each.train, each.validation]), settings) for each in rows]
-        return ComparedSet(files.name, torch.stack(tables), train.labels.dense(torch.float32), tuple(rows))
+        widths = tuple(table.shape[1] for table in tables)
+        inputs = torch.stack([pad(table, (0, max(widths) - table.shape[1])) for table in tables])
+        return ComparedSet(files.name, inputs, train.labels.dense(torch.float32), tuple(rows), widths)
     test = _read(files.test, files.reading).with_labels(train.label_names)
     if test.features is not None and train.feature_names is None:
         test = test.with_features(train.num_features)

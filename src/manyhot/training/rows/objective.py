@@ -15,6 +15,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.info import LossInfo
+from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.inputs.prepare import Batch
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.tracking_threshold import FollowedCut
@@ -65,9 +66,11 @@ class Objective(nn.Module):
         self.cut.update(logits.detach()[None, :, None], dense[None, :, None], None if counts is None else counts[None, :, None])
 
     def _loss(self) -> Any:
-        if self.learned is None:
-            return partial(get_loss(self.settings.loss), **self.loss_settings)
-        return partial(get_loss("tlpr"), threshold=self.learned, **self.loss_settings)
+        """The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows it."""
+        if self.learned is not None:
+            return partial(tlpr_loss, threshold=self.learned, **self.loss_settings)
+        info = get_loss(self.settings.loss)
+        return partial(info.function, **{**info.settings, **self.loss_settings})
 
 
 def loss_settings(settings: TrainSettings) -> dict[str, Any]:
