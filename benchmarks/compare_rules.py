@@ -32,8 +32,8 @@ from manyhot.comparison.plan import Plan
 from manyhot.comparison.records import CELLS, PLAN, add_cells, cell_key, heal, read_cells
 from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.calibrate import fit_calibration
-from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.decisions.links import probabilities
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot.decisions.decode_spans import Span
+from manyhot.decisions.span_decoding import Span
 from manyhot.labels.spans import SpanLabels
 from manyhot.training.spans.rows import SpanBatch
 

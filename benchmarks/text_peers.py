@@ -26,7 +26,7 @@ import torch
 from benchmarks.text_sets import SETS
 from benchmarks.tuning import processor
 from manyhot.data.examples import Examples
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.evaluation import EMPTY, evaluate
 
 METRICS = ("micro-F1", "macro-F1", "SubACC", "P@1", "P@3", "P@5")

@@ -25,7 +25,7 @@ from benchmarks.compare_groups import find_sets
 from manyhot.comparison.table import markdown_table
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.evaluation import evaluate
 from manyhot.training.rows.choose import MOST_WEIGHT
 from manyhot.training.rows.settings import TrainSettings

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.evaluation import DEFAULT_METRICS, evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.counts import f1_score

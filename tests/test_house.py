@@ -1,6 +1,7 @@
 """The house in order: imports go down the ladder, public names are frozen, importing is cheap."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ SOURCE = Path(manyhot.__file__).parent
 # From the ground up. A rung holds rooms, or parts of rooms ("decisions.tune"); the longest name that fits a module is its
 # rung's. A module imports from its own rung's room or from lower rungs.
 LADDER = [
-    ["_checks", "_files"],
+    ["_checks", "_doors", "_files"],
     ["labels"],
     ["engines"],
     ["losses"],
@@ -104,10 +105,37 @@ def test_public_names_are_documented_with_an_example(name):
         assert ">>>" in thing.__doc__, f"{name} has no example that runs"
 
 
-def test_importing_loads_torch_and_nothing_optional():
+PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.pyi") if path.parent != SOURCE)
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_every_package_shows_its_public_names(folder):
+    package = importlib.import_module(".".join(("manyhot", *folder.relative_to(SOURCE).parts)))
+    assert package.__all__
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+
+
+def test_the_top_shows_every_name_and_every_room():
+    shown = set(dir(manyhot))
+    assert set(manyhot.__all__) <= shown
+    assert {"losses", "metrics", "data", "training", "decisions"} <= shown
+    assert manyhot.losses.zlpr_loss is manyhot.zlpr_loss
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = manyhot.nothing
+
+
+def test_importing_loads_nothing_but_itself():
+    script = "import sys, manyhot; print('torch' in sys.modules, 'numpy' in sys.modules, manyhot.__version__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[:2] == ["False", "False"]
+
+
+def test_using_a_loss_loads_torch_and_nothing_optional():
     optional = ["sklearn", "scipy", "torchmetrics", "triton", "transformers", "pyarrow", "matplotlib", "typer", "pandas"]
     script = (
-        "import sys, torch; before = set(sys.modules); import manyhot;"
+        "import sys, torch; before = set(sys.modules); import manyhot; manyhot.zlpr_loss;"
         f"print([m for m in {optional} if m in set(sys.modules) - before])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_logits
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide_sparse
+from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.metrics.running import Metrics
 from manyhot.training.rows.bundle import TrainedModel
 

@@ -18,7 +18,7 @@ def problem():
 
 
 def mean_of_six(scores, truth, cut=0.0):
-    from manyhot.decisions.decide import DecisionRule
+    from manyhot.decisions.rule import DecisionRule
 
     metrics = Metrics(SIX, num_labels=truth.shape[1], rule=DecisionRule(threshold=cut))
     metrics.update(scores, truth)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule, decide, decide_sparse
-from manyhot.decisions.decode_spans import CharacterSpan, Span, decode_spans
+from manyhot.decisions.rule import DecisionRule, decide, decide_sparse
+from manyhot.decisions.span_decoding import CharacterSpan, Span, decode_spans
 from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.scores.spans import SpanScores
 

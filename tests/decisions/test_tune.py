@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyhot import LinearScores, SparseLabels, encode_label_sets, label_names
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
 
 INF = math.inf

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.decisions.links import probabilities
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.export.folding import CERTAIN, fold_link, fold_rule
 
 INF = float("inf")

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from manyhot import zlpr_loss
-from manyhot.decisions.decode_spans import decode_spans
+from manyhot.decisions.span_decoding import decode_spans
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
-from manyhot.heads.rotary import rotary
+from manyhot.heads.rotary_positions import rotary
 from manyhot.labels.spans import SpanLabels
 
 HEADS = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from manyhot import LinearScores, SparseLabels
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.metrics import at_k, counts, curves, ranking
 from manyhot.metrics.at_k import label_propensities
 from manyhot.metrics.calibration import brier_error, calibration_error

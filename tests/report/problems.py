@@ -5,7 +5,7 @@ import torch
 
 from manyhot.comparison.statistics import summarise
 from manyhot.data.examples import Examples
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.report.run.judged import Judged, Origin
 from manyhot.report.run.measure import FORMAT, measure_run

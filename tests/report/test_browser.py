@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.running import Metrics
 from manyhot.report.files import write_report
 from report.problems import comparison, judged, run_report

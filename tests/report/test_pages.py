@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.report.comparison.markdown import compare_markdown
 from manyhot.report.comparison.page import compare_page
 from manyhot.report.run.markdown import run_markdown

@@ -21,7 +21,7 @@ from manyhot.comparison.records import cell_key
 from manyhot.comparison.selection import natural_value, tuned_value
 from manyhot.comparison.sets import ComparedSet, SetShape
 from manyhot.comparison.settings import CompareSettings
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_choice, check_dense_labels, check_logits, check_where
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.threshold_search import (
     OBJECTIVES,
     Objective,

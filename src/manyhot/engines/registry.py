@@ -63,7 +63,7 @@ _MODULES: dict[str, Engine] = {"native": native, "triton": triton_engine}  # typ
 NAMES = ("torch", *_MODULES)
 
 
-def engines() -> dict[str, str]:
+def available_engines() -> dict[str, str]:
     """The engines by name, each with ``"available"`` or the reason why it is not.
 
     ``torch`` is the plain form and always there; ``native`` is compiled C for the CPU; ``triton`` serves CUDA devices.
@@ -71,7 +71,7 @@ def engines() -> dict[str, str]:
     where the shared form was told to use tiles.
 
     Example:
-        >>> engines()["torch"]
+        >>> available_engines()["torch"]
         'available'
     """
     found = {"torch": "available"}
@@ -91,7 +91,7 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) ->
         return None
     if engine != "auto":
         if not _is_there(engine):
-            raise ValueError(f"{who}: engine {engine!r} is not available: {engines()[engine]} Use engine='auto'.")
+            raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")
         if x.numel() and not _MODULES[engine].supports(x, terms):
             raise ValueError(
                 f"{who}: engine {engine!r} cannot serve {x.dtype} logits on {x.device.type} with these labels."

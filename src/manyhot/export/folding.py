@@ -12,8 +12,8 @@ from torch import Tensor
 
 from manyhot._checks import check_choice, shape_text
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule
 from manyhot.decisions.links import LINKS
+from manyhot.decisions.rule import DecisionRule
 
 # The bias of a label that is never predicted (or always): certain, and finite in float16 too.
 CERTAIN = 1e4

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, check_choice, check_logits, shape_text
-from manyhot.heads.rotary import rotary
+from manyhot.heads.rotary_positions import rotary
 from manyhot.scores.spans import SpanScores
 
 FORMS = ("hidden", "projected")

@@ -1,1 +1,5 @@
 """How good predictions, rankings and probabilities are: functions, names and running accumulators."""
+
+from manyhot._doors import open_door
+
+__getattr__, __dir__, __all__ = open_door(__name__, __file__)

@@ -12,8 +12,8 @@ from torchmetrics.utilities import dim_zero_cat
 
 from manyhot._checks import check_at_least, check_choice, check_first_outside
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule
 from manyhot.decisions.links import LINKS
+from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.at_k import check_k, check_propensities
 from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blocks, first_row, raise_faults
 from manyhot.metrics.calibration import add_bins, add_squares, brier_error_of, calibration_error_of, outside_unit

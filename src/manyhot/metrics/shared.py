@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide
 from manyhot.decisions.links import probabilities
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.metrics import at_k, counts, ranking
 from manyhot.metrics.blocks import Block, Labels
 from manyhot.metrics.counts import Confusion

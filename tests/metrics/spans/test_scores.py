@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot.decisions.decode_spans import Span
+from manyhot.decisions.span_decoding import Span
 from manyhot.metrics.spans.scores import SpanCounts, SpanMetrics, span_f1_score
 
 span = st.tuples(st.sampled_from("ABC"), st.integers(0, 5), st.integers(0, 5)).map(lambda s: (s[0], min(s[1:]), max(s[1:])))

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.evaluation import evaluate
 from manyhot.report.run.judged import Judged, Origin, drawn_rows
 from manyhot.report.run.measure import learning_curves, listed_labels, measure_run

@@ -3,7 +3,7 @@
 import torch
 
 from manyhot.data.examples import Examples
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.report.parts.thumbnails import thumbnail
 from manyhot.report.run.judged import Judged, Origin

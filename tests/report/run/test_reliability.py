@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyhot.decisions.calibrate import fit_calibration
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.calibration import calibration_error
 from manyhot.report.run.judged import Judged

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.report.run.judged import Judged
 from manyhot.report.run.sweep import pack_counts, slider_shifts, threshold_sweep, unpack_counts
 from report.problems import judged

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.inputs.places import feature_name, find_places
 from manyhot.training.rows.inputs.prepare import SparseRows
 from manyhot.training.rows.settings import TrainSettings

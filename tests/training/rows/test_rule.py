@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import balanced_thresholds, tune_rule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics

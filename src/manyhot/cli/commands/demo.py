@@ -18,7 +18,7 @@ from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_tab
 from manyhot.cli.io.progress import Watch
 from manyhot.data.examples import Examples
 from manyhot.data.sets.digit_scenes import BALANCED, IMBALANCED, DigitScenes, digit_scenes
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.tune import tune_rule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.settings import TrainSettings

@@ -21,8 +21,8 @@ from manyhot.cli.io.console import JsonFlag, QuietFlag, say
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
 from manyhot.data.examples import Examples
-from manyhot.decisions.decide import DecisionRule, decide_sparse
 from manyhot.decisions.links import probabilities as probabilities_of
+from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 

@@ -13,7 +13,7 @@ from manyhot.cli.io.console import JsonFlag, QuietFlag, number, say, show_json, 
 from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.decisions.calibrate import KINDS, fit_calibration
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.threshold_search import OBJECTIVES
 from manyhot.decisions.tune import tune_rule
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide_sparse
+from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.counts import Confusion, count_sets
 from manyhot.training.rows.bundle import TrainedModel

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from manyhot._checks import check_at_least, shape_text
 from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide_sparse
 from manyhot.decisions.links import LINKS, probabilities
+from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.explain.contributions import LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels

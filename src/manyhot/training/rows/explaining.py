@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, nearest
-from manyhot.decisions.decide import decide
+from manyhot.decisions.rule import decide
 from manyhot.explain.contributions import Attribution, gradient_contributions, linear_contributions
 from manyhot.explain.explanation import (
     EXACT,

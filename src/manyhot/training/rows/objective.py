@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.soften import mixup
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss

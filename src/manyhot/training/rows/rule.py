@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from manyhot.decisions.calibrate import Calibration, fit_calibration
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.tune import balanced_thresholds, tune_rule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.settings import TrainSettings

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from manyhot._checks import check_at_least, shape_text
 from manyhot._files import make_folder, remove_drafts, write_json, write_whole
 from manyhot.data.spans.examples import SpanExamples
-from manyhot.decisions.decode_spans import MODES, Span
+from manyhot.decisions.span_decoding import MODES, Span
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,

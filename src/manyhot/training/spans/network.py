@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot.decisions.decode_spans import Span, decode_spans
+from manyhot.decisions.span_decoding import Span, decode_spans
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
 from manyhot.losses.bce import bce_loss
 from manyhot.losses.divergence import prediction_divergence

@@ -11,7 +11,7 @@ import torch
 
 from manyhot.data.spans.alignment import Alignment, align_examples
 from manyhot.data.spans.examples import Offsets, SpanExamples
-from manyhot.decisions.decode_spans import Span, merge_windows, token_windows
+from manyhot.decisions.span_decoding import Span, merge_windows, token_windows
 from manyhot.training.spans.inputs import Array, Encoded, as_cells
 from manyhot.training.spans.rows import SpanBatch, StoredRows
 

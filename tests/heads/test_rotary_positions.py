@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from manyhot.heads.rotary import rotary
+from manyhot.heads.rotary_positions import rotary
 
 
 def draw(*shape, dtype=torch.float64):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyhot import LinearScores, SparseLabels
-from manyhot.decisions.decide import DecisionRule, decide, decide_sparse
+from manyhot.decisions.rule import DecisionRule, decide, decide_sparse
 
 INF = math.inf
 

@@ -1,0 +1,31 @@
+"""Public names of ``manyhot.losses`` and where they live."""
+
+from manyhot.losses.bce import BCELoss as BCELoss
+from manyhot.losses.bce import bce_loss as bce_loss
+from manyhot.losses.catalog import LOSSES as LOSSES
+from manyhot.losses.catalog import get_loss as get_loss
+from manyhot.losses.core.logsumexp import LazyScores as LazyScores
+from manyhot.losses.core.logsumexp import two_sided_logsumexp as two_sided_logsumexp
+from manyhot.losses.dice import DiceLoss as DiceLoss
+from manyhot.losses.dice import dice_loss as dice_loss
+from manyhot.losses.divergence import RDropLoss as RDropLoss
+from manyhot.losses.divergence import prediction_divergence as prediction_divergence
+from manyhot.losses.divergence import rdrop_loss as rdrop_loss
+from manyhot.losses.focal import AsymmetricLoss as AsymmetricLoss
+from manyhot.losses.focal import FocalLoss as FocalLoss
+from manyhot.losses.focal import asymmetric_loss as asymmetric_loss
+from manyhot.losses.focal import focal_loss as focal_loss
+from manyhot.losses.info import LossInfo as LossInfo
+from manyhot.losses.info import LossOption as LossOption
+from manyhot.losses.lsep import LSEPLoss as LSEPLoss
+from manyhot.losses.lsep import lsep_loss as lsep_loss
+from manyhot.losses.pairwise import PairwiseLoss as PairwiseLoss
+from manyhot.losses.pairwise import pairwise_loss as pairwise_loss
+from manyhot.losses.softmax import SoftmaxLoss as SoftmaxLoss
+from manyhot.losses.softmax import softmax_loss as softmax_loss
+from manyhot.losses.two_way import TwoWayLoss as TwoWayLoss
+from manyhot.losses.two_way import two_way_loss as two_way_loss
+from manyhot.losses.zlpr import TLPRLoss as TLPRLoss
+from manyhot.losses.zlpr import ZLPRLoss as ZLPRLoss
+from manyhot.losses.zlpr import tlpr_loss as tlpr_loss
+from manyhot.losses.zlpr import zlpr_loss as zlpr_loss

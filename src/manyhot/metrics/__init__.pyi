@@ -1,0 +1,32 @@
+"""Public names of ``manyhot.metrics`` and where they live."""
+
+from manyhot.metrics.at_k import label_propensities as label_propensities
+from manyhot.metrics.at_k import ndcg_at_k as ndcg_at_k
+from manyhot.metrics.at_k import precision_at_k as precision_at_k
+from manyhot.metrics.at_k import propensity_precision_at_k as propensity_precision_at_k
+from manyhot.metrics.at_k import recall_at_k as recall_at_k
+from manyhot.metrics.calibration import brier_error as brier_error
+from manyhot.metrics.calibration import calibration_error as calibration_error
+from manyhot.metrics.counts import example_f1_score as example_f1_score
+from manyhot.metrics.counts import f1_score as f1_score
+from manyhot.metrics.counts import hamming_error as hamming_error
+from manyhot.metrics.counts import jaccard_score as jaccard_score
+from manyhot.metrics.counts import label_count_error as label_count_error
+from manyhot.metrics.counts import precision_score as precision_score
+from manyhot.metrics.counts import recall_score as recall_score
+from manyhot.metrics.counts import subset_accuracy_score as subset_accuracy_score
+from manyhot.metrics.curves import auroc_score as auroc_score
+from manyhot.metrics.curves import average_auroc as average_auroc
+from manyhot.metrics.curves import mean_average_precision_score as mean_average_precision_score
+from manyhot.metrics.names import METRICS as METRICS
+from manyhot.metrics.names import MetricInfo as MetricInfo
+from manyhot.metrics.names import parse_metric as parse_metric
+from manyhot.metrics.ranking import coverage_error as coverage_error
+from manyhot.metrics.ranking import one_error as one_error
+from manyhot.metrics.ranking import ranking_average_precision_score as ranking_average_precision_score
+from manyhot.metrics.ranking import ranking_error as ranking_error
+from manyhot.metrics.running import Metrics as Metrics
+from manyhot.metrics.spans.errors import count_span_errors as count_span_errors
+from manyhot.metrics.spans.errors import find_span_errors as find_span_errors
+from manyhot.metrics.spans.scores import SpanMetrics as SpanMetrics
+from manyhot.metrics.spans.scores import span_f1_score as span_f1_score
