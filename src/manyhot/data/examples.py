@@ -13,6 +13,7 @@ from torch import Tensor
 from manyhot.data.files.problems import Problem
 from manyhot.data.tables.reorder import (
     Rows,
+    index_lists,
     name_numbers,
     renumbered_labels,
     resized_features,
@@ -32,6 +33,7 @@ class Source:
         chosen: what the reader chose or was told: columns, separator, label file, ...
         problems: the first problems, where they were collected.
         num_problems: how many there were; each is a row left out.
+        remarks: what the reader guessed and a person should know, one sentence each.
     """
 
     path: str
@@ -39,6 +41,7 @@ class Source:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     num_problems: int = 0
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,7 @@ class Examples:
     """Rows of inputs (texts, features or images) with their labels.
 
     Args:
-        labels: hard labels ``[R, L]``.
+        labels: ``[R, L]``, hard, or soft with ``values`` in [0, 1].
         label_names: one name per label.
         texts: one string per row, or None.
         features: scipy CSR matrix or float32 array ``[R, F]``, or None; a missing value is NaN (see ``fill_missing``).
@@ -114,13 +117,34 @@ class Examples:
         """``"texts"``, ``"features"`` or ``"images"``."""
         return next(name for name in ("texts", "features", "images") if getattr(self, name) is not None)
 
+    @property
+    def soft(self) -> bool:
+        """Whether some label lies strictly between 0 and 1."""
+        return self.labels.values is not None
+
+    def hardened(self) -> Examples:
+        """The same rows with hard labels: a soft label above one half is positive, as a score above 0 is.
+
+        Metrics count hard labels; this is how soft ones are counted.
+
+        Example:
+            >>> soft = SparseLabels.from_lists([[0, 1]], num_labels=2, values=[[0.7, 0.5]])
+            >>> Examples(soft, ("cat", "dog"), texts=["a cat"]).hardened().labels.lists()
+            [[0]]
+        """
+        if self.labels.values is None:
+            return self
+        kept = (self.labels.values > 0.5).numpy()
+        rows, columns = self.labels.rows.numpy()[kept], self.labels.indices.numpy()[kept]
+        return replace(self, labels=index_lists(rows, columns, (len(self), self.num_labels)))
+
     def where(self) -> Tensor | None:
         """Bool ``[R, L]``, True where a label is known; None when all are."""
         return None if self.unknown is None else ~self.unknown.dense(torch.bool)
 
     def label_sets(self) -> list[list[str]]:
-        """One list of label names per row."""
-        return [[self.label_names[place] for place in row] for row in self.labels.lists()]
+        """One list of label names per row; of soft labels those above one half."""
+        return [[self.label_names[place] for place in row] for row in self.hardened().labels.lists()]
 
     def __len__(self) -> int:
         return len(self.labels)

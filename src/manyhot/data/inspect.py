@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from manyhot.data.examples import Examples, Source
-from manyhot.data.files.input_file import PathLike
 from manyhot.data.files.problems import Problem
+from manyhot.data.files.streams import PathLike
 from manyhot.data.read import read_examples
 from manyhot.labels.describe import LabelStatistics, describe_labels, find_leaks
 
@@ -30,6 +30,7 @@ class Inspection:
         labels: cardinality, density, imbalance, counts, pairs; see ``LabelStatistics``.
         label_names: one name per label.
         unknown_labels: entries whose label is not known.
+        soft_labels: entries whose label lies strictly between 0 and 1.
         unknown_rows: rows of which no label is known.
         empty_inputs: rows whose input is empty: no word, or no feature other than 0.
         repeated_inputs: rows whose input an earlier row has.
@@ -48,6 +49,7 @@ class Inspection:
     labels: LabelStatistics
     label_names: tuple[str, ...]
     unknown_labels: int
+    soft_labels: int
     unknown_rows: int
     empty_inputs: int
     repeated_inputs: int
@@ -65,6 +67,10 @@ class Inspection:
         found = [
             (self.num_problems, f"{self.num_problems} rows have problems and were left out."),
             (self.unknown_labels, f"{self.unknown_labels} labels are unknown and will be excluded."),
+            (
+                self.soft_labels,
+                f"{self.soft_labels} labels are soft; metrics count those above 0.5 as positive.",
+            ),
             (self.labels.empty_rows, f"{self.labels.empty_rows} rows have no label."),
             (self.empty_inputs, f"{self.empty_inputs} rows have an empty input."),
             (self.repeated_inputs, f"{self.repeated_inputs} rows repeat the input of an earlier row."),
@@ -75,7 +81,8 @@ class Inspection:
             (self.leaks, f"{self.leaks} of {of_test} test rows are in the training part too."),
             (self.unseen_labels, f"{len(self.unseen_labels or ())} labels of the test part are never in the training part."),
         ]
-        return [sentence for count, sentence in found if count]
+        said = dict.fromkeys(remark for source in self.sources for remark in source.remarks)
+        return [*said, *(sentence for count, sentence in found if count)]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -88,6 +95,7 @@ class Inspection:
             "inputs": dict(self.inputs),
             "labels": labels,
             "unknown_labels": self.unknown_labels,
+            "soft_labels": self.soft_labels,
             "unknown_rows": self.unknown_rows,
             "empty_inputs": self.empty_inputs,
             "repeated_inputs": self.repeated_inputs,
@@ -175,6 +183,7 @@ def _inspect(examples: Examples) -> Inspection:
         labels=statistics,
         label_names=examples.label_names,
         unknown_labels=unknown,
+        soft_labels=0 if examples.labels.values is None else int((examples.labels.values < 1).sum()),
         unknown_rows=open_rows,
         empty_inputs=empty,
         repeated_inputs=len(repeated),

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from manyhot.data.files.input_file import MAX_LINE_BYTES
 from manyhot.data.files.problems import OnProblem
+from manyhot.data.files.streams import MAX_EXPANSION
+
+MAX_LABELS = 2**22
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The arguments of ``read_examples``, which describes them."""
+    """The arguments of ``read_examples``, which describes them.
+
+    ``nominal`` is no argument of it: a model's ``Reading`` says by it which feature columns hold names, and which names.
+    """
 
     text: str | Sequence[str] | None = None
     labels: str | Sequence[str] | None = None
@@ -25,6 +31,10 @@ class ReadOptions:
     header: bool | None = None
     quoting: bool | None = None
     empty_labels: Literal["none", "unknown"] = "none"
+    index_base: Literal[0, 1] | None = None
+    nominal: Mapping[str, Sequence[str]] | None = None
     need_labels: bool = True
     max_line_bytes: int = MAX_LINE_BYTES
+    max_expansion: int = MAX_EXPANSION
+    max_labels: int = MAX_LABELS
     on_problem: OnProblem = "raise"

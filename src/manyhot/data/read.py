@@ -10,9 +10,10 @@ from typing import Literal
 
 from manyhot._checks import check_at_least, check_choice
 from manyhot.data.examples import Examples, concatenate_examples
-from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile, PathLike
+from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile
 from manyhot.data.files.label_files import names_in_label_file
 from manyhot.data.files.problems import DataError, OnProblem, ProblemLog
+from manyhot.data.files.streams import PathLike
 from manyhot.data.formats.arff.read import read_arff
 from manyhot.data.formats.delimited import read_delimited
 from manyhot.data.formats.fasttext import read_fasttext

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from manyhot.data.examples import Examples
-from manyhot.data.files.input_file import PathLike, bare_name
+from manyhot.data.files.input_file import bare_name
+from manyhot.data.files.streams import PathLike
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -22,9 +23,10 @@ _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 def write_examples(examples: Examples, path: PathLike) -> None:
     """Write JSON lines that ``read_examples`` reads back.
 
-    A line has ``text`` or ``features``, ``labels`` (names), ``unknown`` (names, where some are) and ``id`` (where there are
-    ids). Features with names are an object, dense ones without names a list, sparse ones without names
-    ``{"indices": [...], "values": [...]}``. A name that no row uses is in no line: give ``label_names`` when you read.
+    A line has ``text`` or ``features``, ``labels`` (names; with soft labels an object of names and numbers), ``unknown``
+    (names, where some are) and ``id`` (where there are ids). Features with names are an object, dense ones without names a
+    list, sparse ones without names ``{"indices": [...], "values": [...]}``. A name that no row uses is in no line: give
+    ``label_names`` when you read.
 
     Args:
         examples: rows with texts or features.
@@ -56,6 +58,7 @@ def write_examples(examples: Examples, path: PathLike) -> None:
 def _rows(examples: Examples) -> Iterator[dict[str, Any]]:
     names = examples.label_names
     positive = examples.labels.lists()
+    offsets, values = examples.labels.offsets.tolist(), examples.labels.values
     unknown = None if examples.unknown is None else examples.unknown.lists()
     for row in range(len(examples)):
         line: dict[str, Any] = {} if examples.ids is None else {"id": examples.ids[row]}
@@ -65,7 +68,12 @@ def _rows(examples: Examples) -> Iterator[dict[str, Any]]:
             line["features"] = _features(examples, row)
         else:
             raise ValueError("write_examples: images cannot be written as JSON lines. Save the tensor with safetensors.")
-        line["labels"] = [names[place] for place in positive[row]]
+        listed = [names[place] for place in positive[row]]
+        if values is None:
+            line["labels"] = listed
+        else:
+            own = values[offsets[row] : offsets[row + 1]].numpy()
+            line["labels"] = {name: _shortest(value) for name, value in zip(listed, own, strict=True)}
         if unknown is not None:
             line["unknown"] = [names[place] for place in unknown[row]]
         yield line
@@ -81,3 +89,8 @@ def _features(examples: Examples, row: int) -> Any:
     if examples.feature_names is None:
         return {"indices": places, "values": values}
     return {examples.feature_names[place]: value for place, value in zip(places, values, strict=True)}
+
+
+def _shortest(value: Any) -> float | int:
+    """The shortest decimal number that is read back as this float32."""
+    return int(value) if value == int(value) else float(np.format_float_positional(value, unique=True))

@@ -161,7 +161,7 @@ CASES = {
         "a.jsonl",
         ROW + '{"text": "b", "labels": 3}',
         {},
-        "line 2, column 'labels': labels must be a list as in the rows before; got 3",
+        "line 2, column 'labels': labels must be a list or an object as in the rows before; got 3",
     ),
     "a label that is no name": ("a.jsonl", '{"text": "a", "labels": [["x"]]}', {}, "line 1, column 'labels'"),
     "a text that is no string": (
@@ -184,7 +184,7 @@ CASES = {
         "a.csv",
         "text,x\n" + "a b,1\n" * 1500 + "a b,2\n",
         {},
-        "line 1502, column 'x': a label must be 0 or 1",
+        "line 1502, column 'x': a label must be 0, 1 or a number between them",
     ),
     "a feature that is no number": (
         "a.csv",
@@ -236,7 +236,7 @@ CASES = {
         "a.json",
         '{"text": "a b", "label": {"name": {"a": [[0, 0]]}}}',
         {},
-        "labels must be a list of names",
+        "labels must be an object of names with numbers",
     ),
 }
 
@@ -261,7 +261,7 @@ def test_missing_files_and_folders(tmp_path, put):
 
 def test_a_line_of_a_hundred_megabytes_is_refused(put):
     path = put("big.jsonl", b'{"text": "' + b"x" * 100_000_000 + b'", "labels": []}')
-    with pytest.raises(DataError, match=r"line 1: the line must be at most 67108864 bytes long.*max_line_bytes"):
+    with pytest.raises(DataError, match=r"line 1: the line must be at most 16777216 bytes long.*max_line_bytes"):
         read_examples(path)
 
 

@@ -29,6 +29,8 @@ class LineBlock(InputFile):
         self.name = name
         self.max_line_bytes = max_line_bytes
         self.compression = None
+        self.problems = None
+        self._ahead = None
         self.first = first
         self.raw = io.BufferedReader(cast(Any, io.BytesIO(b"")))
         self.stream = io.BufferedReader(cast(Any, io.BytesIO(content)), buffer_size=2**20)

@@ -6,28 +6,31 @@ Python counts as line ends (form feed, U+2028, ...) stay inside a text.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import hashlib
 import io
 import lzma
 import os
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
-from manyhot._checks import nearest
-from manyhot.data.files.problems import DataError, missing_package
+from manyhot.data.files.problems import DataError, ProblemLog
+from manyhot.data.files.streams import (
+    MAX_EXPANSION,
+    BoundedStream,
+    CountedStream,
+    JoinedStream,
+    PathLike,
+    decompressed,
+    open_raw,
+)
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
-MAX_LINE_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 16 * 2**20
 PEEK_BYTES = 2**18
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-
-PathLike = str | os.PathLike[str]
 
 
 def bare_name(path: PathLike) -> str:
@@ -49,6 +52,9 @@ class InputFile:
     Args:
         path: the file.
         max_line_bytes: a longer line is an error, so that a file without line ends cannot fill the memory.
+        max_expansion: a compressed file that becomes more than this many times as large is an error (from 16 MiB on).
+
+    ``problems``, where it is set, takes the lines that are not UTF-8: they are left out where problems are collected.
 
     Example:
         >>> import tempfile, pathlib
@@ -59,14 +65,20 @@ class InputFile:
         [(1, 'one'), (2, 'two')]
     """
 
-    def __init__(self, path: PathLike, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, path: PathLike, *, max_line_bytes: int = MAX_LINE_BYTES, max_expansion: int = MAX_EXPANSION) -> None:
         self.name = str(path)
         self.max_line_bytes = max_line_bytes
-        self.raw = _open_raw(path)
+        self.problems: ProblemLog | None = None
+        raw = open_raw(path)
+        self._packed = CountedStream(raw.read1, close=raw.close)
+        self.raw: io.BufferedReader = io.BufferedReader(cast(Any, self._packed), buffer_size=2**16)
+        self._ahead: bytes | None = None
         start = self.raw.peek(8)[:8]
         self.compression = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
         try:
-            opened = cast(Any, _decompressed(self.raw, self.compression, self.name))
+            opened = cast(Any, decompressed(self.raw, self.compression, self.name))
+            if self.compression is not None:
+                opened = BoundedStream(opened, self._packed, max_expansion, self.name)
             self.stream = io.BufferedReader(opened, buffer_size=2**20)
         except BaseException:
             self.close()
@@ -84,19 +96,33 @@ class InputFile:
             self.stream.close()
         self.raw.close()
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether it is a plain file, which can be opened again by its name: no pipe, and not compressed."""
+        return self.compression is None and self.name != "-" and Path(self.name).is_file()
+
     def peek(self) -> bytes:
         """The first bytes, a quarter of a MiB or fewer, which stay unread."""
         try:
-            return self.stream.peek(PEEK_BYTES)[:PEEK_BYTES]
+            if self._ahead is None and not self.on_disk and self.compression is None:
+                # A pipe gives what was written so far; wait for enough to tell the format by.
+                self._ahead = self.stream.read(PEEK_BYTES)
+                self.stream = io.BufferedReader(JoinedStream(self._ahead, self.stream), buffer_size=2**20)
+            return self._ahead if self._ahead is not None else self.stream.peek(PEEK_BYTES)[:PEEK_BYTES]
         except _DAMAGE as error:
             raise self._damaged(error, 0) from None
 
-    def read(self) -> bytes:
-        """All that is left."""
+    def read(self, most: int | None = None) -> bytes:
+        """All that is left; more than ``most`` bytes are an error."""
         try:
-            return self.stream.read()
+            content = self.stream.read() if most is None else self.stream.read(most + 1)
         except _DAMAGE as error:
             raise self._damaged(error, 0) from None
+        if most is not None and len(content) > most:
+            raise DataError(
+                f"must be at most {most} bytes long; it is longer. If that is meant, raise `max_line_bytes`.", file=self.name
+            )
+        return content
 
     def raw_lines(self) -> Iterator[tuple[int, bytes]]:
         """Line numbers from 1 and lines as bytes with their line feeds."""
@@ -127,13 +153,16 @@ class InputFile:
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise DataError(
+                message = (
                     f"must be UTF-8; got the byte 0x{line[error.start]:02x} at byte {offset + error.start} of the file"
-                    f" ({error.reason}). Convert it, for example with: iconv -f latin1 -t utf-8",
-                    file=self.name,
-                    line=number,
-                    column=len(line[: error.start].decode("utf-8")) + 1,
-                ) from None
+                    f" ({error.reason}). Convert it, for example with: iconv -f latin1 -t utf-8"
+                )
+                column = len(line[: error.start].decode("utf-8")) + 1
+                if self.problems is None:
+                    raise DataError(message, file=self.name, line=number, column=column) from None
+                self.problems.add(message, line=number, column=column)
+                offset += len(line)
+                continue
             offset += len(line)
             if number == 1:
                 text = text.removeprefix("\ufeff")
@@ -161,69 +190,11 @@ def fingerprint(paths: PathLike | Sequence[PathLike]) -> dict[str, str]:
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     digests: dict[str, str] = {}
     for path in listed:
-        with _open_raw(path) as stream:
+        with open_raw(path) as stream:
             digest = hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
         name = Path(path).name
         digests[name if name not in digests else str(path)] = digest
     return digests
-
-
-def _open_raw(path: PathLike) -> io.BufferedReader:
-    if str(path) == "-":
-        return io.BufferedReader(_Unclosed(cast(Any, sys.stdin.buffer).read1), buffer_size=2**20)
-    file = Path(path)
-    if file.is_dir():
-        files = sorted(child.name for child in file.iterdir() if child.is_file())
-        inside = f" It holds {', '.join(files[:5])}{', ...' if len(files) > 5 else ''}." if files else ""
-        raise DataError(f"must be a file; it is a folder.{inside} Name the file.", file=str(path))
-    try:
-        return cast(io.BufferedReader, file.open("rb", buffering=2**20))
-    except FileNotFoundError:
-        raise DataError(f"must exist; there is no such file.{_near_file(file)}", file=str(path)) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"could not be opened: {getattr(error, 'strerror', None) or error}.", file=str(path)) from None
-
-
-def _near_file(file: Path) -> str:
-    try:
-        return nearest(file.name, [child.name for child in file.parent.iterdir()])
-    except OSError:
-        return " Its folder does not exist either."
-
-
-def _decompressed(raw: io.BufferedReader, compression: str | None, name: str) -> IO[bytes] | io.BufferedReader:
-    if compression == "gz":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    if compression == "bz2":
-        return bz2.BZ2File(raw)
-    if compression == "xz":
-        return lzma.LZMAFile(raw)
-    if compression == "zst":
-        return _zst(raw, name)
-    return raw
-
-
-def _zst(raw: io.BufferedReader, name: str) -> IO[bytes]:
-    try:
-        import pyarrow
-    except ImportError:
-        raise missing_package("Reading .zst", "pyarrow", file=name) from None
-    return cast(IO[bytes], _Unclosed(pyarrow.CompressedInputStream(raw, "zstd").read))
-
-
-class _Unclosed(io.RawIOBase):
-    """A raw stream over a ``read`` that is not ours to close, or that comes from a stream of another kind."""
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self._read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
 
 
 def _refuse_utf16(line: bytes, name: str) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from manyhot.data.files.input_file import InputFile, PathLike, bare_name
+from manyhot.data.files.input_file import InputFile, bare_name
 from manyhot.data.files.problems import DataError
+from manyhot.data.files.streams import PathLike
 
 _ESCAPE = re.compile(r"\\(.)")
 _PARTS = re.compile(r"[-_.](train|test|dev|valid|val|sparse|dense|all)$")

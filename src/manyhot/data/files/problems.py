@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 OnProblem = Literal["raise", "collect"]
+# Looks at the first parts of a value alone, whatever its size.
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxtuple = 20
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,10 @@ class ProblemLog:
             self.kept.sort(key=lambda problem: problem.line or 0)
             del self.kept[self.keep :]
 
+    def first(self) -> str:
+        """The first problem for the end of a message that says nothing could be read, or nothing."""
+        return f" The first problem: {self.kept[0]}" if self.kept else ""
+
     def fatal(self, message: str, *, line: int | None = None, column: str | int | None = None) -> DataError:
         """A problem after which nothing more can be read, to be raised in both modes."""
         return DataError(message, file=self.file, line=line, column=column)
@@ -95,7 +104,7 @@ def shown(value: Any, length: int = 60) -> str:
         >>> shown("a" * 100, 10)
         "'aaaaaaa..."
     """
-    text = repr(value[: 2 * length] if isinstance(value, (str, bytes)) else value)
+    text = repr(value[: 2 * length]) if isinstance(value, (str, bytes)) else _BRIEF.repr(value)
     return text if len(text) <= length else text[: length - 2] + "..."
 
 

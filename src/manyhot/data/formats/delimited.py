@@ -8,16 +8,17 @@ that fields are quoted.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
-from typing import Any
+from itertools import chain
 
 from manyhot._checks import check_choice
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES, SAMPLE_ROWS, is_number
+from manyhot.data.tables.column_kinds import SAMPLE_ROWS, is_number, sample_of
+from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES
 from manyhot.data.tables.table import TableExamples, columns_of
 
 DELIMITERS = (",", "\t", ";", "|")
@@ -40,11 +41,13 @@ def read_delimited(file: InputFile, options: ReadOptions, problems: ProblemLog, 
         raise problems.fatal("must hold a header line and rows; it holds no line.")
     header, ahead = _header(first, options, problems)
     rows = _rows(chain(ahead, fields), header, delimiter, problems)
-    sample = list(islice(rows, SAMPLE_ROWS))
+    sample = sample_of(rows)
     if not sample:
-        raise problems.fatal("must hold rows beneath the header line; it holds none that can be read.")
-    columns = columns_of({name: [row[name] for _, row in sample] for name in header}, options, problems)
-    table = TableExamples(columns, options, problems, format)
+        raise problems.fatal(f"must hold rows beneath the header line; it holds none that can be read.{problems.first()}")
+    firsts = dict(zip(header, zip(*(row for _, row in sample), strict=True), strict=True))
+    columns = columns_of(firsts, options, problems)
+    places = {name: place for place, name in enumerate(header)}
+    table = TableExamples(columns, options, problems, format, places=places)
     table.extend(chain(sample, rows))
     return table.finish({"delimiter": delimiter, "quoting": quoting, "header": not ahead})
 
@@ -67,17 +70,17 @@ def _header(first: Fields, options: ReadOptions, problems: ProblemLog) -> tuple[
     if options.header is False:
         return [str(place) for place in range(1, len(fields) + 1)], [first]
     names = [name.strip() for name in fields]
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise problems.fatal(
-            "column names must differ; this one is there twice. Rename it, or give header=False if the first line is a row.",
+            "column names must differ; this one is there twice. Rename it, or give `header=False` if the first line is a row.",
             line=line,
             column=twice,
         )
     if options.header is None and all(is_number(name) for name in names):
         raise problems.fatal(
             f"the first line must name the columns; it holds the numbers {shown(', '.join(names[:5]))}."
-            " Give header=False to number the columns from 1.",
+            " Give `header=False` to number the columns from 1.",
             line=line,
         )
     return names, []
@@ -102,16 +105,14 @@ def _fields(file: InputFile, delimiter: str, quoting: bool, problems: ProblemLog
         except csv.Error as error:
             raise problems.fatal(
                 f"the fields could not be told apart: {error}. Double the quotation marks inside a quoted field, or give"
-                " quoting=False if they are just characters.",
+                " `quoting=False` if they are just characters.",
                 line=begin,
             ) from None
         if fields:
             yield begin, fields
 
 
-def _rows(
-    fields: Iterator[Fields], header: Sequence[str], delimiter: str, problems: ProblemLog
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(fields: Iterator[Fields], header: Sequence[str], delimiter: str, problems: ProblemLog) -> Iterator[Fields]:
     for line, row in fields:
         if len(row) != len(header):
             problems.add(
@@ -120,7 +121,7 @@ def _rows(
                 line=line,
             )
         else:
-            yield line, dict(zip(header, row, strict=True))
+            yield line, row
 
 
 def _delimiter(start: Sequence[str]) -> str:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import chain
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.columns import SAMPLE_ROWS
+from manyhot.data.tables.column_kinds import sample_of
 from manyhot.data.tables.table import TableExamples, columns_of
 
 
 def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """All rows of a JSON lines file."""
     records = json_objects(file, problems)
-    sample = list(islice(records, SAMPLE_ROWS))
+    sample = sample_of(records)
     if not sample:
-        raise problems.fatal("must hold at least one JSON object; it holds none that can be read.")
+        raise problems.fatal(f"must hold at least one JSON object; it holds none that can be read.{problems.first()}")
     names = dict.fromkeys(name for _, record in sample for name in record)
     columns = columns_of({name: [record.get(name) for _, record in sample] for name in names}, options, problems)
     table = TableExamples(columns, options, problems, "jsonl")

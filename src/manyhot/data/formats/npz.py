@@ -2,7 +2,7 @@
 
 A scipy sparse matrix fills a file, so labels are in a second one: named by ``label_file``, or found beside the first by its
 name with Y for X or labels for features. One file may hold both as arrays ``X`` and ``Y``, or ``features`` and ``labels``.
-Nothing is unpickled.
+Nothing is unpickled, and no size is believed before the bytes are there: see ``npz_arrays``.
 """
 
 from __future__ import annotations
@@ -10,81 +10,87 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, ProblemLog
+from manyhot.data.formats.npz_arrays import NpzArrays
 from manyhot.data.options import ReadOptions
+from manyhot.data.tables.feature_rows import LARGEST
+from manyhot.data.tables.label_values import WANTED
+from manyhot.data.tables.numbered import number_what_occurs
 from manyhot.data.tables.reorder import index_lists
 from manyhot.data.tables.table import source_of
 
 _INPUTS, _LABELS = ("X", "x", "features", "data"), ("Y", "y", "labels", "targets")
 _PARTNERS = (("X", "Y"), ("x", "y"), ("features", "labels"))
 
+Array = np.ndarray[Any, Any]
+
+
+class _Loaded(NamedTuple):
+    main: Any
+    partner: Any = None
+
 
 def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """Features and labels of all rows."""
-    whole = file.compression is None and file.name != "-"
-    loaded = _load(cast(IO[bytes], file.stream) if whole else io.BytesIO(file.read()), file.name, _INPUTS)
+    """Features and labels of all rows; a problem's line is the row, counted from 1."""
+    loaded = _load(file, _INPUTS, options)
     chosen: dict[str, Any] = {}
     if loaded.partner is not None:
-        features, labels = loaded.main, loaded.partner
+        features, labels = loaded
     else:
         path = options.label_file or _partner(Path(file.name))
-        if path is None:
+        if path is None and options.need_labels:
             raise problems.fatal(
                 "labels must come with the features: as an array 'Y' in the file, or in a second file, whose name has Y for X"
                 " or labels for features, or that `label_file` names."
             )
-        chosen["label_file"] = str(path)
-        with InputFile(path) as other:
-            features, labels = loaded.main, _load(cast(IO[bytes], other.stream), str(path), _LABELS).main
-    features = _features(features, problems)
-    if labels.ndim != 2 or labels.shape[0] != features.shape[0]:
-        raise problems.fatal(
-            f"labels must be a matrix with one row per row of features, {features.shape[0]}; got {list(labels.shape)}."
-        )
-    positive, unknown = _labels(labels, problems)
+        features, labels = loaded.main, np.zeros((loaded.main.shape[0], 0))
+        if path is not None:
+            chosen["label_file"] = str(path)
+            with InputFile(path, max_expansion=options.max_expansion) as other:
+                labels = _load(other, _LABELS, options).main
+    _check_shapes(features, labels, options, problems)
+    # A name may be given for every column; without names columns are called by their numbers.
     names = options.label_names or tuple(map(str, range(labels.shape[1])))
     if len(names) != labels.shape[1]:
         raise problems.fatal(f"`label_names` must have one name per column of labels, {labels.shape[1]}; got {len(names)}.")
+    single, bad_features = _features(features, problems)
+    positive, unknown, bad_labels = _labels(labels, problems)
+    feature_names = None
+    if not isinstance(single, np.ndarray):
+        single, feature_names = number_what_occurs(single)
     source = source_of(problems, "npz", chosen)
-    return Examples(positive, tuple(names), features=features, unknown=unknown, source=(source,), absent="unknown")
+    given = {"features": single, "feature_names": feature_names, "unknown": unknown, "source": (source,)}
+    examples = Examples(positive, tuple(names), absent="unknown", **given)
+    bad = np.union1d(bad_features, bad_labels)
+    return examples[np.setdiff1d(np.arange(len(examples)), bad)] if len(bad) else examples
 
 
-class _Loaded:
-    def __init__(self, main: Any, partner: Any = None) -> None:
-        self.main, self.partner = main, partner
-
-
-def _load(stream: IO[bytes], path: str, wanted: tuple[str, ...]) -> _Loaded:
-    from scipy import sparse
-
+def _load(file: InputFile, wanted: tuple[str, ...], options: ReadOptions) -> _Loaded:
     try:
-        with np.load(stream, allow_pickle=False) as arrays:
-            names = set(arrays.files)
-            if "format" not in names:
-                main = next((arrays[name] for name in wanted if name in names), None)
-                other = next((arrays[name] for name in _LABELS if name in names), None) if wanted is _INPUTS else None
-                if main is None and len(names) == 1:
-                    main = arrays[next(iter(names))]
-                if main is not None:
-                    return _Loaded(main, other)
-                raise DataError(f"must hold an array called one of {', '.join(wanted)}; it holds {sorted(names)}.", file=path)
-        stream.seek(0)
-        matrix = sparse.csr_matrix(sparse.load_npz(stream))
-        matrix.check_format(full_check=True)
-        matrix.sum_duplicates()
-        return _Loaded(matrix)
-    except DataError:
+        source = file.name if file.on_disk else io.BytesIO(file.read())
+        with NpzArrays(source, max_expansion=options.max_expansion) as arrays:
+            if "format" in arrays.names:
+                return _Loaded(arrays.sparse_matrix())
+            names = arrays.names
+            main = next((arrays.array(name) for name in wanted if name in names), None)
+            other = next((arrays.array(name) for name in _LABELS if name in names), None) if wanted is _INPUTS else None
+            if main is None and len(names) == 1:
+                main = arrays.array(next(iter(names)))
+            if main is None:
+                raise ValueError(f"it must hold an array called one of {', '.join(wanted)}; it holds {sorted(names)[:10]}")
+            return _Loaded(main, other)
+    except (DataError, MemoryError):
         raise
     except Exception as error:
         # zipfile, zlib, numpy's header parser and scipy's constructors each raise what they like on a damaged file.
         raise DataError(
-            f"could not be read as .npz ({error}). Is the file whole, and without pickled objects?", file=path
+            f"could not be read as .npz ({error}). Is the file whole, and without pickled objects?", file=file.name
         ) from None
 
 
@@ -96,33 +102,59 @@ def _partner(path: Path) -> Path | None:
     return None
 
 
-def _features(features: Any, problems: ProblemLog) -> Any:
-    kind = getattr(features, "dtype", None)
-    if features.ndim != 2 or kind is None or kind.kind not in "fiub":
+def _check_shapes(features: Any, labels: Any, options: ReadOptions, problems: ProblemLog) -> None:
+    kind = features.dtype
+    if features.ndim != 2 or kind.kind not in "fiub":
         raise problems.fatal(f"features must be a matrix of numbers; got {kind} {list(features.shape)}.")
-    single = features.astype(np.float32)
-    if np.isinf(single if isinstance(single, np.ndarray) else single.data).any():
-        raise problems.fatal("features must be finite numbers in float32; one is infinite. Mark missing values with NaN.")
-    return single
-
-
-def _labels(labels: Any, problems: ProblemLog) -> tuple[Any, Any]:
+    if labels.ndim != 2 or labels.shape[0] != features.shape[0]:
+        raise problems.fatal(
+            f"labels must be a matrix with one row per row of features, {features.shape[0]}; got {list(labels.shape)}."
+        )
     if labels.dtype.kind not in "fiub":
-        raise problems.fatal(f"labels must be numbers, 0 or 1; got {labels.dtype}.")
+        raise problems.fatal(f"labels must be numbers, {WANTED}; got {labels.dtype}.")
+    if labels.shape[1] > options.max_labels:
+        raise problems.fatal(
+            f"there must be at most {options.max_labels:,} labels; the matrix has {labels.shape[1]:,} columns."
+            " If that is meant, raise `max_labels`."
+        )
+
+
+def _features(features: Any, problems: ProblemLog) -> tuple[Any, Array]:
+    """Features in float32, and the rows that are left out because a number is infinite."""
+    values = features if isinstance(features, np.ndarray) else features.data
+    if values.dtype.kind == "f":
+        infinite = np.abs(values) > LARGEST
+        rows = np.nonzero(infinite)[0] if isinstance(features, np.ndarray) else _entry_rows(features)[infinite]
+    else:
+        rows = np.zeros(0, dtype=np.int64)
+    bad: Array = np.unique(rows)
+    for row in bad.tolist():
+        problems.add("features must be finite numbers in float32; one is infinite. Mark missing values with NaN.", line=row + 1)
+    with np.errstate(over="ignore"):
+        return features.astype(np.float32), bad
+
+
+def _labels(labels: Any, problems: ProblemLog) -> tuple[Any, Any, Array]:
+    """Labels, what is unknown, and the rows that are left out because a number is no label."""
     if isinstance(labels, np.ndarray):
         rows, columns = np.nonzero(labels)
         values = labels[rows, columns].astype(np.float64)
     else:
-        entries = labels.tocoo()
-        rows, columns, values = entries.row, entries.col, entries.data.astype(np.float64)
-    wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-    if wrong.any():
-        first = int(np.flatnonzero(wrong)[0])
-        raise problems.fatal(
-            f"a label must be 0 or 1, or NaN where it is not known; got {values[first]:g}.",
-            line=int(rows[first]) + 1,
-            column=str(int(columns[first])),
-        )
+        rows, columns, values = _entry_rows(labels), labels.indices, labels.data.astype(np.float64)
     missing = np.isnan(values)
+    wrong = ~(missing | ((values >= 0) & (values <= 1)))
+    bad, firsts = np.unique(rows[wrong], return_index=True)
+    for row, entry in zip(bad.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
+        problems.add(
+            f"a label must be {WANTED}, or NaN where it is not known; got {values[entry]:g}.",
+            line=row + 1,
+            column=str(int(columns[entry])),
+        )
     unknown = index_lists(rows[missing], columns[missing], labels.shape) if missing.any() else None
-    return index_lists(rows[values == 1], columns[values == 1], labels.shape), unknown
+    known = ~(missing | wrong)
+    return index_lists(rows[known], columns[known], labels.shape, values[known].astype(np.float32)), unknown, bad
+
+
+def _entry_rows(matrix: Any) -> Array:
+    """The row of each stored entry of a CSR matrix."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))

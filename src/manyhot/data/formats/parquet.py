@@ -10,7 +10,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, missing_package
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.columns import SAMPLE_ROWS
+from manyhot.data.tables.column_kinds import SAMPLE_ROWS
 from manyhot.data.tables.table import TableExamples, columns_of
 
 BATCH_ROWS = 8192

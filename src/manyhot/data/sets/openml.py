@@ -10,8 +10,8 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 
 from manyhot.data.examples import Examples, Source
-from manyhot.data.files.input_file import PathLike
 from manyhot.data.files.problems import DataError, shown
+from manyhot.data.files.streams import PathLike
 from manyhot.data.tables.reorder import index_lists
 
 _TRUTH = {"0": 0.0, "false": 0.0, "no": 0.0, "1": 1.0, "true": 1.0, "yes": 1.0}

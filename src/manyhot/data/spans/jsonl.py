@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from manyhot.data.examples import Source
-from manyhot.data.files.input_file import InputFile, PathLike, bare_name
+from manyhot.data.files.input_file import InputFile, bare_name
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.files.streams import PathLike
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan, in_reading_order
 
 TEXT_KEYS = ("text", "sentence", "content")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from manyhot._checks import check_at_least, check_choice
 from manyhot.data.examples import Source
-from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile, PathLike, bare_name
+from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile, bare_name
 from manyhot.data.files.problems import DataError, OnProblem, ProblemLog, shown
+from manyhot.data.files.streams import PathLike
 from manyhot.data.spans.brat import is_brat, read_brat
 from manyhot.data.spans.conll import SCHEMES, looks_like_conll, read_conll
 from manyhot.data.spans.examples import SpanExamples, concatenate_span_examples

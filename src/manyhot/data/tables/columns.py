@@ -2,32 +2,33 @@
 
 What the caller names is taken. The rest is chosen from the columns' names and, where those say nothing, from the first
 rows: labels are a column called so, or the columns called ``label_...``, or the one column of lists, or beside a text the
-columns that hold only 0 and 1; text is a column called ``text``, or else every column of running words. The choice is kept in
+columns of numbers from 0 to 1; text is a column called ``text``, or else every column of running words. The choice is kept in
 ``Source.chosen`` for the reader to see; where nothing fits, the error lists the columns.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from manyhot._checks import nearest
 from manyhot.data.files.problems import ProblemLog
-from manyhot.data.tables.label_rows import TRUTH
+from manyhot.data.options import ReadOptions
+from manyhot.data.tables.column_kinds import ColumnKind
 
-SAMPLE_ROWS = 1000
-MISSING = frozenset(("", "?", "nan", "NaN", "NA", "null", "None"))
 LABEL_SET_NAMES = ("labels", "tags", "topics", "categories", "classes", "concepts", "keywords", "genres", "emotions", "targets")
 LABEL_NAMES = (*LABEL_SET_NAMES, "label", "tag", "topic", "category", "class", "genre", "emotion", "target", "y")
 LABEL_PREFIXES = ("label_", "label:", "label.", "labels_", "tag_", "y_", "target_")
 ID_NAMES = ("id", "ids", "_id", "uid", "uuid", "guid", "key", "index", "row_id")
 
+_NO_KIND = ColumnKind("empty")
+Kinds = Mapping[str, ColumnKind]
+
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableColumns:
     """The columns of a table by what they are for."""
 
     text: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Columns:
     unknown: str | None = None
     left_out: tuple[str, ...] = ()
     nominal: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
 
     def chosen(self) -> dict[str, Any]:
         """What was chosen, for ``Source.chosen``."""
@@ -46,155 +48,130 @@ class Columns:
         parts |= {"features": list(self.features), "left_out": list(self.left_out)}
         return {name: value for name, value in parts.items() if value}
 
-
-@dataclass(frozen=True, slots=True)
-class ColumnKind:
-    """What a column's first values are: ``kind`` is empty, binary, number, string, list, vector or object."""
-
-    kind: str
-    wordy: bool = False
-    repeats: bool = False
+    def used(self) -> set[str]:
+        """The columns that are read."""
+        single = {name for name in (self.labels, self.ids, self.unknown) if name is not None}
+        return {*self.text, *self.features, *self.label_columns, *single}
 
 
-_NO_KIND = ColumnKind("empty")
-
-
-def column_kind(values: Iterable[Any]) -> ColumnKind:
-    """The kind of a column by its first values.
-
-    Example:
-        >>> column_kind(["1", "0", ""]).kind, column_kind(["a b c", "d e"]).wordy, column_kind([["a"], []]).kind
-        ('binary', True, 'list')
-    """
-    filled = [value for value in values if not is_missing(value)]
-    if not filled:
-        return ColumnKind("empty")
-    types = {type(value) for value in filled}
-    if types <= {list}:
-        inner = {type(item) for value in filled for item in value}
-        return ColumnKind("vector" if float in inner and inner <= {int, float} else "list")
-    if types <= {dict}:
-        return ColumnKind("object")
-    if types & {list, dict}:
-        return ColumnKind("mixed")
-    if all(value in TRUTH for value in filled):
-        return ColumnKind("binary")
-    if all(is_number(value) for value in filled):
-        return ColumnKind("number")
-    strings = [str(value) for value in filled]
-    words = sum(len(text.split()) for text in strings) / len(strings)
-    letters = sum(map(len, strings)) / len(strings)
-    unspaced = sum(not text.isascii() for text in strings) > len(strings) / 2 and letters >= 4
-    return ColumnKind("string", wordy=words >= 2 or unspaced, repeats=len(set(strings)) <= len(strings) / 2)
-
-
-def is_missing(value: Any) -> bool:
-    """None, NaN, or a string that stands for no value."""
-    return value is None or (isinstance(value, str) and value.strip() in MISSING) or (value != value) is True
-
-
-def is_number(value: Any) -> bool:
-    """A finite number, or a string that is one."""
-    try:
-        return not isinstance(value, bool) and math.isfinite(float(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def choose_columns(
-    kinds: Mapping[str, ColumnKind],
-    problems: ProblemLog,
-    *,
-    text: str | Sequence[str] | None = None,
-    labels: str | Sequence[str] | None = None,
-    features: str | Sequence[str] | None = None,
-    ids: str | None = None,
-    need_labels: bool = True,
-) -> Columns:
-    """The columns for each purpose, named or chosen.
+def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> TableColumns:
+    """The columns for each purpose: those that ``options`` name, the others chosen.
 
     Args:
         kinds: the table's columns in order, with their kinds.
+        options: ``text``, ``labels``, ``features``, ``ids`` and ``nominal`` name columns; without ``need_labels`` no label
+            column is fine.
         problems: for a column that is not there, or cannot be chosen.
-        text: one column or several, joined by line feeds.
-        labels: a string names the one column that holds each row's labels; a list, or a pattern with ``*``, names columns
-            of 0 and 1, one per label.
-        features: columns or patterns with ``*``.
-        ids: the column that names the rows.
-        need_labels: False for rows to predict: no label column is fine.
     """
-    texts = _matched(kinds, text, "text", problems)
-    chosen_features = _matched(kinds, features, "features", problems)
-    if texts and chosen_features:
-        raise problems.fatal("`text` and `features` must not both be given. Examples hold one kind of input; choose.")
-    named = _matched(kinds, labels, "labels", problems)
-    one_column = isinstance(labels, str) and "*" not in labels
-    label: str | None = named[0] if one_column else None
-    label_columns: tuple[str, ...] = () if one_column else named
-    ids = _matched(kinds, ids, "ids", problems)[0] if ids else _id_column(kinds, (*texts, *named, *chosen_features))
-    free = [name for name in kinds if name not in {*texts, *named, *chosen_features, ids}]
-    if not named:
-        label, label_columns = _label_columns(kinds, free)
-        free = [name for name in free if name != label and name not in label_columns]
-    if not texts and not chosen_features:
-        texts = _text_columns(kinds, free)
-    if texts and label is None and not label_columns:
-        label_columns = tuple(name for name in free if kinds[name].kind == "binary")
-    if label is None and not label_columns and need_labels:
-        raise problems.fatal(f"no column of labels was found among {listed(kinds)}. Name it with `labels`.")
-    if not texts and not chosen_features:
-        chosen_features = _feature_columns(kinds, [name for name in free if name not in label_columns])
-        if not chosen_features:
-            raise problems.fatal(f"no text or feature column was found among {listed(kinds)}. Name it with `text`.")
-    unknown = "unknown" if label and label != "unknown" and kinds.get("unknown", _NO_KIND).kind == "list" else None
-    used = {*texts, *chosen_features, *label_columns, label, ids, unknown}
-    return Columns(
-        text=texts,
-        features=chosen_features,
-        labels=label,
-        label_columns=label_columns,
-        ids=ids,
-        unknown=unknown,
-        left_out=tuple(name for name in kinds if name not in used),
-        nominal=frozenset(name for name in chosen_features if kinds[name].kind == "string"),
-    )
+    given = _given_columns(kinds, options, problems)
+    chosen = _with_labels(kinds, given)
+    if not chosen.text and not chosen.features:
+        chosen = replace(chosen, text=_text_columns(kinds, _free(kinds, chosen)))
+        if chosen.text and not chosen.labels and not chosen.label_columns:
+            chosen = _with_columns_beside_text(kinds, chosen)
+    if options.need_labels and not chosen.labels and not chosen.label_columns:
+        raise problems.fatal(
+            f"no column of labels was found among {listed(kinds)}. Name it with `labels`.{_header_hint(kinds)}"
+        )
+    if not chosen.text and not chosen.features:
+        chosen = replace(chosen, features=_feature_columns(kinds, _free(kinds, chosen)))
+        if not chosen.features:
+            raise problems.fatal(
+                f"no text or feature column was found among {listed(kinds)}. Name it with `text`.{_header_hint(kinds)}"
+            )
+    marked = chosen.labels and chosen.labels != "unknown" and kinds.get("unknown", _NO_KIND).kind == "list"
+    chosen = replace(chosen, unknown="unknown" if marked else None)
+    nominal: Iterable[str] | None = options.nominal
+    if nominal is None:
+        nominal = [name for name in chosen.features if kinds[name].kind == "string"]
+    return replace(chosen, left_out=tuple(_free(kinds, chosen)), nominal=frozenset(nominal))
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
     """Names for a message, the first of them where there are many."""
     every = list(names)
-    return ", ".join(repr(name) for name in every[:most]) + (f", ... ({len(every)} columns)" if len(every) > most else "")
+    return ", ".join(repr(name[:60]) for name in every[:most]) + (f", ... ({len(every)} columns)" if len(every) > most else "")
 
 
-def _matched(
-    kinds: Mapping[str, ColumnKind], wanted: str | Sequence[str] | None, argument: str, problems: ProblemLog
-) -> tuple[str, ...]:
+def _given_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> TableColumns:
+    """What the caller names, and the column of row names."""
+    texts = _matched(kinds, options.text, "text", problems)
+    features = _matched(kinds, options.features, "features", problems)
+    if texts and features:
+        raise problems.fatal("`text` and `features` must not both be given. Examples hold one kind of input; choose.")
+    named = _matched(kinds, options.labels, "labels", problems)
+    one_column = isinstance(options.labels, str) and "*" not in options.labels
+    used = {*texts, *named, *features}
+    ids = _matched(kinds, options.ids, "ids", problems)[0] if options.ids else _id_column(kinds, used)
+    columns = TableColumns(text=texts, features=features, ids=ids)
+    return replace(columns, labels=named[0]) if one_column else replace(columns, label_columns=named)
+
+
+def _with_labels(kinds: Kinds, columns: TableColumns) -> TableColumns:
+    if columns.labels or columns.label_columns:
+        return columns
+    label, several = _label_columns(kinds, _free(kinds, columns))
+    found = replace(columns, labels=label, label_columns=several)
+    return _with_columns_beside_text(kinds, found) if found.text and not label and not several else found
+
+
+def _with_columns_beside_text(kinds: Kinds, columns: TableColumns) -> TableColumns:
+    """The columns of numbers from 0 to 1 as labels, said aloud where some are soft."""
+    found = tuple(name for name in _free(kinds, columns) if kinds[name].kind in ("binary", "soft"))
+    soft = [name for name in found if kinds[name].kind == "soft"]
+    remarks = columns.remarks
+    if soft:
+        remarks += (
+            f"Columns of numbers between 0 and 1 are read as soft labels: {listed(soft, 5)}."
+            " If that is wrong, name the columns of labels with `labels`.",
+        )
+    return replace(columns, label_columns=found, remarks=remarks)
+
+
+def _free(kinds: Kinds, columns: TableColumns) -> list[str]:
+    used = columns.used()
+    return [name for name in kinds if name not in used]
+
+
+def _header_hint(kinds: Kinds) -> str:
+    """Where no column is called by any usual name, the first line may be a row."""
+    usual = {*LABEL_NAMES, *ID_NAMES, "text", "sentence", "title", "features"}
+    if any(name.lower() in usual or name.lower().startswith(LABEL_PREFIXES) for name in kinds):
+        return ""
+    return " If the first line of a CSV or TSV file is a row and not names, give `header=False`."
+
+
+def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, problems: ProblemLog) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    for pattern in [wanted] if isinstance(wanted, str) else wanted or ():
+    patterns = [wanted] if isinstance(wanted, str) else wanted or ()
+    missing = [pattern for pattern in patterns if pattern not in kinds and "*" not in pattern]
+    for pattern in patterns:
         hits = [pattern] if pattern in kinds else [name for name in kinds if "*" in pattern and fnmatchcase(name, pattern)]
         if not hits:
+            more = f" ({len(missing)} such: {listed(missing, 5)})" if len(missing) > 1 else ""
             raise problems.fatal(
-                f"`{argument}` must name a column; there is no {pattern!r}.{nearest(pattern, kinds)}"
+                f"`{argument}` must name a column; there is no {pattern!r}{more}.{nearest(pattern, kinds)}"
                 f" The columns are {listed(kinds)}."
             )
         found.update(dict.fromkeys(hits))
     return tuple(found)
 
 
-def _id_column(kinds: Mapping[str, ColumnKind], used: Sequence[str]) -> str | None:
+def _id_column(kinds: Kinds, used: set[str]) -> str | None:
     free = [name for name in kinds if name not in used and kinds[name].kind not in ("list", "object", "vector", "mixed")]
     exact = [name for name in free if name.lower() in ID_NAMES]
     return next(iter(exact + [name for name in free if name.lower().endswith("_id")]), None)
 
 
-def _label_columns(kinds: Mapping[str, ColumnKind], free: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+def _label_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    lower = {name.lower(): name for name in reversed(free)}
     for wanted in LABEL_NAMES:
-        for name in free:
-            # A 0/1 column called "label" or "y" is one label; one called "labels" holds label numbers.
-            if name.lower() == wanted and (wanted in LABEL_SET_NAMES or kinds[name].kind != "binary"):
-                return name, ()
+        name = lower.get(wanted)
+        # A 0/1 column called "label" or "y" is one label; one called "labels" holds label numbers.
+        if name is not None and (wanted in LABEL_SET_NAMES or kinds[name].kind not in ("binary", "soft")):
+            return name, ()
     prefixed = tuple(
-        name for name in free if name.lower().startswith(LABEL_PREFIXES) and kinds[name].kind in ("binary", "empty")
+        name for name in free if name.lower().startswith(LABEL_PREFIXES) and kinds[name].kind in ("binary", "soft", "empty")
     )
     if prefixed:
         return None, prefixed
@@ -202,18 +179,18 @@ def _label_columns(kinds: Mapping[str, ColumnKind], free: Sequence[str]) -> tupl
     return (lists[0], ()) if len(lists) == 1 else (None, ())
 
 
-def _text_columns(kinds: Mapping[str, ColumnKind], free: Sequence[str]) -> tuple[str, ...]:
-    strings = [name for name in free if kinds[name].kind == "string"]
-    called = [name for name in free if name.lower() == "text" and kinds[name].kind in ("string", "number", "binary", "empty")]
-    return tuple(called[:1] or [name for name in strings if kinds[name].wordy])
+def _text_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
+    plain = ("string", "number", "binary", "soft", "empty")
+    called = [name for name in free if name.lower() == "text" and kinds[name].kind in plain]
+    return tuple(called[:1] or [name for name in free if kinds[name].kind == "string" and kinds[name].wordy])
 
 
-def _feature_columns(kinds: Mapping[str, ColumnKind], free: Sequence[str]) -> tuple[str, ...]:
+def _feature_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
     vectors = [name for name in free if kinds[name].kind in ("vector", "object") or name.lower() == "features"]
     if vectors:
         return (vectors[0],)
     return tuple(
         name
         for name in free
-        if kinds[name].kind in ("number", "binary") or (kinds[name].kind == "string" and kinds[name].repeats)
+        if kinds[name].kind in ("number", "binary", "soft") or (kinds[name].kind == "string" and kinds[name].repeats)
     )

@@ -7,21 +7,44 @@ is then 0 in all of them.
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from manyhot.data.files.problems import ProblemLog, shown
-from manyhot.data.tables.columns import is_missing
+from manyhot.data.tables.label_values import is_missing
+from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
 
+Array = np.ndarray[Any, Any]
 GatheredFeatures = tuple[Any, tuple[str, ...] | None]
+LARGEST = float(np.finfo(np.float32).max)
+# Nominal values make many columns of zeros: a table of more cells than this is kept as a sparse matrix.
+DENSE_CELLS = 2**25
+
+
+def all_fit(row: Sequence[float]) -> bool:
+    """Whether all numbers are finite in float32; NaN, a missing value, is fine.
+
+    Example:
+        >>> all_fit([1.0, float("nan")]), all_fit([1e39]), all_fit([])
+        (True, False, True)
+    """
+    if not row or (not math.isnan(sum(row)) and min(row) >= -LARGEST and max(row) <= LARGEST):
+        return True
+    return all(-LARGEST <= value <= LARGEST or value != value for value in row)
 
 
 class FeatureCells:
     """Rows of one number or nominal value per column.
+
+    Args:
+        names: the columns.
+        nominal: those that hold names; as a mapping also which names, and others are 0 in every column.
+        problems: for cells that are no numbers.
 
     Example:
         >>> cells = FeatureCells(["size", "colour"], {"colour"}, ProblemLog("raise", "a file"))
@@ -31,13 +54,18 @@ class FeatureCells:
         ([[1.5, 0.0, 1.0], [nan, 1.0, 0.0]], ('size', 'colour=blue', 'colour=red'))
     """
 
-    def __init__(self, names: Sequence[str], nominal: set[str] | frozenset[str], problems: ProblemLog) -> None:
+    def __init__(self, names: Sequence[str], nominal: Any, problems: ProblemLog) -> None:
         self.names = list(names)
         self.problems = problems
         self.numeric = [place for place, name in enumerate(names) if name not in nominal]
         self.values = array("f")
         self.codes = {place: array("q") for place, name in enumerate(names) if name in nominal}
-        self.categories: dict[int, dict[str, int]] = {place: {} for place in self.codes}
+        self.fixed = isinstance(nominal, Mapping)
+        self.categories: dict[int, dict[str, int]] = {}
+        for place in self.codes:
+            known = nominal[self.names[place]] if self.fixed else ()
+            self.categories[place] = {value: number for number, value in enumerate(known)}
+        self.unseen: dict[str, set[str]] = {}
         self.num_rows = 0
 
     def add(self, cells: Sequence[Any], *, line: int) -> bool:
@@ -45,57 +73,103 @@ class FeatureCells:
         try:
             row = [float(cells[place]) for place in self.numeric]
         except (TypeError, ValueError, OverflowError):
-            careful = [self._number(cells[place], line, self.names[place]) for place in self.numeric]
-            row = [number for number in careful if number is not None]
-            if len(row) < len(careful):
+            row = self._careful(cells, line)
+            if len(row) < len(self.numeric):
                 return False
+        if not all_fit(row):
+            place = next(place for place, value in zip(self.numeric, row, strict=True) if not all_fit([value]))
+            self.problems.add(
+                f"a feature must be a finite number in float32; got {shown(cells[place])}.", line=line, column=self.names[place]
+            )
+            return False
         self.values.extend(row)
         for place, codes in self.codes.items():
-            known = self.categories[place]
-            missing = is_missing(cells[place])
-            codes.append(-1 if missing else known.setdefault(str(cells[place]).strip(), len(known)))
+            codes.append(-1 if is_missing(cells[place]) else self._code(place, str(cells[place]).strip()))
         self.num_rows += 1
         return True
 
-    def _number(self, cell: Any, line: int, name: str) -> float | None:
-        if is_missing(cell):
-            return float("nan")
-        try:
-            return float(cell)
-        except (TypeError, ValueError, OverflowError):
-            self.problems.add(
-                f"a feature must be a number; got {shown(cell)}. Correct it, or leave the column out of `features`.",
-                line=line,
-                column=name,
+    def nominal_values(self) -> dict[str, tuple[str, ...]]:
+        """The values of each nominal column, in the order of its features."""
+        return {self.names[place]: tuple(self._ordered(place)) for place in self.codes}
+
+    def remarks(self) -> list[str]:
+        """Names that a nominal column did not have in training."""
+        found = []
+        for column, values in self.unseen.items():
+            some = ", ".join(map(repr, sorted(values)[:5])) + (", ..." if len(values) > 5 else "")
+            found.append(
+                f"Column {column!r} holds values that training did not have: {some}. They count as none of its values."
             )
-            return None
+        return found
 
     def finish(self) -> GatheredFeatures:
-        """float32 ``[R, F]`` and the names of the columns."""
-        numbers = np.frombuffer(self.values, dtype=np.float32).reshape(self.num_rows, len(self.numeric)).copy()
-        if np.isinf(numbers).any():
-            row, place = np.argwhere(np.isinf(numbers))[0].tolist()
-            raise self.problems.fatal(
-                f"a feature must be a finite number in float32; row {row + 1} has {numbers[row, place]}.",
-                column=self.names[self.numeric[place]],
-            )
-        parts: list[np.ndarray[Any, Any]] = []
-        names: list[str] = []
-        for place, name in enumerate(self.names):
-            if place in self.codes:
-                ordered = sorted(self.categories[place])
-                own = [self.categories[place][value] for value in ordered]
-                parts.append(np.frombuffer(self.codes[place], dtype=np.int64)[:, None] == np.asarray(own, dtype=np.int64))
-                names += [f"{name}={value}" for value in ordered]
-            else:
-                parts.append(numbers[:, [self.numeric.index(place)]])
-                names.append(name)
+        """float32 ``[R, F]``, dense or CSR, and the names of the columns."""
+        numbers: Array = np.frombuffer(self.values, dtype=np.float32).reshape(self.num_rows, len(self.numeric))
         if not self.codes:
-            return numbers, tuple(names)
-        return np.concatenate(parts, axis=1).astype(np.float32), tuple(names)
+            return numbers.copy(), tuple(self.names)
+        names: list[str] = []
+        starts: dict[int, int] = {}
+        for place, name in enumerate(self.names):
+            starts[place] = len(names)
+            names += [f"{name}={value}" for value in self._ordered(place)] if place in self.codes else [name]
+        numeric_at = np.asarray([starts[place] for place in self.numeric], dtype=np.int64)
+        ones = [self._ones(place, starts[place]) for place in self.codes]
+        rows, columns = (np.concatenate(parts) for parts in zip(*ones, strict=True))
+        shape = (self.num_rows, len(names))
+        if shape[0] * shape[1] > DENSE_CELLS:
+            return _sparse_table(numbers, numeric_at, rows, columns, shape), tuple(names)
+        features = np.zeros(shape, dtype=np.float32)
+        features[:, numeric_at] = numbers
+        features[rows, columns] = 1
+        return features, tuple(names)
+
+    def _code(self, place: int, value: str) -> int:
+        known = self.categories[place]
+        if not self.fixed:
+            return known.setdefault(value, len(known))
+        if value not in known:
+            self.unseen.setdefault(self.names[place], set()).add(value[:60])
+        return known.get(value, -1)
+
+    def _ordered(self, place: int) -> list[str]:
+        return list(self.categories[place]) if self.fixed else sorted(self.categories[place])
+
+    def _ones(self, place: int, start: int) -> tuple[Array, Array]:
+        """Rows and columns of the 1s of a nominal column."""
+        codes = np.frombuffer(self.codes[place], dtype=np.int64)
+        ordered = self._ordered(place)
+        rank = np.zeros(len(ordered) + 1, dtype=np.int64)
+        rank[[self.categories[place][value] for value in ordered]] = np.arange(len(ordered))
+        rows = np.flatnonzero(codes >= 0)
+        return rows, start + rank[codes[rows]]
+
+    def _careful(self, cells: Sequence[Any], line: int) -> list[float]:
+        """The numbers, missing values among them; fewer, with the problem noted, where a cell is not one."""
+        row: list[float] = []
+        for place in self.numeric:
+            cell = cells[place]
+            try:
+                row.append(math.nan if is_missing(cell) else float(cell))
+            except (TypeError, ValueError, OverflowError):
+                self.problems.add(
+                    f"a feature must be a number; got {shown(cell)}. Correct it, or leave the column out of `features`.",
+                    line=line,
+                    column=self.names[place],
+                )
+                break
+        return row
 
 
-class SparseRows:
+def _sparse_table(numbers: Array, numeric_at: Array, rows: Array, columns: Array, shape: tuple[int, int]) -> Any:
+    from scipy.sparse import csr_matrix
+
+    own_rows, own_columns = np.nonzero(numbers)
+    values = np.concatenate([numbers[own_rows, own_columns], np.ones(len(rows), dtype=np.float32)])
+    places = (np.concatenate([own_rows, rows]), np.concatenate([numeric_at[own_columns], columns]))
+    return csr_matrix((values, places), shape=shape)
+
+
+class CsrBuilder:
     """Rows of column numbers and values, for a CSR matrix."""
 
     def __init__(self, type: Literal["f", "d"] = "f") -> None:
@@ -127,7 +201,7 @@ class VectorCells:
         self.kind: str | None = None
         self.width = 0
         self.dense = array("f")
-        self.sparse = SparseRows()
+        self.sparse = CsrBuilder()
         self.number: dict[str, int] = {}
         self.num_rows = 0
 
@@ -146,28 +220,31 @@ class VectorCells:
 
     def _add(self, kind: str, cell: Any) -> str | None:
         """Add, or say what would have been right."""
+        if kind == "other":
+            return "a list of numbers, or names with numbers"
+        cells = cell if kind == "list" else cell["values"] if kind == "numbers" else cell.values()
         try:
-            if kind == "list":
-                row = [float("nan") if value is None else float(value) for value in cell]
-                if self.num_rows and len(row) != self.width:
-                    return f"{self.width} numbers as in the rows before, not {len(row)}"
-                self.width = len(row)
-                self.dense.extend(row)
-            elif kind == "names":
-                values = [float("nan") if value is None else float(value) for value in cell.values()]
-                self.sparse.add([self.number.setdefault(name, len(self.number)) for name in cell], values)
-            elif kind == "numbers":
-                places = [int(place) for place in cell["indices"]]
-                values = [float("nan") if value is None else float(value) for value in cell["values"]]
-                rising = all(low < high for low, high in pairwise(places)) and (not places or places[0] >= 0)
-                if len(places) != len(values) or not rising or (places and places[-1] >= 2**31):
-                    return "as many values as indices, and indices rising from 0"
-                self.sparse.add(places, values)
-                self.width = max(self.width, places[-1] + 1 if places else 0)
-            else:
-                return "a list of numbers, or names with numbers"
+            values = [math.nan if value is None else float(value) for value in cells]
         except (TypeError, ValueError, OverflowError):
             return "numbers"
+        if not all_fit(values):
+            return "finite numbers in float32"
+        if kind == "list":
+            if self.num_rows and len(values) != self.width:
+                return f"{self.width} numbers as in the rows before, not {len(values)}"
+            self.width = len(values)
+            self.dense.extend(values)
+        elif kind == "names":
+            self.sparse.add([self.number.setdefault(name, len(self.number)) for name in cell], values)
+        else:
+            places = cell["indices"]
+            whole = isinstance(places, list) and all(type(place) is int for place in places)
+            if not whole or len(places) != len(values) or any(low >= high for low, high in pairwise(places)):
+                return "as many values as indices, and indices whole numbers that rise"
+            if places and not 0 <= places[0] <= places[-1] < MOST_COLUMNS:
+                return f"indices in [0, {MOST_COLUMNS})"
+            self.sparse.add(places, values)
+            self.width = max(self.width, places[-1] + 1 if places else 0)
         return None
 
     def finish(self) -> GatheredFeatures:
@@ -175,7 +252,7 @@ class VectorCells:
         if self.kind in (None, "list"):
             return np.frombuffer(self.dense, dtype=np.float32).reshape(self.num_rows, self.width).copy(), None
         if self.kind == "numbers":
-            return self.sparse.finish(self.width), None
+            return number_what_occurs(self.sparse.finish(self.width))
         matrix, names = self.sparse.finish(len(self.number)), tuple(self.number)
         every_name_in_every_row = len(self.sparse.columns) == self.num_rows * len(names)
         return matrix.toarray() if every_name_in_every_row else matrix, names

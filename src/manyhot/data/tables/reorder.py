@@ -13,6 +13,8 @@ from manyhot.labels.sparse import SparseLabels
 
 Array = np.ndarray[Any, Any]
 Rows = int | slice | Sequence[int] | Array | Tensor
+# The most entries that may be unknown: they are listed one by one, 8 bytes each.
+MAX_UNKNOWN = 2**25
 
 
 def row_numbers(rows: Rows, count: int) -> Array:
@@ -35,24 +37,44 @@ def name_numbers(who: str, names: Sequence[str]) -> dict[str, int]:
     return number
 
 
-def index_lists(rows: Array, columns: Array, shape: tuple[int, int]) -> SparseLabels:
-    """``SparseLabels`` from the rows and columns of its entries, in any order, each once."""
+def index_lists(rows: Array, columns: Array, shape: tuple[int, int], values: Array | None = None) -> SparseLabels:
+    """``SparseLabels`` from the rows and columns of its entries, in any order, each once.
+
+    Args:
+        rows: ``[P]``.
+        columns: ``[P]``.
+        shape: ``[R, L]``.
+        values: ``[P]`` soft labels; entries of 0 are left out, and None or all 1 makes the labels hard.
+    """
+    if values is not None and not values.all():
+        kept = values != 0
+        rows, columns, values = rows[kept], columns[kept], values[kept]
     order = np.lexsort((columns, rows))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))]).astype(np.int64)
-    return SparseLabels(torch.from_numpy(columns[order].astype(np.int64)), torch.from_numpy(offsets), shape[1], validate=False)
+    soft = None
+    if values is not None and not bool((values == 1).all()):
+        soft = torch.from_numpy(values[order].astype(np.float32))
+    indices = torch.from_numpy(columns[order].astype(np.int64))
+    return SparseLabels(indices, torch.from_numpy(offsets), shape[1], values=soft, validate=False)
 
 
 def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> SparseLabels:
-    """Hard labels in which label i became ``moved[i]``, or is gone where that is -1."""
+    """Labels in which label i became ``moved[i]``, or is gone where that is -1."""
     target = moved[labels.indices.numpy()]
     kept = target >= 0
-    return index_lists(labels.rows.numpy()[kept], target[kept], (len(labels), num_labels))
+    values = None if labels.values is None else labels.values.numpy()[kept]
+    return index_lists(labels.rows.numpy()[kept], target[kept], (len(labels), num_labels), values)
 
 
 def with_unknown_columns(unknown: SparseLabels | None, columns: Sequence[int], shape: tuple[int, int]) -> SparseLabels | None:
     """``unknown`` with whole columns added, which it does not hold yet."""
     if not columns:
         return unknown
+    if shape[0] * len(columns) > MAX_UNKNOWN:
+        raise ValueError(
+            f"with_labels: at most {MAX_UNKNOWN:,} labels may be unknown; {len(columns):,} labels without a column in"
+            f" {shape[0]:,} rows make {shape[0] * len(columns):,}. Take fewer rows at a time."
+        )
     rows = np.repeat(np.arange(shape[0], dtype=np.int64), len(columns))
     entries = np.tile(np.asarray(columns, dtype=np.int64), shape[0])
     if unknown is not None:

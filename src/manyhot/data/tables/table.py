@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.columns import Columns, choose_columns, column_kind
+from manyhot.data.tables.column_kinds import column_kind
+from manyhot.data.tables.columns import TableColumns, choose_columns
 from manyhot.data.tables.feature_rows import FeatureCells, VectorCells
-from manyhot.data.tables.label_rows import TRUTH, LabelCells, LabelRows
+from manyhot.data.tables.label_cells import LabelCells
+from manyhot.data.tables.label_rows import LabelRows
+from manyhot.data.tables.label_values import TRUTH, WANTED, label_value
+
+Pick = Callable[[Any], Sequence[Any]]
 
 
-def columns_of(sample: Mapping[str, Sequence[Any]], options: ReadOptions, problems: ProblemLog) -> Columns:
+def columns_of(sample: Mapping[str, Sequence[Any]], options: ReadOptions, problems: ProblemLog) -> TableColumns:
     """The columns by what they are for, from the first values of each."""
-    return choose_columns(
-        {name: column_kind(values) for name, values in sample.items()},
-        problems,
-        text=options.text,
-        labels=options.labels,
-        features=options.features,
-        ids=options.ids,
-        need_labels=options.need_labels,
-    )
+    return choose_columns({name: column_kind(values) for name, values in sample.items()}, options, problems)
 
 
 class TableExamples:
@@ -34,9 +34,18 @@ class TableExamples:
         options: the reader's.
         problems: where a row's problems go; such a row is left out.
         format: the name of the file's format.
+        places: rows are sequences, with each column's cell at this place; None where rows are mappings.
     """
 
-    def __init__(self, columns: Columns, options: ReadOptions, problems: ProblemLog, format: str) -> None:
+    def __init__(
+        self,
+        columns: TableColumns,
+        options: ReadOptions,
+        problems: ProblemLog,
+        format: str,
+        *,
+        places: Mapping[str, int] | None = None,
+    ) -> None:
         self.columns = columns
         self.options = options
         self.problems = problems
@@ -48,43 +57,45 @@ class TableExamples:
         if columns.labels is not None:
             self.sets = LabelCells(columns.labels, options.separator, problems, empty_unknown=options.empty_labels == "unknown")
         self.marks = LabelRows(columns.label_columns, absent="unknown" if columns.label_columns else "negative")
+        single = [columns.labels, columns.unknown, columns.ids]
+        self.pick_text, self.pick_marks, self.pick_features, self.pick_single = (
+            _picker(names, places) for names in (columns.text, columns.label_columns, columns.features, single)
+        )
 
-    def extend(self, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+    def extend(self, rows: Iterable[tuple[int, Any]]) -> None:
         """More rows: line numbers and cells by column; an absent cell is a missing value."""
         for line, row in rows:
             self._add(row, line)
 
-    def _add(self, row: Mapping[str, Any], line: int) -> None:
+    def _add(self, row: Any, line: int) -> None:
         columns = self.columns
         text = self._text(row, line) if columns.text else ""
         if text is None:
             return
-        value = row.get(columns.labels) if columns.labels is not None else None
-        if self.sets is not None and not self.sets.accepts(value, line):
+        value, unknown, name = self.pick_single(row)
+        if self.sets is not None and not self.sets.accepts(value, line, unknown):
             return
-        marks = self._marks(row, line) if columns.label_columns else ([], [])
+        marks = self._marks(row, line) if columns.label_columns else ([], [], None)
         if marks is None or (columns.features and not self._features(row, line)):
             return
         if columns.text:
             self.texts.append(text)
         if columns.ids is not None:
-            name = row.get(columns.ids)
             self.ids.append("" if name is None else str(name))
         if self.sets is not None:
-            self.sets.add(value, line, row.get(columns.unknown) if columns.unknown else None)
+            self.sets.add(value, line, unknown)
         else:
             self.marks.add_numbers(*marks)
 
-    def _text(self, row: Mapping[str, Any], line: int) -> str | None:
+    def _text(self, row: Any, line: int) -> str | None:
         parts = []
-        for name in self.columns.text:
-            cell = row.get(name)
+        for name, cell in zip(self.columns.text, self.pick_text(row), strict=True):
             if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
                 cell = " ".join(cell)
             if isinstance(cell, str):
                 parts.append(cell)
             elif cell is None:
-                if name not in row and len(self.columns.text) == 1:
+                if len(self.columns.text) == 1 and isinstance(row, Mapping) and name not in row:
                     self.problems.add("the row must have a text; the column is not there.", line=line, column=name)
                     return None
             else:
@@ -92,53 +103,49 @@ class TableExamples:
                 return None
         return "\n".join(parts)
 
-    def _marks(self, row: Mapping[str, Any], line: int) -> tuple[list[int], list[int]] | None:
-        positive, unknown = [], []
-        for place, name in enumerate(self.columns.label_columns):
-            cell = row.get(name)
-            try:
-                truth = TRUTH[cell.strip() if isinstance(cell, str) else cell]
-            except (KeyError, TypeError):
-                if cell != cell:
-                    truth = None
-                else:
+    def _marks(self, row: Any, line: int) -> tuple[list[int], list[int], list[float] | None] | None:
+        """Positive labels, unknown ones, and the values of the positive where some are soft; None where a cell is no label."""
+        cells = self.pick_marks(row)
+        try:
+            values = [TRUTH[cell] for cell in cells]
+        except (KeyError, TypeError):
+            values = []
+            for name, cell in zip(self.columns.label_columns, cells, strict=True):
+                try:
+                    values.append(label_value(cell))
+                except ValueError:
                     self.problems.add(
-                        f"a label must be 0 or 1, or empty where it is not known; got {shown(cell)}. Correct the cell,"
-                        " or name the label columns with `labels`.",
+                        f"a label must be {WANTED}, or empty where it is not known; got {shown(cell)}. Correct the cell,"
+                        " or name the columns of labels with `labels`.",
                         line=line,
                         column=name,
                     )
                     return None
-            if truth:
-                positive.append(place)
-            elif truth is None:
-                unknown.append(place)
-        return positive, unknown
+        positive = [place for place, value in enumerate(values) if value]
+        unknown = [place for place, value in enumerate(values) if value is None]
+        kept = [value for value in values if value]
+        return positive, unknown, kept if any(value != 1 for value in kept) else None
 
-    def _features(self, row: Mapping[str, Any], line: int) -> bool:
+    def _features(self, row: Any, line: int) -> bool:
         names = self.columns.features
+        cells = self.pick_features(row)
         if self.cells is None:
-            vector = len(names) == 1 and isinstance(row.get(names[0]), (list, dict))
-            self.cells = (
-                VectorCells(names[0], self.problems) if vector else FeatureCells(names, self.columns.nominal, self.problems)
-            )
+            nominal: Any = self.options.nominal if self.options.nominal is not None else self.columns.nominal
+            vector = len(names) == 1 and isinstance(cells[0], (list, dict))
+            self.cells = VectorCells(names[0], self.problems) if vector else FeatureCells(names, nominal, self.problems)
         if isinstance(self.cells, VectorCells):
-            return self.cells.add(row.get(names[0]), line=line)
-        return self.cells.add([row.get(name) for name in names], line=line)
+            return self.cells.add(cells[0], line=line)
+        return self.cells.add(cells, line=line)
 
     def finish(self, chosen: Mapping[str, Any] | None = None) -> Examples:
         """All rows as examples; ``chosen`` is added to what ``Source`` tells."""
         rows = self.marks if self.sets is None else self.sets.finish()
         gathered = rows.finish(self.problems, wanted=self.options.label_names)
-        told = {**self.columns.chosen(), **(chosen or {})}
-        if self.sets is not None and self.sets.separator:
-            told["separator"] = self.sets.separator
-        if self.sets is not None and self.sets.num_empty:
-            told["empty_label_cells"] = self.sets.num_empty
         features, feature_names = (None, None) if self.cells is None else self.cells.finish()
         if features is None and not self.columns.text:
-            raise self.problems.fatal("must hold at least one row that can be read; it holds none.")
-        return Examples(
+            raise self.problems.fatal(f"must hold at least one row that can be read; it holds none.{self.problems.first()}")
+        told, remarks = self._told(chosen or {})
+        examples = Examples(
             gathered.labels,
             gathered.names,
             texts=self.texts if self.columns.text else None,
@@ -146,11 +153,36 @@ class TableExamples:
             unknown=gathered.unknown,
             feature_names=feature_names,
             ids=self.ids if self.columns.ids is not None else None,
-            source=(source_of(self.problems, self.format, told),),
+            source=(source_of(self.problems, self.format, told, remarks),),
             absent=gathered.absent,
         )
+        bad = [] if self.sets is None else self.sets.bad_rows
+        return examples[np.setdiff1d(np.arange(len(examples)), bad)] if bad else examples
+
+    def _told(self, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """What was chosen, and what a person should know."""
+        told, remarks = {**self.columns.chosen(), **chosen}, list(self.columns.remarks)
+        if self.sets is not None:
+            told |= {"separator": self.sets.separator} if self.sets.separator else {}
+            told |= {"empty_label_cells": self.sets.num_empty} if self.sets.num_empty else {}
+            remarks += self.sets.remarks
+        if isinstance(self.cells, FeatureCells):
+            nominal = self.cells.nominal_values()
+            told |= {"nominal": {name: list(values) for name, values in nominal.items()}} if nominal else {}
+            remarks += self.cells.remarks()
+        return told, remarks
 
 
-def source_of(problems: ProblemLog, format: str, chosen: Mapping[str, Any]) -> Source:
+def source_of(problems: ProblemLog, format: str, chosen: Mapping[str, Any], remarks: Sequence[str] = ()) -> Source:
     """What is told of a file that was read."""
-    return Source(problems.file, format, chosen, tuple(problems.kept), problems.count)
+    return Source(problems.file, format, chosen, tuple(problems.kept), problems.count, tuple(remarks))
+
+
+def _picker(names: Sequence[str | None], places: Mapping[str, int] | None) -> Pick:
+    """A function from a row to its cells in these columns; None where a column is None or a mapping does not have it."""
+    if places is None:
+        return lambda row: [None if name is None else row.get(name) for name in names]
+    if len(names) > 1 and None not in names:
+        return itemgetter(*(places[name] for name in names if name is not None))
+    found = [None if name is None else places[name] for name in names]
+    return lambda row: [None if place is None else row[place] for place in found]

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.formats.arff.header import Attribute, split_values
-from manyhot.data.tables.feature_rows import SparseRows
+from manyhot.data.tables.feature_rows import CsrBuilder
 
 Convert = Callable[[str], float]
 
@@ -30,7 +30,7 @@ class ArffRows:
     def read(self, lines: Iterator[tuple[int, str]]) -> tuple[Any, Sequence[int]]:
         """All rows, and the line of each."""
         begun = False
-        dense, rows, numbers = array("d"), SparseRows("d"), array("q")
+        dense, rows, numbers = array("d"), CsrBuilder("d"), array("q")
         for line, text in lines:
             text = text.strip()
             if not text or text.startswith("%"):

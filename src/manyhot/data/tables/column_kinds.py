@@ -1,0 +1,104 @@
+"""What the cells of a column are, from its first values."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from manyhot.data.tables.label_values import TRUTH, is_missing
+
+SAMPLE_ROWS, SAMPLE_CELLS, LEAST_ROWS = 1000, 400_000, 20
+# From this many cells on, a tenth of them may be odd: they are problems of their rows and do not change the column's kind.
+ENOUGH = 10
+_ODD_SHARE = 0.1
+
+Row = TypeVar("Row", bound=Sequence[Any] | dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKind:
+    """What a column's first values are.
+
+    Args:
+        kind: empty, binary (0 and 1), soft (numbers from 0 to 1), number, string, list, vector (lists of numbers), object or
+            mixed.
+        wordy: whether strings are running words.
+        repeats: whether strings come again and again, so that they are values of a nominal feature.
+    """
+
+    kind: str
+    wordy: bool = False
+    repeats: bool = False
+
+
+def sample_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    """The first rows, to tell columns apart: up to 1000, fewer where rows are very wide."""
+    sample: list[tuple[int, Row]] = []
+    cells = 0
+    for line, row in islice(rows, SAMPLE_ROWS):
+        sample.append((line, row))
+        cells += len(row)
+        if cells > SAMPLE_CELLS and len(sample) >= LEAST_ROWS:
+            break
+    return sample
+
+
+def column_kind(values: Iterable[Any]) -> ColumnKind:
+    """The kind of a column by its first values; one odd cell among many does not change it.
+
+    Example:
+        >>> column_kind(["1", "0", ""]).kind, column_kind(["a b c", "d e"]).wordy, column_kind([["a"], []]).kind
+        ('binary', True, 'list')
+        >>> column_kind(["0", "0.3"]).kind, column_kind(["0", "1"] * 10 + ["2"]).kind
+        ('soft', 'binary')
+    """
+    filled = [value for value in values if not is_missing(value)]
+    if not filled:
+        return ColumnKind("empty")
+    counts = Counter(map(_cell_kind, filled))
+    needed = len(filled) if len(filled) < ENOUGH else math.ceil((1 - _ODD_SHARE) * len(filled))
+    if counts["list"] >= needed:
+        inner = {type(item) for value in filled if isinstance(value, list) for item in value}
+        return ColumnKind("vector" if float in inner and inner <= {int, float} else "list")
+    if counts["object"] >= needed:
+        return ColumnKind("object")
+    if counts["list"] + counts["object"]:
+        return ColumnKind("mixed")
+    if counts["binary"] >= needed and not counts["soft"]:
+        return ColumnKind("binary")
+    if counts["binary"] + counts["soft"] >= needed:
+        return ColumnKind("soft")
+    if counts["binary"] + counts["soft"] + counts["number"] >= needed:
+        return ColumnKind("number")
+    strings = [str(value) for value in filled]
+    words = sum(len(text.split()) for text in strings) / len(strings)
+    letters = sum(map(len, strings)) / len(strings)
+    unspaced = sum(not text.isascii() for text in strings) > len(strings) / 2 and letters >= 4
+    return ColumnKind("string", wordy=words >= 2 or unspaced, repeats=len(set(strings)) <= len(strings) / 2)
+
+
+def is_number(value: Any) -> bool:
+    """A finite number, or a string that is one."""
+    try:
+        return not isinstance(value, bool) and math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _cell_kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "list"
+    if isinstance(value, dict):
+        return "object"
+    try:
+        if value in TRUTH:
+            return "binary"
+    except TypeError:
+        return "string"
+    if not is_number(value):
+        return "string"
+    return "soft" if 0 <= float(value) <= 1 else "number"

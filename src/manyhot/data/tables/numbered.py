@@ -1,0 +1,72 @@
+"""Features without names: columns by number, however high the numbers are.
+
+A few entries can name a column of any number. Everything after reading holds arrays of one value per column, so where few of
+very many columns occur, those are kept and named by their numbers: ``("7", "123456789")``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from manyhot.data.tables.label_rows import is_number_below
+
+MOST_COLUMNS = 2**31 - 1
+# Up to this many columns cost nothing worth saving.
+MANY_COLUMNS = 2**16
+_SHARE = 4
+
+Array = np.ndarray[Any, Any]
+
+
+def number_what_occurs(features: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """A CSR matrix and None, or the columns that occur and their numbers as names where they are few of very many.
+
+    Example:
+        >>> from scipy.sparse import csr_matrix
+        >>> wide = csr_matrix(([1.0, 2.0], ([0, 0], [7, 123456789])), shape=(1, 123456790))
+        >>> features, names = number_what_occurs(wide)
+        >>> features.toarray().tolist(), names
+        ([[1.0, 2.0]], ('7', '123456789'))
+    """
+    rows, width = features.shape
+    if width <= MANY_COLUMNS:
+        return features, None
+    from scipy.sparse import csr_matrix
+
+    occurring, places = np.unique(features.indices, return_inverse=True)
+    if len(occurring) * _SHARE >= width:
+        return features, None
+    compact = csr_matrix((features.data, places.reshape(-1), features.indptr), shape=(rows, len(occurring)))
+    return compact, tuple(map(str, occurring.tolist()))
+
+
+def column_numbers(names: Sequence[str] | None) -> Array | None:
+    """The numbers that names stand for, or None where one of them is no column number."""
+    if names is None or not all(is_number_below(name, MOST_COLUMNS) for name in names):
+        return None
+    return np.asarray([int(name) for name in names], dtype=np.int64)
+
+
+def by_number(features: Any, numbers: Array, width: int) -> Any:
+    """Features ``[R, width]`` in which column ``i`` of ``features`` became column ``numbers[i]``; what lies beyond is gone."""
+    from scipy.sparse import csr_matrix
+
+    entries = csr_matrix(features).tocoo()
+    columns = numbers[entries.col]
+    kept = columns < width
+    return csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=(features.shape[0], width))
+
+
+def picked(features: Any, numbers: Array) -> Any:
+    """The columns of ``numbers`` in that order; what ``features`` does not have is 0."""
+    from scipy.sparse import csr_matrix
+
+    place = {number: new for new, number in enumerate(numbers.tolist())}
+    entries = csr_matrix(features).tocoo()
+    columns = np.asarray([place.get(column, -1) for column in entries.col.tolist()], dtype=np.int64)
+    kept = columns >= 0
+    shape = (features.shape[0], len(numbers))
+    return csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=shape)
