@@ -20,8 +20,9 @@ from manyhot.training.run.progress import Event
 from manyhot.training.spans.bundle import TrainedSpanModel
 from manyhot.training.spans.fit import SpanFit
 from manyhot.training.spans.network import SpanObjective
+from manyhot.training.spans.scoring import score_spans
+from manyhot.training.spans.session import SpanSession
 from manyhot.training.spans.settings import SpanSettings
-from manyhot.training.spans.train import SpanSession, score_spans
 
 # CLUENER's test set has no public labels: its dev set is the test set here, so nothing may be chosen by it; a twentieth of the
 # training texts is held out for that. The other two sets stop by their dev sets.
@@ -158,7 +159,7 @@ def speed_cell(method: str, folder: str, device: str, data: str = "cluener") -> 
     for part in (batches if session.device.type == "cuda" else batches[:1], batches):
         begun = time.monotonic()
         for picked in part:
-            fit.step(fit.rows.batch(picked))
+            fit.step(fit.rate(), picked)
         _wait(session.device)
         took = time.monotonic() - begun
     rate = sum(map(len, batches)) / took

@@ -22,10 +22,10 @@ import torch
 
 from benchmarks.tuning import processor
 from manyhot.data.read import read_examples
-from manyhot.training.rows.fit import Fit
 from manyhot.training.rows.inputs.prepare import INPUTS
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
+from manyhot.training.run.fit import Fit
 
 FILES = {
     "goemotions, text": ("goemotions/train.tsv.gz", {}),
@@ -71,7 +71,7 @@ class Inside:
 
     def __enter__(self) -> Inside:
         self.kept = (Fit.step, [(kind, kind.__dict__["fit"], kind.rows) for kind in INPUTS.values()])
-        Fit.step = timed(self.model, Fit.step, lambda *given: len(given[3]))  # type: ignore[method-assign]
+        Fit.step = timed(self.model, Fit.step, lambda *given: len(given[2][1]))  # type: ignore[method-assign]
         for kind, fit, rows in self.kept[1]:
             kind.fit = classmethod(timed(self.preparing, fit.__func__, _none))
             kind.rows = timed(self.preparing, rows, _none)

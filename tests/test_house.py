@@ -28,6 +28,7 @@ LADDER = [
     ["decisions.tune"],
     ["data"],
     ["explain"],
+    ["training.run"],
     ["training"],
     ["evaluation"],
     ["comparison"],

@@ -11,8 +11,10 @@ import torch
 from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan
 from manyhot.training.run.bundle_folder import BundleError
 from manyhot.training.spans.bundle import is_span_bundle, load_span_model
+from manyhot.training.spans.scoring import score_spans, tuned_threshold
+from manyhot.training.spans.session import resolved
 from manyhot.training.spans.settings import SpanSettings
-from manyhot.training.spans.train import resolved, score_spans, train_spans, tuned_threshold
+from manyhot.training.spans.train import train_spans
 from training.spans.problems import SMALL, STEPWISE, chinese, joined, people, same_network, train_in_folder
 
 QUICK = SpanSettings(**SMALL, epochs=8, patience=0)

@@ -26,7 +26,9 @@ from manyhot.data.files.input_file import bare_name
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import METRICS
-from manyhot.training.rows.settings import MODELS, PRECISIONS, SCHEDULES, TUNINGS, TrainSettings
+from manyhot.training.rows.settings import MODELS, TUNINGS, TrainSettings
+from manyhot.training.run.schedule import SCHEDULES
+from manyhot.training.run.settings import PRECISIONS
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet")
 CHOICES = {

@@ -47,10 +47,16 @@ class Watch:
             if self._task is None:
                 self._task = self._bar.add_task("", total=event.epochs)
             about = self.title or ("training" if fit == FINAL else fit)
-            self._bar.update(self._task, description=about, completed=event.epoch, total=event.epochs)
-        # Fits before the final one are there to choose and to tune by: their last line is enough.
+            done = event.epoch if event.kind == "epoch" else event.epoch - 1
+            self._bar.update(self._task, description=about, completed=done, total=event.epochs)
+        # Fits before the final one are there to choose and to tune by: their last line is enough. Inside a long epoch the
+        # bar moves on a terminal; elsewhere a line says that training goes on.
         line = event.line()
-        if line and (event.kind not in ("epoch", "step") or fit == FINAL or event.epoch == event.epochs):
+        if event.kind == "step":
+            shown = self._bar is None
+        else:
+            shown = event.kind != "epoch" or fit == FINAL or event.epoch == event.epochs
+        if line and shown:
             before = [self.title] if self.title else []
             before += [fit] if fit != FINAL else []
             messages.print(Text(": ".join([*before, line])))

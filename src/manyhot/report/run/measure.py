@@ -21,7 +21,8 @@ from manyhot.report.run.mistakes import measure_counts, measure_missed, measure_
 from manyhot.report.run.pr_curves import measure_curves
 from manyhot.report.run.reliability import measure_reliability
 from manyhot.report.run.sweep import Sweep, pack_counts, threshold_sweep
-from manyhot.training.rows.bundle import TrainedModel, versions
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.run.versions import versions
 
 FORMAT = "manyhot-report-1"
 NAMES = (

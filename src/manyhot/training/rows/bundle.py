@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -300,17 +298,6 @@ def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
             body = make_body(shape)
     body.load_state_dict(own, assign=True)
     return body
-
-
-def versions() -> dict[str, str]:
-    """Of what the numbers of a run depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        own = version("manyhot")
-    except PackageNotFoundError:
-        own = "unknown"
-    return {"manyhot": own, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def _read_document(folder: Path, name: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the data decides where the settings do not: body, device, weights."""
+"""What the data decides where the settings do not: body, weights, epochs."""
 
 from __future__ import annotations
 
@@ -82,16 +82,6 @@ def dropout_for(settings: TrainSettings, body: str) -> float:
     """The share of hidden units that are dropped."""
     usual = BAG_DROPOUT if body == "bag" else USUAL_DROPOUT
     return usual if settings.dropout is None else settings.dropout
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of settings; ``auto`` is a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"train: `device` must be one that is there; got {name!r} and no GPU is. Use cpu or auto.")
-    return device
 
 
 def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:

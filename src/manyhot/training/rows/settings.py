@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-from manyhot._checks import check_at_least, check_choice, check_unit, nearest
+from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import parse_metric
+from manyhot.training.run.schedule import SCHEDULES
+from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
 
 MODELS = ("auto", "linear", "mlp", "bag", "conv", "encoder")
-SCHEDULES = ("linear", "cosine", "constant")
 TUNINGS = ("balanced", "micro-F1", "macro-F1", "none")
-PRECISIONS = ("auto", "float32", "bfloat16")
 AUTO = "auto"
 
 
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass(frozen=True)
-class TrainSettings:
+class TrainSettings(RunSettings):
     """What a training run does. Every field has a default; ``None`` means "chosen by the data".
 
     Example:
@@ -36,55 +32,55 @@ class TrainSettings:
         ValueError: TrainSettings: unknown setting 'epoch'. Did you mean 'epochs'?
     """
 
-    model: str = _setting("auto", "body: auto, linear, mlp, bag (text), conv (images) or encoder (text)")
-    encoder: str = _setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
-    max_tokens: int = _setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
-    loss: str = _setting("zlpr", "a loss of the catalog (manyhot losses)")
-    pos_weight: float | str | None = _setting(
+    model: str = setting("auto", "body: auto, linear, mlp, bag (text), conv (images) or encoder (text)")
+    encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
+    max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
+    loss: str = setting("zlpr", "a loss of the catalog (manyhot losses)")
+    pos_weight: float | str | None = setting(
         None,
         "weight of the positives inside the loss, or auto (zlpr): a cut that follows training, with no fewer labels on other"
         " rows; where not given auto if nothing is tuned, the number of labels in texts (at most 100), else none",
     )
-    smoothing: float = _setting(0.0, "label smoothing, 0 to 1")
-    mixup: float = _setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
-    rdrop: float = _setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    learn_threshold: bool = _setting(False, "learn the decision threshold with the model (loss zlpr or tlpr)")
-    epochs: int | None = _setting(
+    smoothing: float = setting(0.0, "label smoothing, 0 to 1")
+    mixup: float = setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
+    rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
+    learn_threshold: bool = setting(False, "learn the decision threshold with the model (loss zlpr or tlpr)")
+    epochs: int | None = setting(
         None,
         "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 10 to 40",
     )
-    batch_size: int = _setting(128, "rows of a step")
-    learning_rate: float | None = _setting(
+    batch_size: int = setting(128, "rows of a step")
+    learning_rate: float | None = setting(
         None, "peak learning rate; found where not given, by a range test for mlp on dense features and conv"
     )
-    weight_decay: float = _setting(0.01, "decoupled weight decay (mlp, bag, conv; not on sparse inputs)")
-    warmup: float = _setting(0.05, "share of all steps in which the learning rate rises")
-    schedule: str = _setting("linear", "learning rate after the warm-up: linear, cosine or constant")
-    clip: float = _setting(1.0, "largest norm of the gradient of a step, 0 for none (not on sparse inputs)")
-    patience: int = _setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
-    metric: str = _setting("micro-F1", "metric on the validation rows for early stopping (manyhot metrics)")
-    validation: float = _setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
-    folds: int = _setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
-    checkpoint_seconds: float = _setting(30.0, "least time between checkpoints within an epoch, in a run folder")
-    tune: str = _setting("balanced", "what the decision rule is tuned for: micro-F1, macro-F1, balanced (their sum) or none")
-    per_label: bool = _setting(True, "tune one threshold per label, drawn to the common one; otherwise one for all")
-    shrink: float = _setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
-    min_labels: int = _setting(0, "labels every row gets at least, its best ones")
-    calibrate: str = _setting("none", f"probabilities fitted on held-out scores: none, {', '.join(KINDS)}")
-    hidden: int = _setting(256, "width of the hidden layer (mlp, conv; bag, which has two side by side)")
-    dropout: float | None = _setting(None, "share of hidden units dropped; where not given 0.3, for bag none")
-    ngrams: int = _setting(1, "longest run of words that is a feature (text)")
-    word_starts: bool = _setting(
+    weight_decay: float = setting(0.01, "decoupled weight decay (mlp, bag, conv; not on sparse inputs)")
+    warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
+    schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
+    clip: float = setting(1.0, "largest norm of the gradient of a step, 0 for none (not on sparse inputs)")
+    patience: int = setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
+    metric: str = setting("micro-F1", "metric on the validation rows for early stopping (manyhot metrics)")
+    validation: float = setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
+    folds: int = setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
+    checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
+    tune: str = setting("balanced", "what the decision rule is tuned for: micro-F1, macro-F1, balanced (their sum) or none")
+    per_label: bool = setting(True, "tune one threshold per label, drawn to the common one; otherwise one for all")
+    shrink: float = setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
+    min_labels: int = setting(0, "labels every row gets at least, its best ones")
+    calibrate: str = setting("none", f"probabilities fitted on held-out scores: none, {', '.join(KINDS)}")
+    hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag, which has two side by side)")
+    dropout: float | None = setting(None, "share of hidden units dropped; where not given 0.3, for bag none")
+    ngrams: int = setting(1, "longest run of words that is a feature (text)")
+    word_starts: bool = setting(
         True, "in short texts the first 4 and 5 letters of words are features too, which forms of a word share"
     )
-    char_ngrams: int = _setting(0, "longest run of characters that is a feature, 0 for none (text)")
-    max_features: int = _setting(500_000, "n-grams kept at most, the most frequent ones (text)")
-    min_count: int = _setting(2, "rows an n-gram must be in (text)")
-    device: str = _setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = _setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
-    threads: int = _setting(0, "CPU threads; 0 is one for small linear steps, otherwise torch's own choice")
-    seed: int = _setting(0, "of everything that is drawn")
-    tensorboard: bool = _setting(False, "write event files for TensorBoard into the run folder")
+    char_ngrams: int = setting(0, "longest run of characters that is a feature, 0 for none (text)")
+    max_features: int = setting(500_000, "n-grams kept at most, the most frequent ones (text)")
+    min_count: int = setting(2, "rows an n-gram must be in (text)")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:1")
+    precision: str = setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
+    threads: int = setting(0, "CPU threads; 0 is one for small linear steps, otherwise torch's own choice")
+    seed: int = setting(0, "of everything that is drawn")
+    tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
 
     def __post_init__(self) -> None:
         who = "TrainSettings"
@@ -103,12 +99,12 @@ class TrainSettings:
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
         if self.epochs is not None:
-            _check_whole(who, "epochs", self.epochs, 1)
+            check_whole(who, "epochs", self.epochs, 1)
         for name in ("batch_size", "hidden", "ngrams", "min_count", "max_features", "max_tokens"):
-            _check_whole(who, name, getattr(self, name), 1)
+            check_whole(who, name, getattr(self, name), 1)
         for name in ("patience", "char_ngrams", "threads", "min_labels", "seed"):
-            _check_whole(who, name, getattr(self, name), 0)
-        _check_whole(who, "folds", self.folds, 2)
+            check_whole(who, name, getattr(self, name), 0)
+        check_whole(who, "folds", self.folds, 2)
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         if self.learning_rate is not None:
@@ -130,18 +126,10 @@ class TrainSettings:
         elif self.pos_weight is not None:
             check_at_least(who, "pos_weight", self.pos_weight, 0, strict=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All settings, for JSON or TOML."""
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrainSettings:
-        """From some or all settings; a name that does not exist is an error that names the nearest."""
-        names = tuple(each.name for each in fields(cls))
-        for name in data:
-            if name not in names:
-                raise ValueError(f"TrainSettings: unknown setting {name!r}.{nearest(str(name), names)}")
-        return cls(**{**data, **_as_number("pos_weight", data)})
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From some or all settings; an unknown name is an error that names the nearest one."""
+        return super().from_dict({**data, **_as_number("pos_weight", data)})
 
 
 def _as_number(name: str, data: Mapping[str, Any]) -> dict[str, float]:
@@ -150,8 +138,3 @@ def _as_number(name: str, data: Mapping[str, Any]) -> dict[str, float]:
         return {name: float(data[name])} if isinstance(data.get(name), str) else {}
     except ValueError:
         return {}
-
-
-def _check_whole(who: str, name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")

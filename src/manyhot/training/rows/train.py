@@ -13,19 +13,21 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.encoder import EPOCHS, LEARNING_RATE, encoder_fingerprint, encoder_shape
-from manyhot.training.rows.bundle import TrainedModel, load_model, versions
-from manyhot.training.rows.choose import body_for, choose_device, dropout_for, num_epochs, resolved
+from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.rows.choose import body_for, dropout_for, num_epochs, resolved
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.prepare import INPUTS
 from manyhot.training.rows.inputs.tokens import TokenInputs
 from manyhot.training.rows.objective import link_of, loss_settings, natural_rule
-from manyhot.training.rows.phases import Session, fit_crossed, fit_held_out, fit_members
+from manyhot.training.rows.phases import RowSession, fit_crossed, fit_held_out, fit_members
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, fingerprint
 from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
-from manyhot.training.run.random_state import random_state_kept
+from manyhot.training.run.random_state import seeded
+from manyhot.training.run.versions import versions
 
 HeldOut = Callable[[TrainedModel, Tuning | None], None]
 
@@ -91,7 +93,7 @@ def train(
         folder = RunFolder(Path(run), given, prints, resume=resume)
         if folder.finished:
             return load_model(folder.model)
-    with random_state_kept(settings.seed, settings.threads):
+    with seeded(settings.seed, settings.threads):
         model, tuning = _train(train_examples, settings, validation, sample_weight, folder, progress)
     if folder is not None and processes.first:
         model.save(folder.model)
@@ -122,7 +124,7 @@ def _train(
         shape["activation"] = "none"
     epochs = settings.epochs or num_epochs(body_name, shape["sparse"], len(rows))
     settings = replace(settings, model=body_name, epochs=epochs, dropout=shape["dropout"])
-    session = Session(settings, shape, rows, device, folder, progress)
+    session = RowSession(settings, shape, rows, device, folder, progress)
     session.tell(
         Event(
             "start",

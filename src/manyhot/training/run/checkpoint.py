@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run in safetensors files that are whole or not taken."""
+"""Checkpoints: the state of a run in safetensors files, written atomically; damaged files are skipped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from torch import Tensor
 
-from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts, write_whole
+from manyhot._files import make_folder, remove_drafts, storage_error, write_whole
 from manyhot.training.run.processes import Processes
 
 Tensors = dict[str, Tensor]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint does not belong to the run that is resumed."""
 
 
 class Checkpoints:
@@ -28,21 +32,28 @@ class Checkpoints:
         remove_drafts(folder)
 
     def save(self, name: str, tensors: Tensors, about: dict[str, Any]) -> None:
-        """Save a state under ``name``; what is there becomes the previous one."""
-        path = self.folder / f"{name}.safetensors"
+        """Save a state under ``name``; the one that is there becomes the previous one."""
+        path, previous = self._paths(name)
         content = pack(tensors, about)
         if path.exists():
-            # A second name for the same file: at no moment is there none.
-            write_previous(path)
+            try:
+                path.replace(previous)
+            except OSError as error:
+                raise storage_error(previous, error) from error
         write_whole(path, content)
 
     def load(self, name: str) -> tuple[Tensors, dict[str, Any]] | None:
-        """The last whole state under ``name``, or None; a file that is damaged gives way to the previous one."""
-        for path in (self.folder / f"{name}.safetensors", self.folder / f"{name}.previous.safetensors"):
-            found = unpack(path)
-            if found is not None:
-                return found
-        return None
+        """The last whole state under ``name``, or None; instead of a damaged file the previous one is read."""
+        path, previous = self._paths(name)
+        found = unpack(path)
+        if found is None:
+            # A damaged file must not become the previous one when the next state is saved.
+            path.unlink(missing_ok=True)
+            found = unpack(previous)
+        return found
+
+    def _paths(self, name: str) -> tuple[Path, Path]:
+        return self.folder / f"{name}.safetensors", self.folder / f"{name}.previous.safetensors"
 
 
 class SharedCheckpoints:
@@ -67,42 +78,41 @@ class SharedCheckpoints:
         content = self.processes.from_first(None if found is None else pack(*found))
         if content is None or found is not None:
             return found
-        return load_tensors(content), json.loads(_metadata(content)["about"])
-
-
-def write_previous(path: Path) -> None:
-    """Keep the file at ``path`` under the name of the previous one too, where the file is whole."""
-    previous = path.with_name(f"{path.stem}.previous{path.suffix}")
-    draft = path.with_name(f".{previous.name}{DRAFT_SUFFIX}")
-    draft.unlink(missing_ok=True)
-    draft.hardlink_to(path)
-    draft.replace(previous)
+        return load_tensors(content), json.loads(_header(content)[0]["__metadata__"]["about"])
 
 
 def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
-    """The bytes of a file with a checksum over its tensors."""
+    """The bytes of a file with a checksum over its tensors; equal tensors and ``about`` give equal bytes."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"about": json.dumps(about), "checksum": checksum(whole)}
-    return bytes(save(whole, metadata=metadata))
+    content = bytes(save(whole, metadata=metadata))
+    # The package writes the header's entries in an order that changes from run to run.
+    header, start = _header(content)
+    ordered = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ordered += b" " * (-len(ordered) % 8)
+    return len(ordered).to_bytes(8, "little") + ordered + content[start:]
 
 
 def unpack(path: Path) -> tuple[Tensors, dict[str, Any]] | None:
     """What ``pack`` wrote; None where the file is not there, cut off or changed."""
     try:
+        if not path.is_file():
+            return None
         with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (OSError, SafetensorError):
+        about = json.loads(metadata["about"])
+    except (OSError, SafetensorError, KeyError, ValueError, RecursionError):
         return None
-    if "about" not in about or about.get("checksum") != checksum(tensors):
+    if not isinstance(about, dict) or metadata.get("checksum") != checksum(tensors):
         return None
-    return tensors, dict(json.loads(about["about"]))
+    return tensors, about
 
 
-def _metadata(content: bytes) -> dict[str, str]:
-    """What ``pack`` put beside the tensors: the file starts with the size of its header and the header."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return dict(header["__metadata__"])
+def _header(content: bytes) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file and where its data starts; the file starts with the header's size."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8:start])), start
 
 
 def checksum(tensors: Tensors) -> str:

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from manyhot._files import append_line, make_folder, write_json
 from manyhot.data.examples import Examples
-from manyhot.training.rows.bundle import versions
-from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.checkpoint import Checkpoints, SharedCheckpoints
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, json_line
+from manyhot.training.run.settings import RunSettings
 from manyhot.training.run.tensorboard import EventFile
-from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.run.versions import versions
 
 
 class RunFolder:
@@ -35,9 +34,7 @@ class RunFolder:
     Of several processes the first one alone looks at the folder and writes.
     """
 
-    def __init__(
-        self, path: Path, settings: TrainSettings | SpanSettings, fingerprints: dict[str, str], *, resume: bool
-    ) -> None:
+    def __init__(self, path: Path, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
         self.path, self.processes = path, Processes.current()
         self.checkpoints: Checkpoints | SharedCheckpoints
         self._events: EventFile | None = None
@@ -50,7 +47,7 @@ class RunFolder:
             self.checkpoints = SharedCheckpoints(own, self.processes)
         self.finished = bool(self.processes.agreed(float((self.model / "model.json").exists())))
 
-    def _open(self, settings: TrainSettings | SpanSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
+    def _open(self, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
         path = self.path
         make_folder(path)
         described = path / "settings.json"
@@ -61,7 +58,7 @@ class RunFolder:
         else:
             write_json(described, {"settings": settings.to_dict(), "data": fingerprints, "versions": versions()})
 
-    def _check_same(self, found: dict[str, Any], settings: TrainSettings | SpanSettings, fingerprints: dict[str, str]) -> None:
+    def _check_same(self, found: dict[str, Any], settings: RunSettings, fingerprints: dict[str, str]) -> None:
         before = type(settings).from_dict(found["settings"]).to_dict()
         changed = [name for name, value in settings.to_dict().items() if before[name] != value]
         if changed:

@@ -73,6 +73,10 @@ class Processes:
         weights[-1] = 0
         return np.concatenate([own, last[:1]]), weights
 
+    def part_of(self, batch: Array) -> Array:
+        """The rows of one batch that this process takes; none where the batch has fewer rows than there are processes."""
+        return batch if self.count == 1 else np.array_split(batch, self.count)[self.rank]
+
     def own_size(self, size: int) -> int:
         """Rows of a whole batch that this process takes."""
         if size % self.count:
@@ -136,15 +140,15 @@ class Processes:
         if self.count > 1:
             torch.manual_seed(int(np.random.SeedSequence([*numbers, self.rank]).generate_state(1)[0]))
 
-    def backward(self, loss: Tensor, weight: float, parameters: Sequence[nn.Parameter]) -> float:
-        """Gradients of the mean loss over the rows of all processes; that loss.
+    def backward(self, loss: Tensor, weight: float, parameters: Sequence[nn.Parameter]) -> Tensor:
+        """Gradients of the mean loss over the rows of all processes; that loss, on its device.
 
         Each process gives its rows' mean and what they weigh; ``sum w loss / sum w`` is the mean of all, as one process with
         all the rows has it.
         """
         if self.count == 1:
             loss.backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
+            return loss.detach()
         (loss * weight).backward()  # type: ignore[no-untyped-call]
         moved = [each for each in parameters if each.grad is not None]
         dense = [each.grad for each in moved if each.grad is not None and not each.grad.is_sparse]
@@ -159,7 +163,7 @@ class Processes:
         flat /= total
         for gradient, part in zip(dense, torch.split(flat, [each.numel() for each in dense] + [2])[:-1], strict=True):
             gradient.copy_(part.view_as(gradient))
-        return float(flat[-2])
+        return flat[-2]
 
     def same_buffers(self, module: nn.Module) -> None:
         """Running means that each process has over its own rows become those over all."""

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: events for whoever watches, and the same as JSON lines in the run folder."""
+"""Progress of a run: events for whoever watches, and the same as JSON lines in the run folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Event:
     """One thing that happened.
 
     Args:
-        kind: ``"start"`` (body, sizes), ``"note"`` (a choice or a finding, in ``message``), ``"step"`` (an iteration of the
-            whole-data solver), ``"epoch"`` (a pass), ``"rule"`` (what tuning found) or ``"end"``.
+        kind: ``"start"`` (body, sizes), ``"note"`` (a choice or a finding, in ``message``), ``"step"`` (inside a long epoch,
+            every few seconds), ``"epoch"`` (a pass is done), ``"rule"`` (what tuning found) or ``"end"``.
         message: the same in a sentence.
-        epoch: passes or iterations done, counted from 1.
+        epoch: the pass that is done or under way, counted from 1.
         epochs: how many there will be at most.
         loss: mean training loss.
         metric: the metric's name, where one was measured.
@@ -48,7 +48,9 @@ class Event:
         """One line for a terminal."""
         if self.kind not in ("epoch", "step"):
             return self.message
-        parts = [f"{self.kind} {self.epoch}/{self.epochs}"]
+        parts = [f"epoch {self.epoch}/{self.epochs}"]
+        if self.kind == "step":
+            parts.append(f"batch {self.extra.get('batch', 0):,}/{self.extra.get('batches', 0):,}")
         if not math.isnan(self.loss):
             parts.append(f"loss {self.loss:.4f}")
         if not math.isnan(self.value):

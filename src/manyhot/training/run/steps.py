@@ -1,8 +1,9 @@
-"""Steps down a gradient, for dense and sparse gradients alike, with a state that is a few tensors and a number."""
+"""Optimisers for dense and row-sparse gradients, whose whole state is a few tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 import torch
 from torch import nn
@@ -13,8 +14,30 @@ from manyhot.training.run.checkpoint import Tensors
 EMBEDDING_RATE = 20.0
 
 
+class Steps(Protocol):
+    """An optimiser."""
+
+    parameters: list[nn.Parameter]
+    # Whether gradients are clipped before a step.
+    clips: ClassVar[bool]
+
+    def step(self, rate: float) -> None:
+        """Move the parameters by their gradients at a learning rate."""
+        ...
+
+    def to_tensors(self) -> Tensors:
+        """The state; the names and shapes are the same before the first step."""
+        ...
+
+    def from_tensors(self, tensors: Tensors) -> None:
+        """Continue from a state."""
+        ...
+
+
 class PlainSteps:
-    """``p <- p - rate * gradient``; biases, which are features of every row, go a tenth as far, so that they do not swing."""
+    """``p <- p - rate * gradient``; biases, which are features of every row, move a tenth as far, so that they do not swing."""
+
+    clips: ClassVar[bool] = False
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
@@ -31,7 +54,7 @@ class PlainSteps:
         return {}
 
     def from_tensors(self, tensors: Tensors) -> None:
-        """Nothing to take up."""
+        """There is nothing to continue from."""
         del tensors
 
 
@@ -44,6 +67,8 @@ class AdamSteps:
         betas: of the running means of gradient and squared gradient.
         epsilon: under the fraction.
     """
+
+    clips: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -82,11 +107,52 @@ class AdamSteps:
         return found
 
     def from_tensors(self, tensors: Tensors) -> None:
-        """Take up a state."""
+        """Continue from a state."""
         self.count = int(tensors["count"])
         for place, (mean, square) in enumerate(zip(self.means, self.squares, strict=True)):
             mean.copy_(tensors[f"mean.{place}"])
             square.copy_(tensors[f"square.{place}"])
+
+
+class FusedAdamSteps:
+    """AdamW in one kernel a step, for modules with many small parameters.
+
+    Args:
+        parameters: what to move.
+        weight_decay: per step and rate, for parameters with more than one axis.
+    """
+
+    clips: ClassVar[bool] = True
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float) -> None:
+        self.parameters = list(parameters)
+        decayed = [each for each in self.parameters if each.ndim > 1]
+        others = [each for each in self.parameters if each.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self.adam = torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
+        for each in self.parameters:
+            # As torch makes it at the first step; made here, a checkpoint has the same tensors before it.
+            self.adam.state[each] = {
+                "step": torch.zeros((), device=each.device),
+                "exp_avg": torch.zeros_like(each),
+                "exp_avg_sq": torch.zeros_like(each),
+            }
+
+    def step(self, rate: float) -> None:
+        """One step."""
+        for group in self.adam.param_groups:
+            group["lr"] = rate
+        self.adam.step()
+
+    def to_tensors(self) -> Tensors:
+        """The state."""
+        places = enumerate(self.parameters)
+        return {f"{place}.{name}": each for place, own in places for name, each in self.adam.state[own].items()}
+
+    def from_tensors(self, tensors: Tensors) -> None:
+        """Continue from a state."""
+        for name, each in self.to_tensors().items():
+            each.copy_(tensors[name])
 
 
 class EmbeddingSteps:
@@ -101,6 +167,8 @@ class EmbeddingSteps:
         others: what else to move.
         weight_decay: of the others, per step and rate, for parameters with more than one axis.
     """
+
+    clips: ClassVar[bool] = False
 
     def __init__(self, table: nn.Parameter, others: Sequence[nn.Parameter], *, weight_decay: float) -> None:
         self.table, self.others = table, AdamSteps(others, weight_decay=weight_decay)
@@ -125,6 +193,6 @@ class EmbeddingSteps:
         return {"sums": self.sums, **self.others.to_tensors()}
 
     def from_tensors(self, tensors: Tensors) -> None:
-        """Take up a state."""
+        """Continue from a state."""
         self.sums.copy_(tensors["sums"])
         self.others.from_tensors(tensors)

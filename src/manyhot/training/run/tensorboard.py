@@ -1,4 +1,4 @@
-"""The numbers of a run as event files, which TensorBoard draws."""
+"""The numbers of a run as event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class EventFile:
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def add(self, event: Event) -> None:
-        """The numbers of an epoch, under the name of its fit, and what was said about the run."""
-        if event.kind not in ("epoch", "step"):
+        """Write the numbers of an epoch under the name of its fit; other events have none."""
+        if event.kind != "epoch":
             return
         fit = str(event.extra.get("fit", "run"))
         numbers = {name: getattr(event, name) for name in NUMBERS}

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
-from manyhot._checks import check_at_least, check_choice, check_unit, nearest
+from manyhot._checks import check_at_least, check_choice, check_unit
+from manyhot.training.run.schedule import SCHEDULES
+from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
 
 SPAN_BODIES = ("auto", "words", "characters", "transformer", "pretrained")
 SPAN_TOKENS = ("auto", "words", "characters")
 SPAN_HEADS = ("efficient", "global-pointer")
 SPAN_LOSSES = ("zlpr", "bce", "focal")
 SPAN_DECODES = ("auto", "nested", "flat", "all")
-SPAN_SCHEDULES = ("linear", "cosine", "constant")
-SPAN_PRECISIONS = ("auto", "float32", "bfloat16")
-
-
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
-class SpanSettings:
+class SpanSettings(RunSettings):
     """What a training run on spans does. Every field has a default; ``None`` and ``auto`` mean "chosen by the data".
 
     Example:
@@ -31,42 +25,42 @@ class SpanSettings:
         True
     """
 
-    body: str = _setting(
+    body: str = setting(
         "auto", "encoder: words or characters (BiLSTM), transformer (small, from scratch) or pretrained; auto by the texts"
     )
-    pretrained: str = _setting("", "a Hugging Face encoder, name or folder; goes with the body pretrained")
-    tokens: str = _setting("auto", "words or characters; auto: characters for writing without blanks between words")
-    head: str = _setting("efficient", "efficient (types share the products) or global-pointer")
-    rotary: bool = _setting(True, "rotary positions in the head")
-    loss: str = _setting("zlpr", "zlpr, or bce or focal on the whole grid (which builds it)")
-    rdrop: float = _setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    epochs: int = _setting(20, "passes over the data at most")
-    batch_size: int = _setting(32, "texts of a step")
-    learning_rate: float | None = _setting(None, "peak learning rate; 2e-3 from scratch, 3e-5 pretrained where not given")
-    weight_decay: float = _setting(0.01, "decoupled weight decay")
-    warmup: float = _setting(0.05, "share of all steps in which the learning rate rises")
-    schedule: str = _setting("linear", "learning rate after the warm-up: linear, cosine or constant")
-    clip: float = _setting(5.0, "largest norm of the gradient of a step, 0 for none")
-    average: float = _setting(0.998, "decay of the running average of weights that is kept as the model, 0 for none")
-    patience: int = _setting(10, "epochs without a better F1 on held-out texts before training stops, 0 for never")
-    validation: float = _setting(0.1, "share of the texts held out where no validation texts are given")
-    hidden: int = _setting(256, "width of each direction of the BiLSTM, half that of the transformer")
-    layers: int | None = _setting(None, "layers of the encoder; 2 for a BiLSTM, 4 for a transformer where not given")
-    head_size: int = _setting(64, "width of the head's products")
-    dropout: float = _setting(0.5, "share of units dropped in encoders trained from scratch")
-    word_dropout: float = _setting(0.5, "how readily rare words and bigrams are hidden in training: a / (a + count)")
-    min_count: int = _setting(2, "texts a word, character or bigram must be in to have a vector of its own")
-    max_tokens: int = _setting(256, "tokens of a window; longer texts are read in overlapping windows")
-    overlap: int = _setting(64, "tokens that neighbouring windows share")
-    decode: str = _setting("auto", "which spans may stand together: nested, flat or all; auto: nested where the data is")
-    threshold: float = _setting(0.0, "a span is what scores above this, where it is not tuned")
-    tune_threshold: bool = _setting(True, "tune the threshold for F1 on the held-out texts")
-    checkpoint_seconds: float = _setting(30.0, "least time between checkpoints within an epoch, in a run folder")
-    tensorboard: bool = _setting(False, "write the curves of the run for TensorBoard too, in a run folder")
-    device: str = _setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = _setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
-    threads: int = _setting(0, "CPU threads; 0 is torch's own choice")
-    seed: int = _setting(0, "of everything that is drawn")
+    pretrained: str = setting("", "a Hugging Face encoder, name or folder; goes with the body pretrained")
+    tokens: str = setting("auto", "words or characters; auto: characters for writing without blanks between words")
+    head: str = setting("efficient", "efficient (types share the products) or global-pointer")
+    rotary: bool = setting(True, "rotary positions in the head")
+    loss: str = setting("zlpr", "zlpr, or bce or focal on the whole grid (which builds it)")
+    rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
+    epochs: int = setting(20, "passes over the data at most")
+    batch_size: int = setting(32, "texts of a step")
+    learning_rate: float | None = setting(None, "peak learning rate; 2e-3 from scratch, 3e-5 pretrained where not given")
+    weight_decay: float = setting(0.01, "decoupled weight decay")
+    warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
+    schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
+    clip: float = setting(5.0, "largest norm of the gradient of a step, 0 for none")
+    average: float = setting(0.998, "decay of the running average of weights that is kept as the model, 0 for none")
+    patience: int = setting(10, "epochs without a better F1 on held-out texts before training stops, 0 for never")
+    validation: float = setting(0.1, "share of the texts held out where no validation texts are given")
+    hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
+    layers: int | None = setting(None, "layers of the encoder; 2 for a BiLSTM, 4 for a transformer where not given")
+    head_size: int = setting(64, "width of the head's products")
+    dropout: float = setting(0.5, "share of units dropped in encoders trained from scratch")
+    word_dropout: float = setting(0.5, "how readily rare words and bigrams are hidden in training: a / (a + count)")
+    min_count: int = setting(2, "texts a word, character or bigram must be in to have a vector of its own")
+    max_tokens: int = setting(256, "tokens of a window; longer texts are read in overlapping windows")
+    overlap: int = setting(64, "tokens that neighbouring windows share")
+    decode: str = setting("auto", "which spans may stand together: nested, flat or all; auto: nested where the data is")
+    threshold: float = setting(0.0, "a span is what scores above this, where it is not tuned")
+    tune_threshold: bool = setting(True, "tune the threshold for F1 on the held-out texts")
+    checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
+    tensorboard: bool = setting(False, "write the curves of the run for TensorBoard too, in a run folder")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:1")
+    precision: str = setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
+    threads: int = setting(0, "CPU threads; 0 is torch's own choice")
+    seed: int = setting(0, "of everything that is drawn")
 
     def __post_init__(self) -> None:
         who = "SpanSettings"
@@ -75,11 +69,11 @@ class SpanSettings:
         for name in ("warmup", "validation", "dropout", "average"):
             check_unit(who, name, getattr(self, name), open_end=name != "warmup")
         for name in ("epochs", "batch_size", "hidden", "head_size", "min_count", "max_tokens"):
-            _check_whole(who, name, getattr(self, name), 1)
+            check_whole(who, name, getattr(self, name), 1)
         for name in ("patience", "threads", "seed", "overlap"):
-            _check_whole(who, name, getattr(self, name), 0)
+            check_whole(who, name, getattr(self, name), 0)
         if self.layers is not None:
-            _check_whole(who, "layers", self.layers, 1)
+            check_whole(who, "layers", self.layers, 1)
         for name in ("rdrop", "clip", "weight_decay", "word_dropout", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         if self.learning_rate is not None:
@@ -92,31 +86,13 @@ class SpanSettings:
                 f" {self.pretrained!r} and the body {self.body!r}."
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """All settings, for JSON or TOML."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SpanSettings:
-        """From some or all settings; a name that does not exist is an error that names the nearest."""
-        names = tuple(each.name for each in fields(cls))
-        for name in data:
-            if name not in names:
-                raise ValueError(f"SpanSettings: unknown setting {name!r}.{nearest(str(name), names)}")
-        return cls(**data)
-
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "body": SPAN_BODIES,
     "tokens": SPAN_TOKENS,
     "head": SPAN_HEADS,
     "loss": SPAN_LOSSES,
-    "schedule": SPAN_SCHEDULES,
+    "schedule": SCHEDULES,
     "decode": SPAN_DECODES,
-    "precision": SPAN_PRECISIONS,
+    "precision": PRECISIONS,
 }
-
-
-def _check_whole(who: str, name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")

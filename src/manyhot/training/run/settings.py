@@ -1,0 +1,49 @@
+"""What the settings of rows and of spans share: how a field is declared, checked, saved and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, field, fields
+from typing import Any, Self
+
+from manyhot._checks import nearest
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def setting(default: Any, text: str) -> Any:
+    """A field of a settings class with its default and one line of help, which the command-line flag shows."""
+    return field(default=default, metadata={"help": text})
+
+
+def check_whole(who: str, name: str, value: Any, least: int) -> None:
+    """``value`` is a whole number >= ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
+
+
+class RunSettings:
+    """A frozen dataclass of the settings of a run, to and from dictionaries."""
+
+    seed: int
+    batch_size: int
+    warmup: float
+    schedule: str
+    clip: float
+    patience: int
+    precision: str
+    checkpoint_seconds: float
+    tensorboard: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, for JSON or TOML."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From some or all settings; an unknown name is an error that names the nearest one."""
+        names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
+        for name in data:
+            if name not in names:
+                raise ValueError(f"{cls.__name__}: unknown setting {name!r}.{nearest(str(name), names)}")
+        return cls(**data)

@@ -1,0 +1,69 @@
+"""How good a span model is: counts of found and marked spans, and the threshold that is best for F1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from manyhot.data.spans.examples import SpanExamples
+from manyhot.metrics.spans.scores import SpanMetrics
+from manyhot.training.spans.bundle import TrainedSpanModel
+from manyhot.training.spans.windows import Windows
+
+# Thresholds are tuned between these.
+LOWEST, HIGHEST = -4.0, 4.0
+
+
+def score_spans(
+    model: TrainedSpanModel, examples: SpanExamples, *, batch_size: int = 256, windows: Windows | None = None
+) -> SpanMetrics:
+    """Counts of predicted against marked spans, in characters: what cannot be found in tokens is missed.
+
+    Args:
+        model: what finds them.
+        examples: texts with marked spans.
+        batch_size: windows that are read together.
+        windows: those of the same texts, where ``model.windows`` made them before.
+
+    Example:
+        >>> from manyhot.data.spans.examples import TextSpan
+        >>> from manyhot.training.spans.settings import SpanSettings
+        >>> from manyhot.training.spans.train import train_spans
+        >>> examples = SpanExamples(["Ada met Bob"] * 8, [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]] * 8)
+        >>> model = train_spans(examples, SpanSettings(hidden=8, epochs=1, validation=0.0))
+        >>> score_spans(model, examples).counts().gold
+        16
+    """
+    metrics = SpanMetrics()
+    lost = [[span.type for span in row] for row in examples.fragmented]
+    if windows is None:
+        found = model.iter_predict(examples, batch_size=batch_size)
+    else:
+        found = model.read_windows(windows, batch_size=batch_size)
+    metrics.update(found, examples.spans, unaligned=lost)
+    return metrics
+
+
+def tuned_threshold(model: TrainedSpanModel, examples: SpanExamples) -> tuple[float, float | None]:
+    """``(threshold, F1)``: the best on these texts, None where no span of theirs was found.
+
+    Spans are chosen by falling score, so those above a threshold are the ones that decoding with it would choose: one pass
+    with a low threshold serves all of them.
+    """
+    low = model.with_settings(replace(model.settings, threshold=LOWEST))
+    scores, hits = [], []
+    for row, found in enumerate(low.iter_predict(examples, batch_size=256)):
+        marked = set(examples.spans[row])
+        scores += [span.score for span in found]
+        hits += [(span.type, span.start, span.end) in marked for span in found]
+    if not any(hits):
+        return model.settings.threshold, None
+    order = np.argsort(-np.array(scores), kind="stable")
+    ranked = np.array(scores)[order]
+    values = 2 * np.cumsum(np.array(hits)[order]) / (np.arange(1, len(order) + 1) + examples.num_spans)
+    # A threshold lies between two scores that differ, and not above the highest that is sensible.
+    between = np.append(ranked[1:], LOWEST)
+    values = np.where((ranked > between) & (between < HIGHEST), values, -1.0)
+    best = int(values.argmax())
+    return min(float(ranked[best] + between[best]) / 2, HIGHEST), float(values[best])
