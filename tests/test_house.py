@@ -36,6 +36,7 @@ LADDER = [
     ["export"],
     ["serve"],
     ["estimator"],
+    ["integrations"],
     ["cli"],
 ]
 RUNG = {room: height for height, rooms in enumerate(LADDER) for room in rooms}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, value_words
+from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, training_words, value_words
 
 LABELS = 50
 PAIRS = 10
@@ -57,8 +57,7 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     model = report["model"]
     about = [
         ("decision", rule_words(model)),
-        ("learning rate", f"{model['learning_rate']:.4g}"),
-        ("tuning", model["tuned"] or "none"),
+        *training_words(model),
     ]
     about += [(name, setting_words(model["settings"][name])) for name in model["chosen"]]
     about += [(name, value) for name, value in model["versions"].items()]

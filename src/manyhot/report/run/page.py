@@ -18,7 +18,7 @@ from manyhot.report.run.charts import (
     slider_chart,
 )
 from manyhot.report.run.sweep import unpack_counts
-from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, value_words
+from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, training_words, value_words
 
 HEADLINE = 4
 PRINTED_LABELS = 40
@@ -336,9 +336,7 @@ def _settings(report: Mapping[str, Any]) -> Section:
         ("loss", model["loss"]),
         ("decision", rule_words(model)),
         ("probabilities", _probability_words(model)),
-        ("rows trained on", f"{model['rows']:,}"),
-        ("learning rate", f"{model['learning_rate']:.4g}"),
-        ("tuning", model["tuned"] or "none"),
+        *training_words(model),
     ]
     versions: Sequence[tuple[str, Any]] = [(name, value) for name, value in model["versions"].items()]
     return Section(

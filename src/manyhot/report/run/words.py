@@ -40,10 +40,15 @@ def rows_words(rows: Mapping[str, Any]) -> str:
 def lead_words(report: Mapping[str, Any]) -> str:
     """A model in a sentence."""
     model = report["model"]
-    return (
-        f"{model['labels']:,} labels, {model['body']} body on {model['inputs']}, loss {model['loss']},"
-        f" fitted to {model['rows']:,} rows."
-    )
+    fitted = f", fitted to {model['rows']:,} rows" if "rows" in model else ""
+    return f"{model['labels']:,} labels, {model['body']} body on {model['inputs']}, loss {model['loss']}{fitted}."
+
+
+def training_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is known of the training; a model that was trained elsewhere brings nothing."""
+    known = [("rows trained on", f"{model['rows']:,}")] if "rows" in model else []
+    known += [("learning rate", f"{model['learning_rate']:.4g}")] if "learning_rate" in model else []
+    return [*known, ("tuning", model.get("tuned") or "none")]
 
 
 def rule_words(model: Mapping[str, Any]) -> str:

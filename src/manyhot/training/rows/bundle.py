@@ -292,7 +292,7 @@ def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
         if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
             got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
             raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
-    if shape["body"] == "encoder":
+    if shape["body"] in ("encoder", "classifier"):
         # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
         with torch.random.fork_rng(devices=[]):
             body = make_body(shape)

@@ -51,7 +51,7 @@ class EncoderBody(nn.Module):
         """``[B, L]`` of ``TokenRows``."""
         order = batch.lengths.argsort(stable=True)
         most = TOKENS_ON_CPU if batch.offsets.device.type == "cpu" else TOKENS_ON_GPU
-        parts = _parts(batch.lengths[order].tolist(), most)
+        parts = token_parts(batch.lengths[order].tolist(), most)
         if len(parts) == 1:
             return self._head(self._mean(*batch.padded(self.padding)))
         found = []
@@ -74,7 +74,7 @@ class EncoderBody(nn.Module):
 
 def make_encoder(shape: dict[str, Any]) -> EncoderBody:
     """The body that ``encoder_shape`` describes: with the weights of ``pretrained`` where that is named, else random ones."""
-    config = _config_of(shape["config"])
+    config = config_of(shape["config"])
     with _quiet():
         if shape.get("pretrained"):
             encoder = _with_weights(config, str(shape["pretrained"]))
@@ -96,7 +96,7 @@ def make_encoder(shape: dict[str, Any]) -> EncoderBody:
 
 def encoder_shape(name: str, padding: int) -> dict[str, Any]:
     """What ``make_encoder`` needs to know about the encoder called ``name``."""
-    return {"config": _json_config(_read_config(name)), "padding": padding, "pretrained": name}
+    return {"config": json_config(_read_config(name)), "padding": padding, "pretrained": name}
 
 
 def read_tokenizer(name: str) -> tuple[dict[str, Any], int, int]:
@@ -119,7 +119,7 @@ def read_tokenizer(name: str) -> tuple[dict[str, Any], int, int]:
 def encoder_fingerprint(name: str) -> str:
     """A digest of an encoder's configuration and, from a folder, its weights; by name, of the version that was downloaded."""
     config, source = _read_config(name), Path(_source(name))
-    digest = hashlib.blake2b(json.dumps(_json_config(config), sort_keys=True).encode(), digest_size=16)
+    digest = hashlib.blake2b(json.dumps(json_config(config), sort_keys=True).encode(), digest_size=16)
     digest.update(str(getattr(config, "_commit_hash", None)).encode())
     for path in sorted(source.glob("*.safetensors")) if source.is_dir() else []:
         with path.open("rb") as file:
@@ -132,7 +132,7 @@ def missing_text_package(package: str) -> ValueError:
     return ValueError(f"train: an encoder needs the package {package}. Install it with: pip install manyhot[text]")
 
 
-def _parts(lengths: list[int], most: int) -> list[slice]:
+def token_parts(lengths: list[int], most: int) -> list[slice]:
     """Rising lengths cut so that rows times the longest of a part is at most ``most``, or one row."""
     parts, first = [], 0
     for place in range(1, len(lengths) + 1):
@@ -196,7 +196,8 @@ def _with_weights(config: Any, name: str) -> Any:
     return encoder
 
 
-def _json_config(config: Any) -> dict[str, Any]:
+def json_config(config: Any) -> dict[str, Any]:
+    """A configuration of transformers as JSON, without what would load anything from elsewhere."""
     plain: dict[str, Any] = _without_code(json.loads(config.to_json_string(use_diff=False)))
     return {**plain, "model_type": config.model_type}
 
@@ -209,7 +210,8 @@ def _without_code(value: Any) -> Any:
     return [_without_code(part) for part in value] if isinstance(value, list) else value
 
 
-def _config_of(data: dict[str, Any]) -> Any:
+def config_of(data: dict[str, Any]) -> Any:
+    """The configuration that ``json_config`` gave."""
     plain = _without_code(dict(data))
     return _transformers().AutoConfig.for_model(plain.pop("model_type"), **plain)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from manyhot.explain.contributions import LinearFactors
+from manyhot.training.rows.bodies.classifier import make_classifier
 from manyhot.training.rows.bodies.encoder import make_encoder
 from manyhot.training.rows.inputs.prepare import Batch, SparseRows
 
@@ -165,6 +166,8 @@ def make_body(shape: dict[str, Any]) -> nn.Module:
     name, width, num_labels = shape["body"], int(shape["width"]), int(shape["num_labels"])
     if name == "encoder":
         return make_encoder(shape)
+    if name == "classifier":
+        return make_classifier(shape)
     if name == "linear":
         return LinearBody(width, num_labels, sparse_gradient=bool(shape["sparse"]))
     if name == "conv":

@@ -1,0 +1,97 @@
+"""A Hugging Face classifier as a manyhot model, for ``evaluate``, ``predict`` and ``report``; and back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.decide import DecisionRule
+from manyhot.integrations.registry import framework
+from manyhot.losses.catalog import get_loss
+from manyhot.training.rows.bodies.classifier import ClassifierBody, classifier_shape
+from manyhot.training.rows.bundle import TrainedModel, versions
+from manyhot.training.rows.inputs.tokens import TokenInputs
+from manyhot.training.rows.settings import TrainSettings
+
+
+def to_manyhot(
+    model: Any,
+    tokenizer: Any,
+    *,
+    rule: DecisionRule | None = None,
+    calibration: Calibration | None = None,
+    loss: str = "zlpr",
+    max_tokens: int = 256,
+    label_names: Sequence[str] | None = None,
+) -> TrainedModel:
+    """A trained ``...ForSequenceClassification`` as a ``TrainedModel``, which ``save`` writes as a bundle.
+
+    The bundle is read by ``manyhot evaluate``, ``predict`` and by ``load_model``. Weights are copied.
+
+    Args:
+        model: the classifier; its own code (``trust_remote_code``) is not taken.
+        tokenizer: a fast tokenizer.
+        rule: how scores become predictions; None is ``s > 0``.
+        calibration: fitted probabilities, or None for the link of the loss.
+        loss: the name of the loss that it was trained with; it says which link its scores have.
+        max_tokens: tokens of a text that are read, the rest is cut off.
+        label_names: one name per label; None takes ``config.id2label``.
+
+    Raises:
+        ValueError: for a slow tokenizer, or names that do not fit.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError("to_manyhot: `tokenizer` must be a fast tokenizer (tokenizer.json); this one has no backend.")
+    if tokenizer.pad_token_id is None:
+        raise ValueError("to_manyhot: `tokenizer` must have a padding token. Set tokenizer.pad_token.")
+    names = tuple(label_names or (model.config.id2label[number] for number in range(model.config.num_labels)))
+    if len(names) != model.config.num_labels or len(set(names)) != len(names):
+        raise ValueError(f"to_manyhot: `label_names` must be {model.config.num_labels} different names; got {len(names)}.")
+    limit = min(max_tokens, int(tokenizer.model_max_length))
+    inputs = TokenInputs(json.loads(backend.to_str()), padding=int(tokenizer.pad_token_id), max_tokens=limit)
+    shape = classifier_shape(model, padding=inputs.padding, width=inputs.width)
+    body = ClassifierBody(copy.deepcopy(model).float(), padding=inputs.padding)
+    about = {"architecture": type(model).__name__, "versions": versions()}
+    return TrainedModel(
+        body,
+        shape,
+        inputs,
+        names,
+        TrainSettings(loss=loss),
+        link=get_loss(loss).link,
+        rule=rule or DecisionRule(),
+        calibration=calibration,
+        about=about,
+    )
+
+
+def from_manyhot(trained: TrainedModel) -> tuple[Any, Any]:
+    """``(model, tokenizer)`` of transformers, from a bundle that ``to_manyhot`` made.
+
+    The rule is not in the weights: ``fold_rule(model, trained.rule)`` puts it there. Weights are copied.
+    """
+    if not isinstance(trained.body, ClassifierBody) or not isinstance(trained.inputs, TokenInputs):
+        raise ValueError(
+            f"from_manyhot: the body must be a Hugging Face classifier; got {trained.shape['body']!r}, which no class of"
+            " transformers can hold."
+        )
+    model: Any = copy.deepcopy(trained.body.model)
+    model.config.id2label = dict(enumerate(trained.label_names))
+    model.config.label2id = {name: number for number, name in enumerate(trained.label_names)}
+    model.config.problem_type = "multi_label_classification"
+    transformers = framework("huggingface")
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(json.dumps(trained.inputs.tokenizer))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=backend.id_to_token(trained.inputs.padding),
+        model_max_length=trained.inputs.max_tokens,
+        # The body reads these two alone; a second segment would be another input.
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    return model, tokenizer
