@@ -15,8 +15,9 @@ from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import LINKS
 from manyhot.decisions.rule import DecisionRule
 
-# The bias of a label that is never predicted (or always): certain, and finite in float16 too.
-CERTAIN = 1e4
+# The bias of a label that is never predicted (or always): a probability of 1e-35 or 1, with no overflow of exp in float32,
+# which stock pipelines would warn about.
+CERTAIN = 80.0
 
 
 def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Calibration | None = None) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from transformers import (
 
 from integrations import tiny
 from manyhot import Calibration, DecisionRule, decide, tune_rule
-from manyhot.integrations.huggingface import fold_calibration, fold_rule, pipeline_decisions, save_folded, score_texts
+from manyhot.integrations.huggingface import fold_link_into, fold_rule_into, pipeline_decisions, save_folded, score_texts
 
 INF = float("inf")
 
@@ -52,7 +52,7 @@ def test_thresholds_without_end_become_certainty():
     scores = spread_out(model, texts)
     rule = DecisionRule(threshold=(INF, -INF, 0.1, 0.0))
     wanted = decide(scores, rule)
-    fold_rule(model, rule)
+    fold_rule_into(model, rule)
     model.config.problem_type = "multi_label_classification"
     assert torch.equal(pipeline_decisions(model, tiny.make_tokenizer(), texts), wanted)
     probabilities = score_texts(model, tiny.make_tokenizer(), texts).sigmoid()
@@ -74,7 +74,7 @@ def test_other_classifiers_fold_too(architecture):
     texts = tiny.make_texts(20)
     rule = DecisionRule(threshold=(0.1, -0.1, 0.0, 0.02))
     before = score_texts(model, tiny.make_tokenizer(), texts)
-    fold_rule(model, rule)
+    fold_rule_into(model, rule)
     after = score_texts(model, tiny.make_tokenizer(), texts)
     torch.testing.assert_close(after, before - torch.tensor(rule.threshold), rtol=1e-4, atol=1e-6)
     assert torch.equal(after > 0, decide(before, rule))
@@ -86,29 +86,29 @@ def test_a_calibration_folds_into_probabilities():
     before = spread_out(model, texts)
     slope, intercept = torch.tensor([0.5, 2.0, 1.0, 3.0]), torch.tensor([0.1, -1.0, 0.0, 0.5])
     calibration = Calibration("per-label", slope.double(), intercept.double())
-    fold_calibration(model, calibration)
+    fold_link_into(model, calibration)
     torch.testing.assert_close(score_texts(model, tiny.make_tokenizer(), texts).sigmoid(), calibration(before))
 
 
 def test_what_weights_cannot_hold_is_refused():
     model = tiny.make_classifier()
-    with pytest.raises(ValueError, match="nothing but thresholds"):
-        fold_rule(model, DecisionRule(min_labels=1))
-    with pytest.raises(ValueError, match="must have 4 thresholds; got 2"):
-        fold_rule(model, DecisionRule(threshold=(0.0, 1.0)))
+    with pytest.raises(ValueError, match="limits the number of labels"):
+        fold_rule_into(model, DecisionRule(min_labels=1))
+    with pytest.raises(ValueError, match="one threshold per label, 4; got 2"):
+        fold_rule_into(model, DecisionRule(threshold=(0.0, 1.0)))
     isotonic = Calibration("isotonic", knots=torch.tensor([0.0, 1.0]).double(), levels=torch.tensor([0.0, 1.0]).double())
-    with pytest.raises(ValueError, match="no affine map"):
-        fold_calibration(model, isotonic)
+    with pytest.raises(ValueError, match="isotonic calibration is no sigmoid"):
+        fold_link_into(model, isotonic)
     config = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=1, num_labels=4, pad_token_id=0)
     with pytest.raises(ValueError, match="has no bias"):
-        fold_rule(GPT2ForSequenceClassification(config), DecisionRule(threshold=0.5))
+        fold_rule_into(GPT2ForSequenceClassification(config), DecisionRule(threshold=0.5))
 
 
 def test_nothing_is_written_where_the_pipeline_disagrees(tmp_path, monkeypatch):
     texts = tiny.make_texts(10)
     model = tiny.make_classifier()
     spread_out(model, texts)
-    monkeypatch.setattr("manyhot.integrations.huggingface.fold.fold_rule", lambda *_: None)
+    monkeypatch.setattr("manyhot.integrations.huggingface.fold.fold_rule_into", lambda *_: None)
     with pytest.raises(ValueError, match="decides otherwise on 10 of 10 texts"):
         save_folded(model, tiny.make_tokenizer(), DecisionRule(threshold=-1e3), tmp_path / "out", texts=texts)
     assert not (tmp_path / "out").exists()

@@ -7,10 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions import Calibration, DecisionRule
 from manyhot.integrations.registry import framework
-from manyhot.losses.catalog import get_loss
+from manyhot.losses import get_loss
 from manyhot.training.rows.bodies.classifier import ClassifierBody, classifier_shape
 from manyhot.training.rows.bundle import TrainedModel, versions
 from manyhot.training.rows.inputs.tokens import TokenInputs
@@ -72,7 +71,7 @@ def to_manyhot(
 def from_manyhot(trained: TrainedModel) -> tuple[Any, Any]:
     """``(model, tokenizer)`` of transformers, from a bundle that ``to_manyhot`` made.
 
-    The rule is not in the weights: ``fold_rule(model, trained.rule)`` puts it there. Weights are copied.
+    The rule is not in the weights: ``fold_rule_into(model, trained.rule)`` puts it there. Weights are copied.
     """
     if not isinstance(trained.body, ClassifierBody) or not isinstance(trained.inputs, TokenInputs):
         raise ValueError(

@@ -14,24 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import shape_text
-from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions import Calibration, DecisionRule, decide
+from manyhot.export import fold_link, fold_rule
 
-# The logit of a label that is never, or always, predicted: a probability of 1e-35 or 1, and no overflow in float32.
-CERTAIN = 80.0
 TEXTS_AT_ONCE = 32
 
 
-def fold_rule(model: nn.Module, rule: DecisionRule) -> None:
-    """Take the thresholds of ``rule`` off the bias of the model's classifier, in place.
+def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration | None = None) -> None:
+    """Take the thresholds of ``rule`` off the bias of the model's classifier, in place: ``manyhot.export.fold_rule``.
 
-    After it ``logits > 0``, and so ``sigmoid(logits) > 0.5``, says what ``decide(logits, rule)`` said before. ``inf`` as a
-    threshold gives a label a probability of next to 0. The model's own logits move by the threshold: fold once, after tuning.
+    After it ``logits > 0``, and so ``sigmoid(logits) > 0.5``, says what ``decide(logits, rule)`` said before. The model's own
+    logits move by the threshold: fold once, after tuning.
 
     Args:
         model: a ``...ForSequenceClassification`` of transformers, or any module that ends in a ``Linear`` layer with a bias
             and ``config.num_labels`` outputs.
         rule: thresholds alone. How many labels a row may have cannot be put into weights and is an error.
+        link: whose slope spreads the scores around the threshold; None is the slope 1.
 
     Example:
         >>> from types import SimpleNamespace
@@ -40,44 +39,26 @@ def fold_rule(model: nn.Module, rule: DecisionRule) -> None:
         >>> x = torch.randn(8, 4)
         >>> rule = DecisionRule(threshold=(0.25, -0.5))
         >>> before = decide(model(x), rule)
-        >>> fold_rule(model, rule)
+        >>> fold_rule_into(model, rule)
         >>> torch.equal(model(x).sigmoid() > 0.5, before)
         True
     """
-    if rule.top_k is not None or rule.min_labels or rule.max_labels is not None:
-        raise ValueError(
-            "fold_rule: `rule` must have nothing but thresholds; top_k, min_labels and max_labels compare labels, which a bias"
-            " cannot. Tune a rule without them."
-        )
     head = classifier_of(model)
-    if isinstance(rule.threshold, tuple) and len(rule.threshold) != head.out_features:
-        raise ValueError(f"fold_rule: `rule` must have {head.out_features} thresholds; got {len(rule.threshold)}.")
-    thresholds = torch.as_tensor(rule.threshold, dtype=torch.float64).expand(head.out_features)
-    finite = thresholds.isfinite()
-    kept = torch.where(finite, thresholds, 0.0)
-    _change(head, slope=finite.double(), shift=torch.where(finite, -kept, -CERTAIN * thresholds.sign()), reset=~finite)
+    _replace(head, fold_rule(head.weight.detach(), head.bias.detach(), rule, link))
 
 
-def fold_calibration(model: nn.Module, calibration: Calibration) -> None:
-    """Put ``sigma(a s + c)`` into the model's classifier, in place: ``W' = a W``, ``b' = a b + c``.
+def fold_link_into(model: nn.Module, link: str | Calibration) -> None:
+    """Put a link or calibration ``sigma(a s + c)`` into the model's classifier, in place: ``manyhot.export.fold_link``.
 
     After it ``sigmoid(logits)`` are the calibrated probabilities. A cut at 0.5 is then the rule "more likely than not", not
-    a tuned threshold; to fold a tuned rule use ``fold_rule``.
+    a tuned threshold; to fold a tuned rule use ``fold_rule_into``.
 
     Args:
-        model: as in ``fold_rule``.
-        calibration: of kind ``"temperature"``, ``"platt"`` or ``"per-label"``; ``"isotonic"`` is not affine and is an error.
+        model: as in ``fold_rule_into``.
+        link: ``"hard"``, ``"soft"`` or a calibration that is not isotonic.
     """
-    if calibration.kind == "isotonic":
-        raise ValueError("fold_calibration: an isotonic calibration is no affine map. Fit 'platt' or 'per-label' instead.")
     head = classifier_of(model)
-    if len(calibration.slope) not in (1, head.out_features):
-        raise ValueError(
-            f"fold_calibration: `calibration` must have one slope or {head.out_features}; got {len(calibration.slope)}."
-        )
-    slope = calibration.slope.expand(head.out_features)
-    none = torch.zeros(head.out_features, dtype=torch.bool)
-    _change(head, slope=slope, shift=calibration.intercept.expand(head.out_features), reset=none)
+    _replace(head, fold_link(head.weight.detach(), head.bias.detach(), link))
 
 
 def save_folded(
@@ -105,7 +86,7 @@ def save_folded(
         raise ValueError("save_folded: `texts` must hold rows to compare on; got none.")
     model.eval()
     wanted = decide(score_texts(model, tokenizer, texts), rule)
-    fold_rule(model, rule)
+    fold_rule_into(model, rule)
     model.config.problem_type = "multi_label_classification"
     got = pipeline_decisions(model, tokenizer, texts)
     differs = (got != wanted).any(dim=1)
@@ -151,21 +132,17 @@ def classifier_of(model: nn.Module) -> nn.Linear:
         if isinstance(module, nn.Linear) and module.out_features == num_labels
     ]
     if not heads:
-        raise ValueError(f"fold_rule: the model has no Linear layer with num_labels = {num_labels} outputs.")
+        raise ValueError(f"fold_rule_into: the model has no Linear layer with num_labels = {num_labels} outputs.")
     name, head = heads[-1]
     if head.bias is None:
         raise ValueError(
-            f"fold_rule: the classifier {name!r}, {shape_text(head.weight.shape)}, has no bias to take thresholds off."
+            f"fold_rule_into: the classifier {name!r}, {shape_text(head.weight.shape)}, has no bias to take thresholds off."
             " Choose an architecture whose classifier has one, or serve the rule beside the model."
         )
     return head
 
 
-def _change(head: nn.Linear, *, slope: Tensor, shift: Tensor, reset: Tensor) -> None:
-    """``W' = a W`` and ``b' = a b + c`` in float64, rounded once; rows in ``reset`` have the bias ``c`` alone."""
-    device = head.weight.device
-    slope, shift, reset = slope.to(device), shift.to(device), reset.to(device)
+def _replace(head: nn.Linear, folded: tuple[Tensor, Tensor]) -> None:
     with torch.no_grad():
-        weight, bias = head.weight.double(), head.bias.double()
-        head.weight.copy_(torch.where(reset[:, None], 0.0, weight * slope[:, None]))
-        head.bias.copy_(torch.where(reset, shift, bias * slope + shift))
+        head.weight.copy_(folded[0])
+        head.bias.copy_(folded[1])

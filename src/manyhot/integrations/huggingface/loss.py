@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice, check_label_values, check_logits, nearest, shape_text
-from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.catalog import get_loss
+from manyhot.labels import SparseLabels
+from manyhot.losses import get_loss
 
 LABELS = ("dense", "lists")
 PADDING = -1

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice
-from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.decide import DecisionRule, decide
+from manyhot.decisions import Calibration, DecisionRule, decide
 from manyhot.integrations.huggingface.loss import LABELS, PADDING
-from manyhot.labels.sparse import SparseLabels
+from manyhot.labels import SparseLabels
+from manyhot.metrics import Metrics
 from manyhot.metrics.names import DECISIONS
-from manyhot.metrics.running import Metrics
-from manyhot.scores.top import TopScores
+from manyhot.scores import TopScores
 
 ROWS_AT_ONCE = 1024
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_choice, nearest
-from manyhot.decisions.decode_spans import MODES, decode_spans
-from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
+from manyhot.decisions import decode_spans
+from manyhot.heads import EfficientGlobalPointer, GlobalPointer
 from manyhot.integrations.huggingface.loss import PADDING, scaled_mean
 from manyhot.integrations.registry import framework
-from manyhot.labels.spans import SpanLabels
-from manyhot.losses.zlpr import zlpr_loss
-from manyhot.metrics.spans.scores import SpanMetrics
+from manyhot.labels import SpanLabels
+from manyhot.losses import zlpr_loss
+from manyhot.metrics import SpanMetrics
 
 transformers = framework("huggingface")
 
@@ -46,7 +46,7 @@ class GlobalPointerConfig(transformers.PretrainedConfig):
         **settings: Any,
     ) -> None:
         check_choice("GlobalPointerConfig", "head", head, tuple(HEADS))
-        check_choice("GlobalPointerConfig", "mode", mode, MODES)
+        check_choice("GlobalPointerConfig", "mode", mode, ("nested", "flat", "all"))
         self.encoder = dict(encoder or {})
         self.head, self.head_size, self.max_spans, self.mode = head, head_size, max_spans, mode
         super().__init__(**settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from manyhot.decisions.decide import DecisionRule
+from manyhot.decisions import DecisionRule
 from manyhot.integrations.huggingface.collate import MultiLabelCollator
 from manyhot.integrations.huggingface.loss import TrainerLoss
 from manyhot.integrations.huggingface.metrics import TrainerMetrics
