@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from comparison.problems import READING, small_plan, write_table
-from manyhot.comparison.cell import Job, JobRun, TooLargeError, _check_memory, batch_size, natural_rule, num_epochs
+from manyhot.comparison.budget import batch_size, num_epochs
+from manyhot.comparison.cell import Job, JobRun, TooLargeError, _check_memory, natural_rule
 from manyhot.comparison.ensemble import Ensemble, Shape
 from manyhot.comparison.grid import LoadedSets, run_job
 from manyhot.comparison.methods import parse_method
@@ -40,7 +41,11 @@ def test_every_kind_of_method_gives_a_whole_record(tmp_path, name):
         assert (record["metrics"]["natural"]["ECE"] is None) == (name in ("lsep", "two_way"))
         assert len(record["trials"]) == 2
         assert record["chosen"]["tuned"]["validation"] == max(trial["tuned"] for trial in record["trials"])
-        assert record["cost"]["parameters"] > 0
+        cost = record["cost"]
+        assert cost["parameters"] > 0
+        # Weights, gradients and Adam's two means are held whatever the loss.
+        assert cost["peak_bytes"] >= 12 * cost["parameters"]
+        assert cost["predict_seconds"] > 0
 
 
 def test_training_learns(tmp_path):

@@ -2,17 +2,25 @@
 
 import pytest
 
-from manyhot.comparison.methods import FAMILIES, parse_method, parse_methods
+from manyhot.comparison.methods import POWERSET, STRATEGIES, parse_method, parse_methods
 from manyhot.losses.catalog import LOSSES
+
+COMPARED = [name for name in LOSSES if name != "softmax"] + [POWERSET]
 
 
 def test_every_loss_of_the_catalog_can_be_compared_but_the_one_for_single_labels():
-    assert set(LOSSES) - {"softmax", "tlpr"} == set(FAMILIES) - {"powerset"}
+    for name in COMPARED:
+        assert parse_method(name).title
     with pytest.raises(ValueError, match="one label a row"):
         parse_method("softmax")
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "tlpr", "zlpr+smoothing+rdrop", "zlpr+rdrop=1", "bce+mixup"])
+def test_the_words_of_the_literature_are_understood():
+    assert {word: parse_method(word).loss for word in STRATEGIES} == {"br": "bce", "lr": "pairwise", "lp": "powerset"}
+    assert [parse_method(word).family for word in ("br", "lr", "lp")] == ["binary relevance", "label ranking", "label powerset"]
+
+
+@pytest.mark.parametrize("name", [*COMPARED, "zlpr+smoothing+rdrop", "zlpr+rdrop=1", "bce+mixup"])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_every_method_gets_the_same_number_of_trials(name, count):
     trials = parse_method(name).trials(count, (0.001, 0.1))

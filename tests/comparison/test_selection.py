@@ -2,7 +2,6 @@
 
 import torch
 
-from manyhot.comparison.powerset import LabelSets
 from manyhot.comparison.selection import best_cuts, natural_value, tuned_value
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.running import Metrics
@@ -39,15 +38,3 @@ def test_the_tuned_value_takes_the_best_cut_for_micro_f1():
         exact = tune_rule(each, truth.float(), objective="micro-F1", folds=0).rule.threshold
         assert ((each > exact) == (each >= cut)).all()
         assert abs(mean_of_six(each, truth, exact) - float(value)) < 1e-6
-
-
-def test_label_sets_give_back_their_labels_and_their_odds():
-    labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    sets = LabelSets(labels, torch.tensor([0, 1, 2]))
-    assert len(sets) == 2
-    assert sets.classes[3] == -1
-    sure = torch.nn.functional.one_hot(sets.classes[:3], 2).float() * 30
-    assert (sets.chosen(sure) == labels[:3]).all()
-    logits = torch.tensor([[0.3, -0.8]])
-    probs = logits.softmax(-1)
-    torch.testing.assert_close(sets.label_scores(logits)[0, 0].sigmoid(), probs[0, int(sets.classes[0])])

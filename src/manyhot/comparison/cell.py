@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.comparison.budget import batch_size, num_epochs
+from manyhot.comparison.cost import memory_of, seconds_of
 from manyhot.comparison.ensemble import Ensemble, MemberSteps, Shape, Snapshot
+from manyhot.comparison.measure import best_cut, measure_decisions, measure_scores
 from manyhot.comparison.methods import POWERSET, Method
 from manyhot.comparison.objective import MemberLoss
-from manyhot.comparison.powerset import LabelSets
 from manyhot.comparison.records import cell_key
 from manyhot.comparison.selection import natural_value, tuned_value
 from manyhot.comparison.sets import ComparedSet, SetShape
 from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.decisions.tune import tune_rule
-from manyhot.metrics.running import Metrics
+from manyhot.labels.powerset import LabelSets
+from manyhot.labels.sparse import SparseLabels
 
 RATES = {"linear": (0.001, 0.2), "mlp": (0.0002, 0.02)}
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
-RANKINGS = ("AvgPrec", "RankLoss")
 # Steps of a job above this many multiplications gain from a GPU.
 LARGE_STEP = 1e8
 # Fewer scores than this are measured on the CPU: the metrics ask for many single numbers, and a GPU answers each late.
@@ -60,8 +60,11 @@ class JobRun:
         labels = data.labels.to(device)
         self.train_rows = torch.stack([each.train for each in rows])
         seen = torch.from_numpy(np.unique(self.train_rows.numpy())).to(device)
-        self.sets = LabelSets(labels, seen) if job.method.loss == POWERSET else None
-        self.targets = labels if self.sets is None else self.sets.classes
+        self.sets, self.targets = None, labels
+        if job.method.loss == POWERSET:
+            listed = SparseLabels.from_dense(labels > 0)
+            self.sets = LabelSets.of(listed[seen])
+            self.targets = self.sets.classes(listed)
         self.truth = labels > 0
         self.held = [each.validation.to(device) for each in rows]
         self.inputs = data.inputs.to(device)
@@ -96,7 +99,7 @@ class JobRun:
         if self.sets is None:
             return self.data.log_odds(seed_place)
         rows = self.data.rows[seed_place].train
-        counts = torch.bincount(self.sets.classes.cpu()[rows], minlength=len(self.sets)).double()
+        counts = torch.bincount(self.targets.cpu()[rows], minlength=len(self.sets)).double()
         # A set that training does not have can never be chosen.
         return torch.where(counts > 0, counts.clamp(min=1).log(), -1e4).float()
 
@@ -117,8 +120,9 @@ class JobRun:
         train_share = self.training_seconds / max(epoch * len(self.job.seeds) * len(self.trials), 1)
         records = [self.record(place, ended[place].tolist()) for place in range(len(self.job.seeds))]
         seconds = (time.perf_counter() - started) / len(self.job.seeds)
-        for record in records:
-            record["cost"] = self.cost(seconds, train_share)
+        costs = self.cost(seconds, train_share)
+        for place, record in enumerate(records):
+            record["cost"] = {**costs, "predict_seconds": round(self.predict_seconds(place), 6)}
         return records
 
     def train_epoch(self, steps: int | None = None) -> None:
@@ -274,18 +278,36 @@ class JobRun:
 
     def cost(self, seconds: float, train_share: float) -> dict[str, Any]:
         """What a cell took: its share of the job's time, and the memory of one model in training."""
-        peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-        numbers = self.shape.parameters
+        members, numbers = len(self.job.seeds) * len(self.trials), self.shape.parameters
+        # Weights, gradients and Adam's two means, and the outputs of a batch with their gradient, in float32.
+        counted = 4 * (4 * numbers + 2 * self.batch * self.shape.outputs)
+        rows = self.train_rows[:, : self.batch].to(self.device)
+        share = torch.full((len(rows),), 0.5, device=self.device) if "mixup" in self.job.method.options else None
+        measured = memory_of(lambda: self.train_step(rows, share), self.device)
         return {
             "seconds": round(seconds, 4),
             "epoch_seconds": round(train_share, 6),
             "parameters": numbers,
             "outputs": self.shape.outputs,
-            # Weights, gradients and Adam's two means, and the outputs of a batch with their gradient, in float32.
-            "state_bytes": 4 * (4 * numbers + 2 * self.batch * self.shape.outputs),
-            "peak_bytes": peak,
+            "state_bytes": counted,
+            # A step holds the gradients; weights and Adam's means stand beside it.
+            "peak_bytes": counted if measured is None else 12 * numbers + measured // members,
             "device": self.device.type,
         }
+
+    @torch.no_grad()
+    def predict_seconds(self, place: int) -> float:
+        """Seconds to score 1,000 rows with the model of one seed and to decide by its natural rule."""
+        best = self.best["natural"]
+        trial = int(best.values[place].argmax())
+        threshold = best.extra[0][place, trial : trial + 1] if best.extra else None
+        rows = self._table(place)[self.data.rows[self.places[place]].test.to(self.device)]
+
+        def predict() -> None:
+            scores = self.ensemble.one(best.weights, rows, place, trial)
+            self._chosen(scores[None], threshold, place)
+
+        return seconds_of(predict, self.device) * 1000 / max(len(rows), 1)
 
 
 def _check_memory(shape: Shape, members: int) -> None:
@@ -297,19 +319,6 @@ def _check_memory(shape: Shape, members: int) -> None:
 
 class TooLargeError(ValueError):
     """The members of a job do not fit into memory together."""
-
-
-def batch_size(rows: int, settings: CompareSettings) -> int:
-    """Rows of a step: the power of two nearest to a sixteenth of the rows, from 16 to 128; never more than there are."""
-    if settings.batch_size:
-        return min(settings.batch_size, rows)
-    nearest = 1 << max(0, round(math.log2(max(rows, 1) / 16)))
-    return min(max(16, min(128, nearest)), rows)
-
-
-def num_epochs(steps_per_epoch: int, settings: CompareSettings) -> int:
-    """Epochs at most: those asked for, fewer where they would take more than ``steps`` steps, but 8 at least."""
-    return min(settings.epochs, max(8, settings.steps // max(steps_per_epoch, 1)))
 
 
 def step_work(job: Job, size: SetShape, settings: CompareSettings) -> float:
@@ -325,28 +334,3 @@ def natural_rule(method: Method, cardinality: float) -> DecisionRule:
     if info is not None and info.decision in ("top-k", "tuned"):
         return DecisionRule(top_k=max(1, round(cardinality)))
     return DecisionRule(min_labels=method.options.get("min_labels", 0))
-
-
-def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
-    """The exact best cut on validation rows."""
-    if not bool(truth.any()):
-        return 0.0
-    threshold = tune_rule(scores, truth.float(), objective=metric, folds=0).rule.threshold
-    assert isinstance(threshold, float)
-    return max(min(threshold, 1e30), -1e30)
-
-
-def measure_scores(scores: Tensor, truth: Tensor, link: str | None) -> dict[str, float | None]:
-    """AvgPrec, RankLoss and, where the loss has a link, ECE."""
-    names = [*RANKINGS, *(["ECE"] if link else [])]
-    measured = Metrics(names, num_labels=truth.shape[1], link=link or "hard").to(scores.device)
-    measured.update(scores, truth)
-    found: dict[str, float | None] = {name: float(value) for name, value in measured.compute().items()}
-    return {**found, "ECE": found.get("ECE")}
-
-
-def measure_decisions(chosen: Tensor, truth: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Metrics of label sets."""
-    measured = Metrics(list(names), num_labels=truth.shape[1]).to(chosen.device)
-    measured.update(chosen.float() * 2 - 1, truth)
-    return {name: float(value) for name, value in measured.compute().items()}

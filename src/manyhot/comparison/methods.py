@@ -15,29 +15,10 @@ POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"
 OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
 # Where an option or a loss has a knob of its own, two values share the trials that other methods spend on learning rates.
-KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
-    "focal": ("gamma", (2.0, 1.0)),
-    "asymmetric": ("gamma_neg", (4.0, 2.0)),
-    "two_way": ("pos_temperature", (4.0, 1.0)),
-    "smoothing": ("smoothing", (0.1, 0.02)),
-    "rdrop": ("rdrop", (0.5, 2.0)),
-}
+KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {"smoothing": ("smoothing", (0.1, 0.02)), "rdrop": ("rdrop", (0.5, 2.0))}
 MIXUP_ALPHA = 0.4
-FAMILIES = {
-    "zlpr": "zlpr",
-    "bce": "binary relevance",
-    "focal": "binary relevance",
-    "asymmetric": "binary relevance",
-    "pairwise": "label ranking",
-    "lsep": "label ranking",
-    "two_way": "label ranking",
-    "dice1": "overlap",
-    "dice2": "overlap",
-    POWERSET: "label powerset",
-}
-TITLES = {"zlpr": "ZLPR", "bce": "BCE", "dice1": "dice 1", "dice2": "dice 2", "lsep": "LSEP", "two_way": "two-way"}
-TITLES |= {POWERSET: "label powerset"}
 WEIGHTS = {AUTO: "automatic weight", LABELS: "positives x number of labels"}
+STRATEGIES = {"br": "bce", "lr": "pairwise", "lp": POWERSET}
 DEFAULT_LOSSES = ("zlpr", "bce", "focal", "asymmetric", "dice1", "dice2", "lsep", "pairwise", "two_way", POWERSET)
 
 
@@ -62,12 +43,12 @@ class Method:
     @property
     def family(self) -> str:
         """The strategy it belongs to."""
-        return FAMILIES[self.loss]
+        return "label powerset" if self.info is None else self.info.family
 
     @property
     def title(self) -> str:
         """How tables call it."""
-        words = [TITLES.get(self.loss, self.loss)]
+        words = ["label powerset" if self.info is None else self.info.title]
         for option, value in self.options.items():
             if option == "pos_weight":
                 words.append(WEIGHTS.get(value) or f"positives x {value:g}")
@@ -97,7 +78,7 @@ class Method:
 
         Trials of one value of the knobs stand together.
         """
-        knobs = [KNOBS[self.loss]] if self.loss in KNOBS else []
+        knobs = [self.info.knob] if self.info is not None and self.info.knob is not None else []
         knobs += [KNOBS[option] for option, value in self.options.items() if value is None and option in KNOBS]
         settings: list[dict[str, float]] = [{}]
         for name, values in knobs:
@@ -124,7 +105,7 @@ def spread_evenly(low: float, high: float, count: int) -> list[float]:
 
 
 def parse_method(text: str) -> Method:
-    """Read a row's name: a loss, and options after ``+``.
+    """Read a row's name: a loss, and options after ``+``. ``br``, ``lr`` and ``lp`` are ``bce``, ``pairwise``, ``powerset``.
 
     Options: ``smoothing``, ``mixup``, ``rdrop`` (each with ``=value`` or tuned), ``threshold`` (learned; also written
     ``tlpr``), ``pos_weight=`` a number, ``labels`` (as many as there are, 100 at most) or ``auto`` (see ``FollowedCut``),
@@ -139,9 +120,10 @@ def parse_method(text: str) -> Method:
         ValueError: compare: unknown loss 'zlp'. Did you mean 'zlpr'?
     """
     base, *parts = text.strip().split("+")
+    base = STRATEGIES.get(base, base)
     if base == "tlpr":
         base, parts = "zlpr", ["threshold", *parts]
-    known = (*FAMILIES, "tlpr")
+    known = [*(name for name, info in LOSSES.items() if not info.one_label), POWERSET, *STRATEGIES]
     if base not in known:
         if base in LOSSES:
             raise ValueError(f"compare: the loss {base!r} is for one label a row; compare takes {', '.join(known)}.")

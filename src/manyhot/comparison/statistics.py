@@ -16,7 +16,7 @@ RULES = ("natural", "tuned")
 PAPER_METRICS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1", "AvgPrec", "RankLoss")
 MEASURED = (*PAPER_METRICS, "ECE")
 FACTS = ("num_labels", "imbalance", "cardinality")
-COSTS = ("seconds", "epoch_seconds", "parameters", "outputs", "peak_bytes", "state_bytes")
+COSTS = ("seconds", "epoch_seconds", "parameters", "outputs", "peak_bytes", "state_bytes", "predict_seconds")
 ALPHA = 0.05
 
 Cell = Mapping[str, Any]

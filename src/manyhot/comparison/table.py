@@ -8,6 +8,11 @@ from typing import Any
 from manyhot.comparison.statistics import PAPER_METRICS, RULES
 
 Statistics = Mapping[str, Any]
+COSTS = (
+    ("epoch_seconds", "seconds an epoch"),
+    ("predict_seconds", "seconds to predict 1,000 rows"),
+    ("peak_bytes", "peak memory in training, MiB"),
+)
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -53,6 +58,19 @@ def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[
     return rows
 
 
+def cost_rows(statistics: Statistics) -> list[list[str]]:
+    """Of each method the means over groups and seeds: seconds of training and of prediction, and memory in MiB."""
+    rows = []
+    for method in statistics["methods"]:
+        row = [statistics["titles"][method]]
+        for key, _ in COSTS:
+            known = [group[method][key] for group in statistics["costs"].values() if key in group.get(method, {})]
+            mean = sum(known) / len(known) / (2**20 if key == "peak_bytes" else 1) if known else None
+            row.append("-" if mean is None else f"{mean:.3g}")
+        rows.append(row)
+    return rows
+
+
 def comparison_text(statistics: Statistics) -> str:
     """The whole comparison for people: ranks over all groups where there are several, then every group."""
     parts = ["# Comparison of losses", ""]
@@ -71,6 +89,7 @@ def comparison_text(statistics: Statistics) -> str:
         for rule in RULES:
             rows = value_rows(statistics, rule, group)
             parts += [f"## {group}, {rule} rule", "", markdown_table(["percent", *metrics], rows), ""]
+    parts += ["## Cost", "", markdown_table(["mean of a model", *(words for _, words in COSTS)], cost_rows(statistics)), ""]
     parts.append("Bold in a group: not shown to be worse than the best by the seeds (Welch's test, Holm's correction, 0.05).")
     return "\n".join(parts) + "\n"
 

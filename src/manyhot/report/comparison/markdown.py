@@ -76,10 +76,12 @@ def _metric(found: Mapping[str, Any], rule: str, metric: str) -> list[str]:
 
 
 def _costs(found: Mapping[str, Any]) -> list[str]:
+    keys = ("seconds", "epoch_seconds", "predict_seconds", "parameters", "peak_bytes")
     rows = []
     for method in found["methods"]:
-        means = [mean_cost(found["costs"], method, key) for key in ("seconds", "epoch_seconds", "parameters", "peak_bytes")]
-        if means[3] is not None:
-            means[3] /= 2**20
+        means = [mean_cost(found["costs"], method, key) for key in keys]
+        if means[-1] is not None:
+            means[-1] /= 2**20
         rows.append((plain(found["titles"][method]), *("-" if mean is None else f"{mean:,.4g}" for mean in means)))
-    return markdown_table(("method", "seconds", "seconds an epoch", "parameters", "peak memory, MiB"), rows, right=(1, 2, 3, 4))
+    headings = ("method", "seconds", "seconds an epoch", "seconds to predict 1,000 rows", "parameters", "peak memory, MiB")
+    return markdown_table(headings, rows, right=(1, 2, 3, 4, 5))

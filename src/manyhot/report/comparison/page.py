@@ -14,7 +14,13 @@ from manyhot.report.run.words import MINUS, setting_words
 
 DIGITS = 3
 MANY = 8
-COSTS = (("seconds", "seconds"), ("epoch_seconds", "seconds an epoch"), ("parameters", "parameters"), ("outputs", "outputs"))
+COSTS = (
+    ("seconds", "seconds"),
+    ("epoch_seconds", "seconds an epoch"),
+    ("predict_seconds", "seconds to predict 1,000 rows"),
+    ("parameters", "parameters"),
+    ("outputs", "outputs"),
+)
 FACTS = ("num_labels", "imbalance", "cardinality")
 
 
@@ -235,7 +241,7 @@ def _costs(found: Mapping[str, Any]) -> Section:
             )
             for mean in means
         ]
-        told = "-" if peak is None else f"{peak / 2**20:,.0f}"
+        told = "-" if peak is None else f"{peak / 2**20:,.3g}"
         cells.append(element("td", told, class_="n", data_value="" if peak is None else round(peak)))
         rows.append(element("tr", element("th", found["titles"][method], scope="row"), cells))
     headings = [("method", False), *((words, True) for _, words in COSTS), ("peak memory, MiB", True)]

@@ -1,0 +1,37 @@
+"""Metrics of one member on the rows of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from manyhot.decisions.tune import tune_rule
+from manyhot.metrics.running import Metrics
+
+RANKINGS = ("AvgPrec", "RankLoss")
+
+
+def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
+    """The exact best cut on validation rows."""
+    if not bool(truth.any()):
+        return 0.0
+    threshold = tune_rule(scores, truth.float(), objective=metric, folds=0).rule.threshold
+    assert isinstance(threshold, float)
+    return max(min(threshold, 1e30), -1e30)
+
+
+def measure_scores(scores: Tensor, truth: Tensor, link: str | None) -> dict[str, float | None]:
+    """AvgPrec, RankLoss and, where the loss has a link, ECE."""
+    names = [*RANKINGS, *(["ECE"] if link else [])]
+    measured = Metrics(names, num_labels=truth.shape[1], link=link or "hard").to(scores.device)
+    measured.update(scores, truth)
+    found: dict[str, float | None] = {name: float(value) for name, value in measured.compute().items()}
+    return {**found, "ECE": found.get("ECE")}
+
+
+def measure_decisions(chosen: Tensor, truth: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Metrics of label sets."""
+    measured = Metrics(list(names), num_labels=truth.shape[1]).to(chosen.device)
+    measured.update(chosen.float() * 2 - 1, truth)
+    return {name: float(value) for name, value in measured.compute().items()}
