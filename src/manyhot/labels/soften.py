@@ -103,6 +103,32 @@ def mix_labels(labels_a: Tensor, labels_b: Tensor, share: float | Tensor) -> Ten
     return share * _floating("mix_labels", labels_a) + (1 - share) * _floating("mix_labels", labels_b)
 
 
+def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
+    """A share drawn from Beta(alpha, alpha), and a partner for each row: another row, unless there is only one.
+
+    Args:
+        num_rows: B.
+        alpha: > 0; the smaller, the closer the share is to 0 or 1.
+        generator: the source of randomness, on the CPU; None is torch's own.
+
+    Returns:
+        The share in [0, 1], and row numbers, int64 ``[B]`` on the CPU; every row is the partner of one other.
+
+    Example:
+        >>> share, partner = draw_mix(3, alpha=0.4, generator=torch.Generator().manual_seed(0))
+        >>> sorted(partner.tolist()), bool((partner == torch.arange(3)).any())
+        ([0, 1, 2], False)
+    """
+    from scipy.special import betaincinv
+
+    check_at_least("draw_mix", "alpha", alpha, 0, strict=True)
+    quantile = torch.rand((), generator=generator, dtype=torch.float64)
+    share = float(betaincinv(alpha, alpha, float(quantile)))
+    # Neighbours in a random circle: no row stands beside itself.
+    circle = torch.randperm(num_rows, generator=generator)
+    return share, torch.empty_like(circle).scatter_(0, circle, circle.roll(-1))
+
+
 def mixup(
     inputs: Tensor, labels: Tensor, *, alpha: float = 0.2, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor, float]:
@@ -123,7 +149,9 @@ def mixup(
         >>> bool((labels.sum(-1) == 1).all()) and 0 <= share <= 1
         True
     """
-    share, partner = _draw_mix("mixup", inputs, labels, alpha, generator)
+    _check_rows("mixup", inputs, labels)
+    share, partner = draw_mix(len(inputs), alpha=alpha, generator=generator)
+    partner = partner.to(inputs.device)
     mixed = share * inputs + (1 - share) * inputs[partner]
     return mixed, mix_labels(labels, labels[partner], share), share
 
@@ -150,7 +178,9 @@ def cutmix(
     """
     if images.ndim != 4:
         raise ValueError(f"cutmix: `images` must be [B, C, H, W]; got {shape_text(images.shape)}.")
-    share, partner = _draw_mix("cutmix", images, labels, alpha, generator)
+    _check_rows("cutmix", images, labels)
+    share, partner = draw_mix(len(images), alpha=alpha, generator=generator)
+    partner = partner.to(images.device)
     height, width = images.shape[-2:]
     box_height, box_width = (round(size * math.sqrt(1 - share)) for size in (height, width))
     top = int(torch.randint(0, height - box_height + 1, (), generator=generator))
@@ -195,18 +225,9 @@ def _floating(who: str, labels: Any) -> Tensor:
     return labels if labels.is_floating_point() else labels.to(torch.float32)
 
 
-def _draw_mix(
-    who: str, inputs: Tensor, labels: Tensor, alpha: float, generator: torch.Generator | None
-) -> tuple[float, Tensor]:
-    """A share from Beta(alpha, alpha) and a permutation of the batch."""
-    from scipy.special import betaincinv
-
-    check_at_least(who, "alpha", alpha, 0, strict=True)
+def _check_rows(who: str, inputs: Tensor, labels: Tensor) -> None:
     if inputs.shape[:1] != labels.shape[:1]:
         raise ValueError(
             f"{who}: `inputs` and `labels` must have as many rows; got {shape_text(inputs.shape)}"
             f" and {shape_text(labels.shape)}."
         )
-    quantile = torch.rand((), generator=generator, dtype=torch.float64)
-    share = float(betaincinv(alpha, alpha, float(quantile)))
-    return share, torch.randperm(inputs.shape[0], generator=generator).to(inputs.device)
