@@ -7,10 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_logits, check_sample_weight, shape_text
-from manyhot.engines.terms import INF, Weight
+from manyhot.engines.terms import INF
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.forms import joined
-from manyhot.losses.core.logsumexp import Labels, Scores, two_sided_logsumexp
+from manyhot.losses.core.labelwise import sum_over_labels
+from manyhot.losses.core.logsumexp import Labels, Scores, arrange, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 
@@ -31,8 +32,8 @@ def two_way_loss(
     """Two-way loss (Kobayashi 2023): order the labels of each row, and the rows of each label.
 
     Each row costs ``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})``; the same is taken along the batch for each label, times
-    ``batch_weight``. Means run over the rows, and the labels, that have a positive. It has no boundary of its own: tune
-    the decision.
+    ``batch_weight``. The means run over the rows, and the labels, that have a positive; one that has nothing but positives
+    costs 0 and counts. It has no boundary of its own: tune the decision.
 
     Args:
         logits: ``[B, L]`` (with ``batch_weight=0`` also ``[..., L]`` or lazy scores).
@@ -61,13 +62,16 @@ def two_way_loss(
     check_at_least("two_way_loss", "neg_temperature", neg_temperature, 0, strict=True)
     check_at_least("two_way_loss", "batch_weight", batch_weight, 0)
     temperatures = (pos_temperature, neg_temperature)
-    joint = _tempered_pairs(logits, labels, temperatures, where=where, smoothing=smoothing, validate=validate)
-    has_positive = (joint > -INF).to(joint.dtype)
-    weight = has_positive
-    if sample_weight is not None:
-        check_sample_weight("two_way_loss", sample_weight, joint.shape, validate=validate)
-        weight = has_positive * sample_weight.detach()
-    rows = reduce("two_way_loss", softplus(joint), sample_weight=weight, reduction=reduction, validate=validate)
+    rows = _one_way(
+        logits,
+        labels,
+        temperatures,
+        sample_weight=sample_weight,
+        reduction=reduction,
+        where=where,
+        smoothing=smoothing,
+        validate=validate,
+    )
     if batch_weight == 0:
         return rows
     if reduction == "none":
@@ -77,28 +81,52 @@ def two_way_loss(
             f"two_way_loss: the part along the batch needs a tensor [B, L]; got {shape_text(logits.shape)} of type"
             f" {type(logits).__name__}. Pass batch_weight=0 to leave it out."
         )
-    columns = _tempered_pairs(
+    columns = _one_way(
         logits.mT,
         labels.transposed() if isinstance(labels, SparseLabels) else labels.mT,
         temperatures,
+        reduction=reduction,
         where=None if where is None else where.expand(logits.shape).mT,
         smoothing=smoothing,
-        weight=sample_weight,
+        pos_weight=sample_weight,
+        neg_weight=sample_weight,
     )
-    return rows + batch_weight * reduce(
-        "two_way_loss", softplus(columns), sample_weight=(columns > -INF).to(columns.dtype), reduction=reduction
-    )
+    return rows + batch_weight * columns
 
 
-def _tempered_pairs(
-    logits: Scores, labels: Labels, temperatures: tuple[float, float], *, weight: Weight = None, **settings: Any
+def _one_way(
+    logits: Scores,
+    labels: Labels,
+    temperatures: tuple[float, float],
+    *,
+    reduction: str,
+    sample_weight: Tensor | None = None,
+    validate: bool = False,
+    **terms: Any,
 ) -> Tensor:
-    """``Tn neg(s / Tn) + Tp pos(s / Tp)`` of each row."""
+    """``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})`` along the last axis, reduced over what has a positive."""
     pos_temperature, neg_temperature = temperatures
-    settings |= {"pos_weight": weight, "neg_weight": weight, "who": "two_way_loss"}
-    pos, _ = two_sided_logsumexp(logits * (1 / pos_temperature), labels, **settings)
-    _, neg = two_sided_logsumexp(logits * (1 / neg_temperature), labels, **settings)
-    return joined(pos * pos_temperature, neg * neg_temperature)
+    terms |= {"validate": validate, "who": "two_way_loss"}
+    pos, _ = two_sided_logsumexp(logits * (1 / pos_temperature), labels, **terms)
+    _, neg = two_sided_logsumexp(logits * (1 / neg_temperature), labels, **terms)
+    values = softplus(joined(pos * pos_temperature, neg * neg_temperature))
+    weight = _has_positive(logits, labels, pos, terms).to(values.dtype)
+    if sample_weight is not None:
+        check_sample_weight("two_way_loss", sample_weight, weight.shape, validate=validate)
+        weight = weight * sample_weight
+    return reduce("two_way_loss", values, sample_weight=weight, reduction=reduction, validate=validate)
+
+
+def _has_positive(logits: Scores, labels: Labels, pos: Tensor, terms: dict[str, Any]) -> Tensor:
+    """bool ``[...]``: whether a positive counts, even one whose infinite score leaves the positive side empty."""
+    if not isinstance(logits, Tensor):
+        return pos > -INF
+
+    def positives(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
+        return (pos > 0).to(x.dtype).expand_as(x)
+
+    given = {name: value for name, value in terms.items() if name not in ("who", "validate")}
+    return sum_over_labels(arrange("two_way_loss", logits.detach(), labels, **given), positives) > 0
 
 
 class TwoWayLoss(LossModule):
