@@ -21,6 +21,7 @@ LADDER = [
     ["losses"],
     ["scores"],
     ["heads"],
+    ["decisions.calibration"],
     ["decisions.calibrate"],
     ["decisions"],
     ["metrics"],

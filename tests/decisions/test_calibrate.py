@@ -191,10 +191,31 @@ def test_calls_that_make_no_sense_are_refused():
         fitted(scores[:, :5])
 
 
+@pytest.mark.parametrize("kind", ["temperature", "platt", "per-label"])
+@pytest.mark.parametrize("size", [40.0, 60.0, 190.0, 1e4, 1e200])
+def test_large_scores_fit_as_small_ones_do(kind, size):
+    """All probabilities of sigma(s) are 0 or 1 here, and a tenth of them is wrong."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.rand(500, 10, generator=generator) < 0.2
+    right = torch.rand(500, 10, generator=generator) < 0.9
+    sure = torch.where(right == labels, 1.0, -1.0) * (1 + torch.rand(500, 10, generator=generator) / 4)
+    small, large = (fit_calibration(sure.double() * scale, labels, kind=kind) for scale in (1.0, size))
+    torch.testing.assert_close(large.slope * size, small.slope, rtol=1e-6, atol=0)
+    torch.testing.assert_close(large.intercept, small.intercept, rtol=1e-6, atol=0)
+    assert (large.slope > 0).all()
+
+
+def test_one_score_far_out_does_not_spoil_the_fit():
+    scores, labels = sampled()
+    scores[0, 0] = 1e6 if labels[0, 0] else -1e6
+    fitted = fit_calibration(scores, labels, kind="platt")
+    assert fitted.slope.item() == pytest.approx(2, abs=0.2)
+
+
 def test_many_blocks_give_what_one_block_gives(monkeypatch):
     scores, labels = sampled(rows=300)
     whole = {kind: fit_calibration(scores, labels, kind=kind).to_json() for kind in KINDS}
-    monkeypatch.setattr("manyhot.decisions.calibrate.BLOCK_ELEMENTS", 700)
+    monkeypatch.setattr("manyhot.decisions.calibration.data.BLOCK_ELEMENTS", 700)
     for kind in KINDS:
         parts = fit_calibration(scores, labels, kind=kind).to_json()
         for name in set(parts) - {"format", "kind"}:
