@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
+# Scores at or below this are taken for entries that somebody masked with a constant: -1e4, -1e7, -1e12 or -inf.
+MASKING_SCORE = -1e4
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -27,6 +30,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word, list(words), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is one number, of Python or NumPy; a bool is none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def check_choice(who: str, name: str, value: Any, choices: Sequence[Any]) -> None:
@@ -88,6 +96,26 @@ def check_label_values(who: str, labels: Tensor, where: Tensor | None = None) ->
         )
 
 
+def check_not_swapped(who: str, logits: Tensor, labels: Tensor) -> None:
+    """``labels`` that want a gradient beside ``logits`` that want none are the scores. Nothing is looked at but flags."""
+    if labels.requires_grad and not logits.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{who}: `labels` require a gradient and `logits` do not. The order is (logits, labels): are the arguments swapped?"
+            " If not, pass labels.detach()."
+        )
+
+
+def check_masked_scores(who: str, logits: Tensor) -> None:
+    """No score looks masked by a constant, as smoothed labels would make it cost its size. Looks at values."""
+    masked = logits <= MASKING_SCORE
+    if bool(masked.any()):
+        place = tuple(masked.nonzero()[0].tolist())
+        raise ValueError(
+            f"{who}: `logits` must not be masked by constants where `smoothing` is used; got {logits[place].item():g} at"
+            f" {shape_text(place)}, which a smoothed label counts as a missed positive. Leave entries out by `where`."
+        )
+
+
 def check_broadcast(who: str, name: str, value: Tensor, shape: Sequence[int], meaning: str) -> None:
     """``value`` can be expanded to ``shape``."""
     sizes, wanted = tuple(value.shape), tuple(shape)
@@ -113,7 +141,7 @@ def check_weight(who: str, name: str, weight: Any, sizes: Sequence[int], *, vali
         if validate and bool((~(weight >= 0)).any()):
             worst = weight.min().item()
             raise ValueError(f"{who}: `{name}` must be >= 0; got {worst:g}. A weight of 0 leaves a label out.")
-    elif isinstance(weight, bool) or not isinstance(weight, (int, float)):
+    elif not is_number(weight):
         raise TypeError(f"{who}: `{name}` must be a number or a tensor; got {type(weight).__name__}.")
     elif not weight >= 0:
         raise ValueError(f"{who}: `{name}` must be >= 0; got {weight:g}. A weight of 0 leaves the terms out.")
@@ -130,15 +158,13 @@ def check_sample_weight(who: str, weight: Any, shape: Sequence[int], *, validate
 
 def check_unit(who: str, name: str, value: float, *, open_end: bool = False) -> None:
     """``value`` is a number in [0, 1], or [0, 1) with ``open_end``."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1 or (open_end and value == 1):
+    if not is_number(value) or not 0 <= value <= 1 or (open_end and value == 1):
         raise ValueError(f"{who}: `{name}` must be a number in [0, 1{')' if open_end else ']'}; got {value!r}.")
 
 
 def check_at_least(who: str, name: str, value: float, least: float, *, strict: bool = False) -> None:
     """``value`` is a number >= ``least`` (> with ``strict``)."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not (value > least if strict else value >= least):
+    if not is_number(value) or not (value > least if strict else value >= least):
         raise ValueError(f"{who}: `{name}` must be a number {'>' if strict else '>='} {least:g}; got {value!r}.")
 
 

@@ -5,6 +5,7 @@ import torch
 from manyhot import SparseLabels
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.losses.bce import bce_term
+from manyhot.losses.catalog import LOSSES  # noqa: F401 - fills FORMS
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows

@@ -124,3 +124,14 @@ def test_moving_to_the_gpu_and_back():
     assert moved.device.type == "cuda"
     assert moved.rows.device.type == "cuda"
     assert moved.to("cpu").lists() == labels.lists()
+
+
+@pytest.mark.parametrize("row", [[1.7], [0, 1.5], ["a"], [True], [None], [float("nan")]])
+def test_what_is_no_label_number_is_refused_with_its_row(row):
+    with pytest.raises(TypeError, match=r"from_lists: row 1 must list label numbers, whole numbers; got"):
+        SparseLabels.from_lists([[0], row], num_labels=3)
+
+
+def test_whole_floats_and_numpy_numbers_are_label_numbers():
+    labels = SparseLabels.from_lists([[2.0, 0.0], np.array([1], dtype=np.uint8), []], num_labels=3)
+    assert labels.lists() == [[0, 2], [1], []]

@@ -1,5 +1,6 @@
 """Wrong input to a loss: one clear sentence that says whose, what, wanted, got, and what to do."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,6 +35,55 @@ def test_every_loss_names_itself_and_both_shapes(name):
 def test_every_loss_catches_swapped_hard_labels_by_their_type(name):
     with pytest.raises(TypeError, match=r"got torch.bool. The order is \(logits, labels\): are the arguments swapped\?"):
         LOSSES[name](labels, logits)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_catches_swapped_float_labels_by_who_wants_a_gradient(name, device):
+    scores, truth = torch.zeros(8, 50, requires_grad=True, device=device), torch.ones(8, 50, device=device)
+    with pytest.raises(ValueError, match=r"`labels` require a gradient and `logits` do not. .* are the arguments swapped\?"):
+        LOSSES[name](truth, scores)
+    assert LOSSES[name](scores, truth).isfinite()
+    both = truth.clone().requires_grad_()
+    assert LOSSES[name](scores, both).isfinite()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_first_call_of_every_loss_looks_at_float_labels_on_the_cpu(name, monkeypatch):
+    monkeypatch.setattr("manyhot.losses.core.first_call._CHECKED", set())
+    scores, truth = torch.full((8, 50), -3.0), torch.ones(8, 50)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got -3 at \[0, 0\].*are the arguments swapped"):
+            LOSSES[name](truth, scores)
+    assert LOSSES[name](scores, truth).isfinite()
+
+
+def test_the_first_call_does_not_look_where_values_cannot_be_read(monkeypatch):
+    monkeypatch.setattr("manyhot.losses.core.first_call._CHECKED", set())
+    scores, truth = torch.zeros(8, 50), torch.ones(8, 50)
+    values = torch.func.vmap(lambda x, y: zlpr_loss(x, y))(scores, truth)
+    assert values.shape == (8,)
+
+
+@pytest.mark.parametrize("score", [-1e4, -1e7, -torch.inf])
+def test_scores_masked_by_constants_are_refused_with_smoothing_on_request(score):
+    masked = logits.clone()
+    masked[3, 4] = score
+    with pytest.raises(ValueError, match=r"zlpr_loss: `logits` must not be masked by constants.*at \[3, 4\].*by `where`"):
+        zlpr_loss(masked, labels, smoothing=0.1, validate=True)
+    assert zlpr_loss(masked, labels, smoothing=0.1, where=masked > -1e4, validate=True) < 10
+    assert zlpr_loss(masked, labels, validate=True) < 10
+
+
+@pytest.mark.parametrize("number", [np.float32(2.5), np.float64(2.5), np.int64(2), np.float16(0.5)])
+def test_numpy_scalars_are_numbers(number):
+    scores, truth = torch.randn(8, 50, requires_grad=True), torch.rand(8, 50)
+    expected = zlpr_loss(scores, truth, pos_weight=float(number), neg_weight=float(number))
+    torch.testing.assert_close(zlpr_loss(scores, truth, pos_weight=number, neg_weight=number), expected)
+    assert zlpr_loss(scores, truth, smoothing=np.float32(0.5)) == zlpr_loss(scores, truth, smoothing=0.5)
+    assert focal_loss(scores, truth, gamma=number) == focal_loss(scores, truth, gamma=float(number))
+    with pytest.raises(ValueError, match=r"`pos_weight` must be >= 0; got -1"):
+        zlpr_loss(scores, truth, pos_weight=np.float32(-1))
 
 
 @pytest.mark.parametrize("name", LOSSES)

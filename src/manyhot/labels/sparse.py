@@ -58,8 +58,8 @@ class SparseLabels:
         num_labels: int,
         values: Iterable[Sequence[float]] | None = None,
     ) -> SparseLabels:
-        """From one list of label numbers per row, in any order; a repeated number is an error."""
-        rows = [np.asarray(row, dtype=np.int64).reshape(-1) for row in lists]
+        """From one list of label numbers per row, in any order; a repeated number is an error, and so is 1.7."""
+        rows = [_label_numbers(place, row) for place, row in enumerate(lists)]
         counts = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         flat = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
         soft = None
@@ -237,6 +237,18 @@ class SparseLabels:
         kind = "hard" if self.values is None else "soft"
         size = f"{len(self)} rows, {self.num_labels} labels, {self.indices.shape[0]} entries"
         return f"SparseLabels({size}, {kind}, device={str(self.device)!r})"
+
+
+def _label_numbers(place: int, row: Any) -> np.ndarray[Any, Any]:
+    """The label numbers of one row as int64; whole floats are taken, anything else is refused."""
+    given = np.asarray(row).reshape(-1)
+    if given.dtype.kind in "iu" or given.size == 0:
+        return given.astype(np.int64, copy=False)
+    if given.dtype.kind == "f" and bool((given == np.floor(given)).all()) and bool((np.abs(given) < 2**53).all()):
+        return given.astype(np.int64)
+    wrong = next((one for one in given.tolist() if not (isinstance(one, (int, float)) and one == one // 1)), given.tolist()[0])
+    remedy = " Encode names with manyhot.encode_label_sets." if isinstance(wrong, str) else ""
+    raise TypeError(f"SparseLabels.from_lists: row {place} must list label numbers, whole numbers; got {wrong!r}.{remedy}")
 
 
 def _offsets(counts: Tensor) -> Tensor:

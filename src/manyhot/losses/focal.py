@@ -85,7 +85,7 @@ def focal_loss(
         dim=dim,
         validate=validate,
     )
-    powers = {"gamma_pos": gamma, "gamma_neg": gamma}
+    powers = {"gamma_pos": float(gamma), "gamma_neg": float(gamma)}
     return labelwise_loss(
         "focal_loss",
         rows,
@@ -148,7 +148,7 @@ def asymmetric_loss(
     check_at_least("asymmetric_loss", "gamma_neg", gamma_neg, 0)
     check_unit("asymmetric_loss", "margin", margin, open_end=True)
     rows = arrange("asymmetric_loss", logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
-    powers = {"gamma_pos": gamma_pos, "gamma_neg": gamma_neg, "margin": margin}
+    powers = {"gamma_pos": float(gamma_pos), "gamma_neg": float(gamma_neg), "margin": float(margin)}
     return labelwise_loss(
         "asymmetric_loss",
         rows,

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from manyhot._checks import check_choice, nearest
+from manyhot._checks import check_choice, is_number, nearest
 
 HARD, SOFT, SPARSE = "hard", "soft", "sparse"
 # What may be asked of a loss in training; `LossInfo.why_not` answers for each.
@@ -79,7 +79,7 @@ class LossOption:
         """``value``, as a float where a whole number was given for one; ValueError where it is of another kind."""
         if value is None and self.optional:
             return None
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        number = is_number(value)
         if self.kind is float and number:
             return float(value)
         if (self.kind is int and number and value == int(value)) or (self.kind is bool and isinstance(value, bool)):

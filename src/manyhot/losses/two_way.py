@@ -126,7 +126,7 @@ def _has_positive(logits: Scores, labels: Labels, pos: Tensor, terms: dict[str, 
         return (pos > 0).to(x.dtype).expand_as(x)
 
     given = {name: value for name, value in terms.items() if name not in ("who", "validate")}
-    return sum_over_labels(arrange("two_way_loss", logits.detach(), labels, **given), positives) > 0
+    return sum_over_labels(arrange("two_way_loss", logits, labels, **given), positives) > 0
 
 
 class TwoWayLoss(LossModule):

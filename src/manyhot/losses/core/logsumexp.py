@@ -19,6 +19,8 @@ from manyhot._checks import (
     check_engine,
     check_label_values,
     check_logits,
+    check_masked_scores,
+    check_not_swapped,
     check_unit,
     check_weight,
     check_where,
@@ -28,6 +30,7 @@ from manyhot.engines import ops
 from manyhot.engines.registry import NAMES, Engine, choose
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.first_call import check_first_call
 
 _SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -175,9 +178,14 @@ def arrange(
         and not validate
         and _is_plain(logits, labels)
     ):
+        check_first_call(who, labels)
         return Rows(logits, DenseTerms(labels), logits.shape[:1])
     check_logits(who, logits)
     check_unit(who, "smoothing", smoothing)
+    if isinstance(labels, Tensor):
+        check_not_swapped(who, logits, labels)
+    if validate and smoothing and where is None:
+        check_masked_scores(who, logits)
     terms = check_terms(
         who,
         logits.shape,
@@ -185,7 +193,7 @@ def arrange(
         where=where,
         pos_weight=pos_weight,
         neg_weight=neg_weight,
-        smoothing=smoothing,
+        smoothing=float(smoothing),
         dim=dim,
         validate=validate,
     )
@@ -232,12 +240,16 @@ def check_terms(
             check_weight(who, name, weight, sizes, validate=validate)
         if isinstance(weight, Tensor):
             weight = weight.detach().expand(sizes).reshape(-1)
+        elif weight is not None:
+            weight = float(weight)
         weights.append(weight)
     if isinstance(labels, SparseLabels):
         return SparseTerms(labels.indices, labels.offsets, labels.values, where, weights[0], weights[1], smoothing)
     flat = _to_rows(labels.detach() if labels.requires_grad else labels, dims)
     if validate:
         check_label_values(who, flat, where)
+    else:
+        check_first_call(who, flat, where)
     return DenseTerms(flat, where, weights[0], weights[1], smoothing)
 
 
