@@ -15,6 +15,7 @@ SOURCE = Path(manyhot.__file__).parent
 # From the ground up. A rung holds rooms, or parts of rooms ("decisions.tune"); the longest name that fits a module is its
 # rung's. A module imports from its own rung's room or from lower rungs.
 LADDER = [
+    ["_suggest"],
     ["_checks", "_doors", "_files"],
     ["labels"],
     ["engines"],

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot._suggest import nearest
+
 REDUCTIONS = ("mean", "sum", "none")
 # Scores at or below this are taken for entries that somebody masked with a constant: -1e4, -1e7, -1e12 or -inf.
 MASKING_SCORE = -1e4
@@ -22,14 +24,6 @@ MASKING_SCORE = -1e4
 def shape_text(shape: Iterable[int]) -> str:
     """A shape the way messages print it: ``[8, 50]``."""
     return "[" + ", ".join(str(int(size)) for size in shape) + "]"
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The sentence ` Did you mean 'x'?`, or nothing where no word is near."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(words), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def is_number(value: Any) -> bool:

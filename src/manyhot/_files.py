@@ -1,12 +1,15 @@
-"""Files that are whole or not there: written beside their place, flushed to the disk, then renamed."""
+"""Atomic files: written to a draft beside their place, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 DRAFT_SUFFIX = ".part"
 
@@ -17,18 +20,66 @@ class StorageError(OSError):
 
 def write_whole(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path``: a reader sees the old file or the new one, never a part, also after a crash."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}{DRAFT_SUFFIX}")
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that replaces ``path`` when the block ends without an error, and leaves ``path`` alone otherwise.
+
+    A link keeps pointing at its file, which is replaced. Pipes and devices cannot be replaced and are written directly.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
+        >>> with writing(path) as file:
+        ...     _ = file.write(b"1 2 3")
+        ...     path.exists()
+        False
+        >>> path.read_text()
+        '1 2 3'
+    """
+    if path.exists() and not path.is_file():
+        with _storage_errors(path), path.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT_SUFFIX}")
     try:
-        with draft.open("wb") as file:
-            file.write(content)
+        with io.BufferedWriter(_Draft(draft, path)) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise storage_error(path, error) from error
+        with _storage_errors(path):
+            draft.replace(target)
+            sync_folder(target.parent)
     finally:
         _remove_quietly(draft)
+
+
+class _Draft(io.FileIO):
+    """A file under a temporary name; errors of opening and writing it name the file that it will become."""
+
+    def __init__(self, draft: Path, path: Path) -> None:
+        self.path = path
+        with _storage_errors(path):
+            super().__init__(draft, "w")
+
+    def write(self, content: Any) -> int:
+        """Write bytes."""
+        with _storage_errors(self.path):
+            return super().write(content)
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise storage_error(path, error) from error
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bundle import TrainedModel

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manyhot._checks import check_at_least, nearest
+from manyhot._checks import check_at_least
+from manyhot._suggest import nearest
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.losses.info import LossInfo
 

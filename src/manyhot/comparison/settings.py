@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from manyhot._checks import check_at_least, check_choice, check_unit, nearest
+from manyhot._checks import check_at_least, check_choice, check_unit
+from manyhot._suggest import nearest
 
 DEVICES = ("auto", "cpu", "cuda")
 COMPARED_MODELS = ("linear", "mlp")

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_broadcast, check_logits, check_where, nearest
+from manyhot._checks import check_broadcast, check_logits, check_where
+from manyhot._suggest import nearest
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import LazyScores, Scores

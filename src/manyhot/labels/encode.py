@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from manyhot._checks import nearest, shape_text
+from manyhot._checks import shape_text
+from manyhot._suggest import nearest
 from manyhot.labels.sparse import SparseLabels
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from manyhot._checks import check_choice, is_number, nearest
+from manyhot._checks import check_choice, is_number
+from manyhot._suggest import nearest
 
 HARD, SOFT, SPARSE = "hard", "soft", "sparse"
 # What may be asked of a loss in training; `LossInfo.why_not` answers for each.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 
 DECISIONS, SCORES, PROBABILITIES, ALL_SCORES = "decisions", "scores", "probabilities", "all scores"
 

@@ -1,1 +1,32 @@
-"""The commands, one module each."""
+"""The commands, one module each, and their registry: name, module and the first line of the help.
+
+A command is imported when it is called, so that ``manyhot --help`` and ``--version`` answer at once.
+"""
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Train on handwritten digits, ZLPR against cross-entropy: under two minutes, nothing to download."),
+    "inspect": ("inspect", "Show what is understood of files of examples, and what is wrong with them."),
+    "train": ("train", "Train a model on files of examples; nothing but the file is needed."),
+    "evaluate": (
+        "evaluate",
+        "Measure a model on files of examples with their labels, or a span model on texts with their spans.",
+    ),
+    "predict": ("predict", "Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on."),
+    "explain": (
+        "explain",
+        "Explain the labels of rows: what spoke for each and what against, and how it adds up to the score.",
+    ),
+    "tune": (
+        "tune",
+        "Tune the decision rule, and the probabilities, on examples the model was not trained on; saved with the model.",
+    ),
+    "compare": ("compare", "Compare losses on your own data: same body, splits, budget and early stopping for all."),
+    "report": (
+        "report",
+        "Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed.",
+    ),
+    "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
+    "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),
+    "metrics": ("catalogs", "List the metrics: for `manyhot evaluate --metric` and `manyhot train --metric`."),
+    "data": ("fetch", "Public data sets."),
+}

@@ -15,6 +15,7 @@ from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
+from manyhot.cli.io.terminal import masked
 from manyhot.explain.explanation import EXACT, Explanation, LabelExplanation
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
@@ -125,7 +126,7 @@ def _show_label(label: LabelExplanation, *, exact: bool) -> None:
 
 def _highlighted(text: str, label: LabelExplanation) -> Text:
     """The text with the words for and against its first label in colour."""
-    shown = Text(text)
+    shown = Text(masked(text))
     most = max((abs(part) for _, _, part in label.words), default=0.0)
     for start, end, part in label.words:
         if abs(part) >= FAINT * most > 0:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json as json_text
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -19,7 +17,9 @@ from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flag
 from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.output import check_outputs, text_output
 from manyhot.cli.io.reading import read_flags, reading_of
+from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
 from manyhot.decisions.links import probabilities as probabilities_of
 from manyhot.decisions.rule import DecisionRule, decide_sparse
@@ -27,6 +27,8 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
 OUTPUTS = ("jsonl", "csv")
+SEPARATOR = "|"
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 PredictFiles = Annotated[
     list[str] | None, typer.Argument(help="Files of rows to predict; - is the standard input.", show_default=STDIN)
@@ -73,6 +75,7 @@ def predict(
 
     A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page.
     """
+    check_outputs({"--to": to, "--html": html}, files or ())
     if is_span_bundle(model):
         if top_k is not None or output_format != "jsonl":
             raise typer.BadParameter("--top-k and --output-format are for models of labels; this is one of spans.")
@@ -96,8 +99,8 @@ def predict(
     format = chosen.pop("format", None)
     blocks = (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen))
     count = 0
-    with _opened(to) as out:
-        write = _writer(out, output_format, with_scores=scores, with_probabilities=probabilities)
+    with text_output(to) as out:
+        write = _writer(out, output_format, trained.label_names, with_scores=scores, with_probabilities=probabilities)
         for block in blocks:
             for prediction in _predictions(trained, block, rule, first=count, scores=scores, probabilities=probabilities):
                 write(prediction)
@@ -129,19 +132,37 @@ def _predictions(
             row += 1
 
 
-def _writer(out: IO[str], format: str, *, with_scores: bool, with_probabilities: bool) -> Callable[[Prediction], None]:
+def _writer(
+    out: IO[str], format: str, names: Sequence[str], *, with_scores: bool, with_probabilities: bool
+) -> Callable[[Prediction], None]:
     asked = [name for name, wanted in (("scores", with_scores), ("probabilities", with_probabilities)) if wanted]
     if format == "jsonl":
         return lambda prediction: _write_json(out, prediction, asked)
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["row", "id", "labels", *asked])
+    # A name with the separator in it would read as two: then every cell is a JSON list, which the reader knows too.
+    join = _as_json_list if any(SEPARATOR in name for name in names) else SEPARATOR.join
 
     def write(prediction: Prediction) -> None:
         parts = (getattr(prediction, name) for name in asked)
-        row = [prediction.row, prediction.id or "", "|".join(prediction.labels)]
-        table.writerow([*row, *("|".join(f"{value:g}" for value in part) for part in parts)])
+        row = [prediction.row, guarded(prediction.id or ""), guarded(join(prediction.labels))]
+        table.writerow([*row, *(SEPARATOR.join(f"{value:g}" for value in part) for part in parts)])
 
     return write
+
+
+def _as_json_list(labels: Sequence[str]) -> str:
+    return json_text.dumps(list(labels), ensure_ascii=False)
+
+
+def guarded(cell: str) -> str:
+    """A cell that a spreadsheet will not run as a formula: an apostrophe before the signs that begin one.
+
+    Example:
+        >>> guarded("=1+1"), guarded("eggs|pans")
+        ("'=1+1", 'eggs|pans')
+    """
+    return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
 
 
 def _write_json(out: IO[str], prediction: Prediction, asked: Sequence[str]) -> None:
@@ -150,13 +171,7 @@ def _write_json(out: IO[str], prediction: Prediction, asked: Sequence[str]) -> N
         line["id"] = prediction.id
     line["labels"] = prediction.labels
     line |= {name: getattr(prediction, name) for name in asked}
-    out.write(json_text.dumps(line, ensure_ascii=False) + "\n")
-
-
-def _opened(to: Path | None) -> AbstractContextManager[IO[str]]:
-    if to is None:
-        return nullcontext(sys.stdout)
-    return to.open("w", encoding="utf-8", newline="")
+    out.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
 
 
 def _offered(incomplete: str) -> list[str]:

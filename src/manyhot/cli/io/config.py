@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from manyhot._checks import nearest
 from manyhot._files import write_whole
+from manyhot._suggest import nearest
 from manyhot.cli.io.reading import READ_FLAGS
 from manyhot.training.rows.settings import TrainSettings
 

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manyhot.cli.io.terminal import printable, safe_json
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress and no remarks.")]
 
@@ -23,17 +25,17 @@ messages = Console(stderr=True, soft_wrap=True, highlight=False)
 def say(text: str, *, quiet: bool = False) -> None:
     """A remark for whoever watches."""
     if not quiet:
-        messages.print(Text(text))
+        messages.print(Text(printable(text)))
 
 
 def show_json(value: Any) -> None:
     """One JSON document; numbers that JSON does not have become null."""
-    sys.stdout.write(json.dumps(_finite(value), ensure_ascii=False, indent=1, default=str) + "\n")
+    sys.stdout.write(safe_json(json.dumps(_finite(value), ensure_ascii=False, indent=1, default=str)) + "\n")
 
 
 def show_text(text: str = "", *, style: str = "") -> None:
     """A line of the result, as it is: brackets in it are no markup."""
-    results.print(Text(text, style=style), soft_wrap=True)
+    results.print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def show_pairs(title: str, pairs: Sequence[tuple[str, Any]]) -> None:
@@ -42,7 +44,7 @@ def show_pairs(title: str, pairs: Sequence[tuple[str, Any]]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(Text(name), Text(number(value)))
+        table.add_row(Text(printable(name)), Text(printable(number(value))))
     if title:
         show_text(title, style="bold")
     results.print(table)
@@ -61,9 +63,11 @@ def show_table(
     """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place in right else "left", no_wrap=place in whole, overflow="fold")
+        table.add_column(
+            Text(printable(heading)), justify="right" if place in right else "left", no_wrap=place in whole, overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(Text(number(value)) for value in row))
+        table.add_row(*(Text(printable(number(value))) for value in row))
     results.print(table)
 
 

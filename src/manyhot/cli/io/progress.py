@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from manyhot.cli.io.console import messages
+from manyhot.cli.io.terminal import printable
 from manyhot.training.run.progress import Event
 
 FINAL = "final"
@@ -59,4 +60,4 @@ class Watch:
         if line and shown:
             before = [self.title] if self.title else []
             before += [fit] if fit != FINAL else []
-            messages.print(Text(": ".join([*before, line])))
+            messages.print(Text(printable(": ".join([*before, line]))))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.files.problems import DataError, missing_package
 
 # A compressed file may become this many times as large. Texts become 3 to 30 times as large, zeros 1,000 times and more.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.files.problems import ProblemLog
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import ColumnKind

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.tables.reorder import MAX_UNKNOWN, index_lists
 from manyhot.labels.sparse import SparseLabels

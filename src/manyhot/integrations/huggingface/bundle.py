@@ -11,9 +11,10 @@ from manyhot.decisions import Calibration, DecisionRule
 from manyhot.integrations.registry import framework
 from manyhot.losses import get_loss
 from manyhot.training.rows.bodies.classifier import ClassifierBody, classifier_shape
-from manyhot.training.rows.bundle import TrainedModel, versions
+from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.tokens import TokenInputs
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.versions import versions
 
 
 def to_manyhot(

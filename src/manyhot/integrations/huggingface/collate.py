@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, nearest
+from manyhot._checks import check_at_least
+from manyhot._suggest import nearest
 from manyhot.integrations.huggingface.loss import PADDING
 
 NAN = float("nan")

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_choice, check_label_values, check_logits, nearest, shape_text
+from manyhot._checks import check_choice, check_label_values, check_logits, shape_text
+from manyhot._suggest import nearest
 from manyhot.labels import SparseLabels
 from manyhot.losses import get_loss
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_choice, nearest
+from manyhot._checks import check_at_least, check_choice
+from manyhot._suggest import nearest
 from manyhot.decisions import decode_spans
 from manyhot.heads import EfficientGlobalPointer, GlobalPointer
 from manyhot.integrations.huggingface.loss import PADDING, scaled_mean

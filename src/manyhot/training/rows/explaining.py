@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manyhot._checks import check_at_least, nearest
+from manyhot._checks import check_at_least
+from manyhot._suggest import nearest
 from manyhot.decisions.rule import decide
 from manyhot.explain.contributions import Attribution, gradient_contributions, linear_contributions
 from manyhot.explain.explanation import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, Self
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 

@@ -74,7 +74,8 @@ def test_a_page_is_written_on_request(run, trained, texts, tmp_path):
     assert "20 texts" in done.err
     content = page.read_text()
     assert content.startswith("<!doctype html>")
-    assert "http" not in content
+    assert "http:" not in content
+    assert "https:" not in content
 
 
 def test_show_and_inspect_say_what_is_there(run, trained, texts, tmp_path):

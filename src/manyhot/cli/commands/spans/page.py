@@ -84,6 +84,7 @@ def span_page(
     return (
         '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f"<title>{escape(title)}</title>\n<style>{STYLE}{hues}\n{off}\n</style>\n</head>\n<body>\n"
         f'<h1>{escape(title)}</h1>\n<p class="about">{escape(about)}{left}</p>\n'
         f'<div class="legend">{legend}</div>\n{articles}\n</body>\n</html>\n'

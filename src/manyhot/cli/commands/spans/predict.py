@@ -16,6 +16,8 @@ from manyhot.cli.commands.spans.page import span_page
 from manyhot.cli.commands.spans.reading import read_span_files
 from manyhot.cli.io.blocks import STDIN
 from manyhot.cli.io.console import results, say
+from manyhot.cli.io.output import text_output
+from manyhot.cli.io.terminal import printable, safe_json
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.training.run.bundle_folder import BundleError
 from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel, load_span_model
@@ -65,7 +67,7 @@ def predict_spans(
         write_whole(html, span_page(examples.texts, found, title=title, about=about, ids=examples.ids).encode())
         say(f"{html}: {len(examples):,} texts, {total:,} spans", quiet=quiet)
     if to is not None:
-        with to.open("w", encoding="utf-8", newline="\n") as out:
+        with text_output(to) as out:
             write_lines(out, examples, found, scores=scores, probabilities=probabilities)
         say(f"{to}: {len(examples):,} texts, {total:,} spans", quiet=quiet)
     elif as_json or (html is None and not results.is_terminal):
@@ -88,7 +90,7 @@ def write_lines(
             record |= {"probability": round(span.probability, 6)} if probabilities else {}
             spans.append(record)
         line = {} if examples.ids is None else {"id": examples.ids[row]}
-        out.write(json.dumps({**line, "text": text, "spans": spans}, ensure_ascii=False) + "\n")
+        out.write(safe_json(json.dumps({**line, "text": text, "spans": spans}, ensure_ascii=False)) + "\n")
 
 
 def highlighted(text: str, spans: Sequence[Sequence[Any]], type_names: Sequence[str]) -> Text:
@@ -110,11 +112,11 @@ def highlighted(text: str, spans: Sequence[Sequence[Any]], type_names: Sequence[
     for place, stop in zip(cuts, [*cuts[1:], len(text)], strict=True):
         for span in ends.get(place, ()):
             out.append("]", style=f"bold {colour[span[0]]}")
-            out.append(str(span[0]), style=f"{colour[span[0]]} reverse")
+            out.append(printable(str(span[0])), style=f"{colour[span[0]]} reverse")
             inside.remove(span)
         for span in begins.get(place, ()):
             out.append("[", style=f"bold {colour[span[0]]}")
             inside.append(span)
         innermost = min(inside, key=lambda span: span[2] - span[1], default=None)
-        out.append(text[place:stop], style="" if innermost is None else f"bold {colour[innermost[0]]}")
+        out.append(printable(text[place:stop]), style="" if innermost is None else f"bold {colour[innermost[0]]}")
     return out

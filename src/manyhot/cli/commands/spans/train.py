@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from manyhot._checks import nearest
 from manyhot._files import make_folder
+from manyhot._suggest import nearest
 from manyhot.cli.commands.spans.reading import SHARED, SPAN_READ_FLAGS, read_span_files
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.config import CONFIG, write_config

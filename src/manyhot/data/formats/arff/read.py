@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.label_files import find_mulan_xml, names_in_label_file

@@ -1,0 +1,43 @@
+"""Text from outside made safe to print: control characters, which could drive a terminal, are shown as escapes."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls but tab and line feed, delete, and the marks that turn the direction of writing round.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""``text`` with control characters as escapes.
+
+    Example:
+        >>> printable("a\x1b[31mred")
+        'a\\x1b[31mred'
+    """
+    return _CONTROL.sub(lambda found: _escape(found.group()), text)
+
+
+def masked(text: str) -> str:
+    """``text`` with control characters replaced one for one, for texts whose characters are counted.
+
+    Example:
+        >>> masked("a\\x1bb")
+        'a\ufffdb'
+    """
+    return _CONTROL.sub("\ufffd", text)
+
+
+def safe_json(text: str) -> str:
+    r"""JSON ``text`` whose strings hold no control character unescaped; it means the same.
+
+    Example:
+        >>> safe_json('"a\x9b"')
+        '"a\\u009b"'
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,108 @@
+"""How a command ends when something is wrong: one line, an exit code, no traceback."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cli.processes import command, environment, real
+from manyhot.cli.io.errors import FAILED, UNEXPECTED, ending_of_error
+from manyhot.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "code"),
+    [
+        (MemoryError(), "not enough memory", FAILED),
+        (MemoryError("Unable to allocate 7 GiB"), "Unable to allocate 7 GiB", FAILED),
+        (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory on the GPU", FAILED),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory", FAILED),
+        (RuntimeError("something broke"), "unexpected error, RuntimeError: something broke", UNEXPECTED),
+        (ValueError("bad\nvalue"), "bad value", FAILED),
+    ],
+)
+def test_every_error_is_one_line(error, words, code, capsys):
+    assert ending_of_error(error) == code
+    told = capsys.readouterr().err
+    assert told.startswith("manyhot: ")
+    assert words in told
+    assert told.count("\n") == 1
+
+
+def test_a_traceback_can_be_asked_for(monkeypatch):
+    monkeypatch.setenv("MANYHOT_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="something broke"):
+        ending_of_error(RuntimeError("something broke"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["train", "x", "--lr", "1"], "--learning-rate"),
+        (["train", "x", "--learnig-rate", "1"], "--learning-rate"),
+        (["evalute"], "evaluate"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_one_meant(arguments, meant, run):
+    done = run(*arguments)
+    assert done.code == 2
+    assert f"Did you mean '{meant}'?" in done.err
+
+
+def test_a_word_of_two_letters_is_not_answered_by_chance(run):
+    done = run("train", "x", "--loss", "lp")
+    assert done.code != 0
+    assert "Did you mean 'zlpr'" not in done.err
+
+
+def test_a_closed_output_is_refused_in_one_line():
+    done = subprocess.run(
+        ["bash", "-c", '"$0" "$@" >&-', *command("losses")], capture_output=True, text=True, env=environment(), timeout=120
+    )
+    assert done.returncode == 1
+    assert done.stderr == "manyhot: the standard output is closed. Send it to a file or a pipe, or to /dev/null.\n"
+
+
+def test_a_closed_input_is_refused_in_one_line(trained):
+    done = subprocess.run(
+        ["bash", "-c", '"$0" "$@" <&-', *command("predict", trained)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "standard input is closed" in done.stderr
+
+
+def test_help_and_version_import_nothing_heavy():
+    script = (
+        "import sys; from manyhot.cli.main import main\n"
+        "codes = [main(['--version']), main(['--help'])]\n"
+        "print(codes, [name for name in ('torch', 'numpy', 'scipy') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True)
+    assert done.stderr.strip() == "[0, 0] []"
+    assert "manyhot 0." in done.stdout
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(run, tmp_path):
+    done = run("inspect", tmp_path / "evil\x1b[31m\x9b.jsonl")
+    assert "\x1b" not in done.err
+    assert "\x9b" not in done.err
+    assert "\\x1b[31m" in done.err
+
+
+def test_interrupting_any_command_says_so(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("manyhot.cli.main.load_command", interrupted)
+    assert main(["losses"]) == 130
+    assert capsys.readouterr().err == "manyhot: interrupted.\n"
+
+
+def test_the_command_runs_as_a_module():
+    assert real("--version").out.startswith("manyhot ")
