@@ -26,13 +26,14 @@ from manyhot.data.files.input_file import bare_name
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import METRICS
-from manyhot.training.rows.settings import MODELS, TUNINGS, TrainSettings
+from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
+from manyhot.training.rows.settings import TUNINGS, TrainSettings
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS
 
 TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet")
 CHOICES = {
-    "model": MODELS,
+    "model": (AUTO_BODY, *trained_bodies()),
     "loss": tuple(LOSSES),
     "schedule": SCHEDULES,
     "metric": tuple(name.replace("@k", "@5") for name in METRICS),

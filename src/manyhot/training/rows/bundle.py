@@ -18,10 +18,11 @@ from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.explain.contributions import LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.bodies.networks import make_body
+from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.explaining import explain_rows, label_words
 from manyhot.training.rows.inputs.prepare import INPUTS, Inputs, SparseRows, take_rows
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
@@ -262,8 +263,9 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
     tensors = read_weights("load_model", folder, data["weights"])
     inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
     body = _body_with(shape, _below("body.", tensors))
-    if shape["num_labels"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
-        raise BundleError(f"load_model: `labels` must be {shape['num_labels']} different names; got {len(names)}.")
+    num_labels = shape.get("read_labels", shape["num_labels"])
+    if num_labels != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+        raise BundleError(f"load_model: `labels` must be {num_labels} different names; got {len(names)}.")
     if shape["width"] != inputs.width:
         raise BundleError(f"load_model: the inputs must have width {shape['width']}; got {inputs.width}.")
     rule = DecisionRule.from_json(data["rule"])
@@ -287,17 +289,24 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
 def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
     """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
     with torch.device("meta"):
-        body = make_body(shape)
+        body = _made(shape)
     for name, wanted in body.state_dict().items():
         if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
             got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
             raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
-    if shape["body"] in ("encoder", "classifier"):
+    if get_body(shape["body"]).unsaved_buffers:
         # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
         with torch.random.fork_rng(devices=[]):
-            body = make_body(shape)
+            body = _made(shape)
     body.load_state_dict(own, assign=True)
     return body
+
+
+def _made(shape: dict[str, Any]) -> nn.Module:
+    """The body that ``shape`` describes, with the reader of its strategy."""
+    body = make_body(shape)
+    make_reader = get_strategy(shape.get("strategy", PLAIN)).make_reader
+    return body if make_reader is None else ReadBody(body, make_reader(shape))
 
 
 def _read_document(folder: Path, name: Any) -> Any:

@@ -16,6 +16,7 @@ from manyhot.training.rows.bodies.networks import Columns
 from manyhot.training.rows.inputs.prepare import Batch, SparseRows, take_rows
 from manyhot.training.rows.objective import Objective
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.strategies import without_reader
 from manyhot.training.run.fit import Fit
 from manyhot.training.run.steps import AdamSteps, EmbeddingSteps, PlainSteps
 
@@ -32,12 +33,13 @@ EMBEDDED_RATE = 5e-3
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Prepared inputs with their labels, all of the same rows."""
+    """Prepared inputs with their labels, all of the same rows; ``posed`` is what a body is trained on instead of them."""
 
     inputs: Any
     labels: SparseLabels
     unknown: SparseLabels | None = None
     sample_weight: Tensor | None = None
+    posed: SparseLabels | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +52,13 @@ class TrainingRows:
             self.labels[index],
             None if self.unknown is None else self.unknown[index],
             None if self.sample_weight is None else self.sample_weight[index],
+            None if self.posed is None else self.posed[index],
         )
+
+    @property
+    def targets(self) -> SparseLabels:
+        """What a body is trained on."""
+        return self.labels if self.posed is None else self.posed
 
     def weighted(self, weights: Tensor) -> TrainingRows:
         """The same rows, each weighing ``weights [R]`` times as much."""
@@ -61,7 +69,7 @@ class TrainingRows:
         return None if self.unknown is None else ~self.unknown.dense(torch.bool)
 
     def batches(self, size: int, start: int = 0) -> Iterator[RowBatch]:
-        """``(inputs, labels, where, sample_weight)`` from batch ``start`` on, in order."""
+        """``(inputs, targets, where, sample_weight)`` from batch ``start`` on, in order."""
         # Cutting tensors costs a tenth of what cutting a scipy matrix does.
         whole = take_rows(self.inputs, slice(0, len(self))) if hasattr(self.inputs, "indptr") else None
         for first in range(start * size, len(self), size):
@@ -69,7 +77,7 @@ class TrainingRows:
             unknown = None if self.unknown is None else consecutive(self.unknown, part)
             yield (
                 whole.consecutive(part) if isinstance(whole, SparseRows) else take_rows(self.inputs, part),
-                consecutive(self.labels, part),
+                consecutive(self.targets, part),
                 None if unknown is None else ~unknown.dense(torch.bool),
                 None if self.sample_weight is None else self.sample_weight[part],
             )
@@ -178,7 +186,7 @@ def _steps(body: nn.Module, objective: Objective, *, linear: bool, weight_decay:
     parameters = [*body.parameters(), *objective.parameters()]
     if linear:
         return PlainSteps(parameters)
-    first = getattr(body, "first", None)
+    first = getattr(without_reader(body), "first", None)
     if isinstance(first, Columns) and first.sparse_gradient:
         others = [each for each in parameters if each is not first.weight]
         return EmbeddingSteps(first.weight, others, weight_decay=weight_decay)

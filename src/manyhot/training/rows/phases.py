@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -9,21 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
-from manyhot.training.rows.bodies.networks import HiddenBody, make_body, mean_body, set_prior
+from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, make_body
 from manyhot.training.rows.choose import log_odds
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.inputs.prepare import SparseRows
 from manyhot.training.rows.rule import Tuning, best_value, empty_logits
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.run.folder import RunFolder
-from manyhot.training.run.processes import Processes
+from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.session import RunSession
 
 # Multiples of the step that are tried on the first fold of a linear body: noisy labels want a smaller one.
 STEPS = (1.0, 1 / 3)
 # Bodies that a bag is the mean of.
-MEMBERS = 2
+NUM_MEMBERS = 2
+# Body, learned threshold, scores to tune on.
+Fitted = tuple[nn.Module, Tensor | None, Tuning | None]
 
 
 class RowSession(RunSession):
@@ -37,10 +42,16 @@ class RowSession(RunSession):
         device: torch.device,
         folder: RunFolder | None,
         progress: Progress | None,
+        reader: nn.Module | None = None,
     ) -> None:
         super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=settings.metric)
         self.settings, self.shape, self.rows, self.device = settings, shape, rows, device
+        self.reader = reader
         self.learning_rate = 0.0
+
+    def with_reader(self, body: nn.Module) -> nn.Module:
+        """The body with the strategy's reader, where it has one."""
+        return body if self.reader is None else ReadBody(body, self.reader).to(self.device)
 
     def fit(
         self, name: str, salt: int, rows: TrainingRows, *, linear: bool, held: TrainingRows | None = None, factor: float = 1.0
@@ -48,8 +59,8 @@ class RowSession(RunSession):
         """Run the fit called ``name`` to its end, from its checkpoint where it has one."""
         torch.manual_seed(self.settings.seed * 1000 + salt)
         body = make_body(self.shape)
-        set_prior(body, log_odds(rows.labels, rows.unknown))
-        fit = RowFit(body.to(self.device), rows, self.settings, salt=salt, device=self.device, linear=linear)
+        set_prior(body, log_odds(rows.targets, rows.unknown))
+        fit = RowFit(self.with_reader(body).to(self.device), rows, self.settings, salt=salt, device=self.device, linear=linear)
 
         def score() -> float:
             assert held is not None
@@ -59,11 +70,16 @@ class RowSession(RunSession):
         return fit
 
 
-def fit_crossed(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module, Tensor | None, Tuning | None]:
+def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of a linear body fitted to all rows.
 
     The rows to tune on are ``held``, or all of them, each scored by a fit that did not see it.
     """
+    if Processes.current().count > 1:
+        raise ProcessesError(
+            "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
+            " Start it without torchrun, or choose bag or mlp."
+        )
     rows, settings = session.rows, session.settings
     tuning, factor = None, 1.0
     if held is None and len(rows) >= 10 * settings.folds:
@@ -98,7 +114,7 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any]) -> tuple[float,
     return factor, scores
 
 
-def fit_held_out(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module, Tensor | None, Tuning | None]:
+def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of a body that stops by rows it was not fitted to."""
     rows, settings = session.rows, session.settings
     share = round(settings.validation * len(rows))
@@ -114,8 +130,8 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> tuple[nn.Mod
     return fit.body, fit.objective.threshold, tuning
 
 
-def fit_members(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module, Tensor | None, Tuning | None]:
-    """``(body, learned threshold, scores to tune on)`` of the mean of ``MEMBERS`` bodies, each fitted without some rows.
+def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
+    """``(body, learned threshold, scores to tune on)`` of the mean of ``NUM_MEMBERS`` bodies, each fitted without some rows.
 
     The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
     scored by it. The mean is better than any of its bodies, and together they have seen all rows.
@@ -123,19 +139,20 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modu
     rows, settings = session.rows, session.settings
     parts: list[np.ndarray[Any, Any]] = []
     if held is None and round(settings.validation * len(rows)):
-        num_folds = max(round(1 / settings.validation), MEMBERS)
+        num_folds = max(round(1 / settings.validation), NUM_MEMBERS)
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
-        parts = [fold.numpy() for fold in folds[:MEMBERS]]
+        parts = [fold.numpy() for fold in folds[:NUM_MEMBERS]]
     fits, scores = [], []
-    for place in range(MEMBERS):
+    for place in range(NUM_MEMBERS):
         own = _without(rows, parts[place]) if parts else rows
-        name = "final" if place == MEMBERS - 1 else f"member-{place}"
+        name = "final" if place == NUM_MEMBERS - 1 else f"member-{place}"
         fits.append(session.fit(name, 900 + place, own, linear=False))
         if parts:
             scores.append(logits_of(fits[-1].body, rows.take(parts[place]), session))
     session.learning_rate = fits[0].state.learning_rate
-    body = mean_body([cast(HiddenBody, fit.body) for fit in fits])
-    session.shape["hidden"] = body.head.in_features
+    joined = mean_body([cast(HiddenBody, without_reader(fit.body)) for fit in fits])
+    session.shape["hidden"] = joined.head.in_features
+    body = session.with_reader(joined)
     thresholds = [fit.objective.threshold for fit in fits if fit.objective.threshold is not None]
     threshold = torch.stack(thresholds).mean(dim=0) if thresholds else None
     tuning = None
@@ -143,10 +160,17 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modu
         tuning = Tuning(logits_of(body, held, session), held.labels, held.where())
     elif parts:
         apart = torch.from_numpy(np.concatenate(parts))
-        fold = torch.arange(MEMBERS).repeat_interleave(torch.tensor([len(part) for part in parts]))
+        fold = torch.arange(NUM_MEMBERS).repeat_interleave(torch.tensor([len(part) for part in parts]))
         tuned = rows.take(apart.numpy())
         tuning = Tuning(torch.cat(scores), tuned.labels, tuned.where(), apart, fold)
     return body, threshold, tuning
+
+
+FITTINGS: dict[str, Callable[[RowSession, TrainingRows | None], Fitted]] = {
+    CROSSED: fit_crossed,
+    HELD_OUT: fit_held_out,
+    MEMBERS: fit_members,
+}
 
 
 def logits_of(body: nn.Module, rows: TrainingRows, session: RowSession) -> Tensor:

@@ -10,10 +10,12 @@ from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import parse_metric
+from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
+from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
 
-MODELS = ("auto", "linear", "mlp", "bag", "conv", "encoder")
+ENCODER = "encoder"
 TUNINGS = ("balanced", "micro-F1", "macro-F1", "none")
 AUTO = "auto"
 
@@ -35,6 +37,7 @@ class TrainSettings(RunSettings):
     model: str = setting("auto", "body: auto, linear, mlp, bag (text), conv (images) or encoder (text)")
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
     max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
+    strategy: str = setting(PLAIN, f"how labels are posed to body and loss: {', '.join(STRATEGIES)}")
     loss: str = setting("zlpr", "a loss of the catalog (manyhot losses)")
     pos_weight: float | str | None = setting(
         None,
@@ -85,7 +88,7 @@ class TrainSettings(RunSettings):
     def __post_init__(self) -> None:
         who = "TrainSettings"
         for name, choices in (
-            ("model", MODELS),
+            ("model", (AUTO_BODY, *trained_bodies())),
             ("loss", tuple(LOSSES)),
             ("schedule", SCHEDULES),
             ("tune", TUNINGS),
@@ -93,6 +96,7 @@ class TrainSettings(RunSettings):
             ("precision", PRECISIONS),
         ):
             check_choice(who, name, getattr(self, name), choices)
+        get_strategy(self.strategy)
         parse_metric(self.metric)
         for name in ("smoothing", "warmup", "validation"):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
@@ -110,9 +114,9 @@ class TrainSettings(RunSettings):
         if self.learning_rate is not None:
             check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True)
         self._check_pos_weight(who)
-        if self.encoder and self.model not in ("auto", "encoder"):
+        if self.encoder and self.model not in (AUTO_BODY, ENCODER):
             raise ValueError(f"{who}: `encoder` must go with the model encoder; got {self.model!r}.")
-        if self.model == "encoder" and not self.encoder:
+        if self.model == ENCODER and not self.encoder:
             raise ValueError(f"{who}: `encoder` must name an encoder or its folder with the model encoder; got none.")
         if self.learn_threshold and self.loss not in ("zlpr", "tlpr"):
             raise ValueError(f"{who}: `learn_threshold` must go with the loss zlpr or tlpr; got {self.loss!r}.")

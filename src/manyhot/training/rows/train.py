@@ -6,22 +6,21 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from manyhot.data.examples import Examples
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.encoder import EPOCHS, LEARNING_RATE, encoder_fingerprint, encoder_shape
+from manyhot.training.rows.bodies.registry import AUTO_BODY, BodyInfo, get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, dropout_for, num_epochs, resolved
+from manyhot.training.rows.choose import body_for, resolved
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.inputs.prepare import INPUTS
-from manyhot.training.rows.inputs.tokens import TokenInputs
+from manyhot.training.rows.inputs.prepare import INPUTS, Inputs
 from manyhot.training.rows.objective import link_of, loss_settings, natural_rule
-from manyhot.training.rows.phases import RowSession, fit_crossed, fit_held_out, fit_members
+from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
-from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.settings import AUTO, ENCODER, TrainSettings
+from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, fingerprint
 from manyhot.training.run.processes import Processes, ProcessesError
@@ -87,8 +86,9 @@ def train(
         prints = {"train": fingerprint(train_examples, sample_weight)}
         if validation is not None:
             prints["validation"] = fingerprint(validation)
-        if settings.encoder:
-            prints["encoder"] = encoder_fingerprint(settings.encoder)
+        reads_more = None if settings.model == AUTO_BODY else get_body(settings.model).fingerprint
+        if reads_more is not None:
+            prints[settings.model] = reads_more(settings)
         processes.check_same("data", json.dumps(prints, sort_keys=True))
         folder = RunFolder(Path(run), given, prints, resume=resume)
         if folder.finished:
@@ -110,50 +110,24 @@ def _train(
     folder: RunFolder | None,
     progress: Progress | None,
 ) -> tuple[TrainedModel, Tuning | None]:
-    device = Processes.current().device(choose_device(settings.device))
-    kind = TokenInputs.kind if settings.model == "encoder" and examples.kind == "texts" else examples.kind
-    inputs, prepared = INPUTS[kind].fit(examples, settings)
-    rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight)
-    body_name = body_for(settings, examples, inputs)
-    shape: dict[str, Any] = {"body": body_name, "width": inputs.width, "num_labels": examples.num_labels}
-    shape |= {"hidden": settings.hidden, "dropout": dropout_for(settings, body_name)}
-    if isinstance(inputs, TokenInputs):
-        shape |= encoder_shape(settings.encoder, inputs.padding)
-    shape["sparse"] = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
-    if body_name == "bag":
-        shape["activation"] = "none"
-    epochs = settings.epochs or num_epochs(body_name, shape["sparse"], len(rows))
-    settings = replace(settings, model=body_name, epochs=epochs, dropout=shape["dropout"])
-    session = RowSession(settings, shape, rows, device, folder, progress)
-    session.tell(
-        Event(
-            "start",
-            f"{body_name} body on {len(rows):,} rows, {_width(examples, inputs.width)}, "
-            f"{examples.num_labels:,} labels, {device}",
-        )
-    )
+    session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
     held = None
     if validation is not None:
         held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
-    crossed = shape["sparse"] and body_name == "linear"
-    if crossed and Processes.current().count > 1:
-        raise ProcessesError(
-            "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
-            " Start it without torchrun, or choose bag or mlp."
-        )
-    fitted = fit_crossed if crossed else fit_members if body_name == "bag" else fit_held_out
+    fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
     body, threshold, tuning = fitted(session, held)
     body.zero_grad(set_to_none=True)
-    cardinality = examples.labels.indices.numel() / max(len(examples), 1)
+    session.note("tuning the decision rule")
+    settings, cardinality = session.settings, examples.labels.indices.numel() / max(len(examples), 1)
     if threshold is not None and tuning is not None and settings.pos_weight == AUTO:
         threshold = bounded_cut(threshold, tuning, examples.labels, examples.unknown, sample_weight)
     natural = natural_rule(settings, threshold, cardinality)
     rule, calibration, found = fit_rule(settings, natural, tuning)
     session.tell(Event("rule", found or "the natural rule of the loss"))
-    about = {"rows": len(rows), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
+    about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
     model = TrainedModel(
         body,
-        {name: value for name, value in shape.items() if name != "pretrained"},
+        {name: value for name, value in session.shape.items() if name != "pretrained"},
         inputs,
         examples.label_names,
         settings,
@@ -166,12 +140,61 @@ def _train(
     return model, tuning
 
 
+def _session(
+    examples: Examples,
+    settings: TrainSettings,
+    sample_weight: Tensor | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+) -> tuple[RowSession, Inputs, BodyInfo]:
+    """The session of a run, the preparation of its inputs and its body; all that the data decides is in its settings."""
+    device = Processes.current().device(choose_device(settings.device))
+    kind = examples.kind
+    if settings.model != AUTO_BODY and kind in get_body(settings.model).reads:
+        kind = get_body(settings.model).inputs or kind
+    inputs, prepared = INPUTS[kind].fit(examples, settings)
+    entry = body_for(settings, examples, inputs)
+    posed = _posed(examples, settings)
+    rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight, posed.labels if posed.reader else None)
+    sparse = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
+    dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
+    shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": settings.hidden}
+    shape |= {"dropout": dropout, "sparse": sparse, **entry.shape}
+    if entry.describe is not None:
+        shape |= entry.describe(settings, inputs)
+    if posed.reader is not None:
+        shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
+    epochs = settings.epochs or entry.num_epochs(len(rows), sparse=sparse)
+    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout)
+    session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
+    session.tell(
+        Event(
+            "start",
+            f"{entry.name} body on {len(rows):,} rows, {_width(examples, inputs.width)}, "
+            f"{examples.num_labels:,} labels, {device}",
+        )
+    )
+    return session, inputs, entry
+
+
+def _posed(examples: Examples, settings: TrainSettings) -> Posed:
+    """The labels as the strategy poses them."""
+    posed = get_strategy(settings.strategy).pose(examples.labels)
+    if posed.reader is not None and examples.unknown is not None and len(examples.unknown.indices):
+        raise ValueError(f"train: `strategy` {settings.strategy} must have all labels known; the examples have unknown ones.")
+    return posed
+
+
 def _with_body(settings: TrainSettings) -> TrainSettings:
-    """The settings with what follows from the body being an encoder."""
-    if not settings.encoder:
+    """The settings with the model that an encoder implies, and with the learning rate and epochs of a named body."""
+    if settings.encoder:
+        settings = replace(settings, model=ENCODER)
+    if settings.model == AUTO_BODY:
         return settings
-    rate, epochs = settings.learning_rate or LEARNING_RATE, settings.epochs or EPOCHS
-    return replace(settings, model="encoder", learning_rate=rate, epochs=epochs)
+    entry = get_body(settings.model)
+    return replace(
+        settings, learning_rate=settings.learning_rate or entry.learning_rate, epochs=settings.epochs or entry.epochs
+    )
 
 
 def _check_processes(settings: TrainSettings, processes: Processes) -> None:

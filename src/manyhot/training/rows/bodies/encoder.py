@@ -19,9 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# A fine-tuned encoder forgets what it knew at the rates that a body with random weights starts to learn at.
-LEARNING_RATE = 5e-5
-EPOCHS = 5
 # Tokens, with padding, that go through the encoder at once; more are cut into parts whose inner values are computed again on
 # the way back, so that the memory of a step does not depend on its rows.
 TOKENS_ON_CPU, TOKENS_ON_GPU = 1 << 13, 1 << 15

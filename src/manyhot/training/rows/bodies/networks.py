@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from manyhot.explain.contributions import LinearFactors
-from manyhot.training.rows.bodies.classifier import make_classifier
-from manyhot.training.rows.bodies.encoder import make_encoder
 from manyhot.training.rows.inputs.prepare import Batch, SparseRows
 
 # Of the numbers in an embedding at the start.
@@ -161,25 +159,27 @@ class ConvBody(nn.Module):
         return out
 
 
-def make_body(shape: dict[str, Any]) -> nn.Module:
-    """A body from its description: ``body``, a model of the settings, ``width``, ``num_labels``, ``hidden`` and the like."""
-    name, width, num_labels = shape["body"], int(shape["width"]), int(shape["num_labels"])
-    if name == "encoder":
-        return make_encoder(shape)
-    if name == "classifier":
-        return make_classifier(shape)
-    if name == "linear":
-        return LinearBody(width, num_labels, sparse_gradient=bool(shape["sparse"]))
-    if name == "conv":
-        return ConvBody(width, num_labels, hidden=int(shape["hidden"]), dropout=float(shape["dropout"]))
+def make_linear(shape: dict[str, Any]) -> LinearBody:
+    """A linear body from its description."""
+    return LinearBody(int(shape["width"]), int(shape["num_labels"]), sparse_gradient=bool(shape["sparse"]))
+
+
+def make_hidden(shape: dict[str, Any]) -> HiddenBody:
+    """A body with one hidden layer from its description."""
     return HiddenBody(
-        width,
-        num_labels,
+        int(shape["width"]),
+        int(shape["num_labels"]),
         hidden=int(shape["hidden"]),
         dropout=float(shape["dropout"]),
         activation=shape.get("activation", "relu"),
         sparse_gradient=bool(shape["sparse"]),
     )
+
+
+def make_conv(shape: dict[str, Any]) -> ConvBody:
+    """A body of convolutions from its description."""
+    width, num_labels = int(shape["width"]), int(shape["num_labels"])
+    return ConvBody(width, num_labels, hidden=int(shape["hidden"]), dropout=float(shape["dropout"]))
 
 
 def set_prior(body: nn.Module, log_odds: Tensor) -> None:

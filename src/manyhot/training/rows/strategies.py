@@ -1,0 +1,102 @@
+"""The strategies by name: how a multi-label problem is posed to a body and a loss. One entry (``Strategy``) for each.
+
+To add a strategy, write a function that poses labels, and an entry. A strategy that trains the body on other labels than the
+examples have gives a reader beside them: a module from the body's logits ``[B, M]`` to scores of the labels ``[B, L]``. The
+reader is part of the model: held-out scores, rule and predictions see its scores, the loss sees the body's logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from manyhot._checks import check_choice
+from manyhot.labels.sparse import SparseLabels
+
+PLAIN = "plain"
+
+
+class Posed(NamedTuple):
+    """The labels that a body is trained on, ``[N, M]``, and the module that reads label scores off its logits."""
+
+    labels: SparseLabels
+    reader: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One strategy.
+
+    Args:
+        name: as settings and saved models call it.
+        aliases: other names that are understood.
+        summary: one line.
+        pose: from the labels ``[N, L]`` of the training rows to what the body is trained on.
+        make_reader: from the description of a saved body to an empty reader, whose tensors are then loaded; None where
+            ``pose`` gives none.
+        loss: the loss where the settings do not name one; empty for the settings' default.
+        families: families of losses that it takes; empty for all.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    summary: str
+    pose: Callable[[SparseLabels], Posed]
+    make_reader: Callable[[dict[str, Any]], nn.Module] | None = None
+    loss: str = ""
+    families: tuple[str, ...] = ()
+
+
+_ENTRIES = (Strategy(PLAIN, (), "the labels as they are, with the loss of the settings", Posed),)
+STRATEGIES: dict[str, Strategy] = {entry.name: entry for entry in _ENTRIES}
+
+
+def get_strategy(name: str) -> Strategy:
+    """The entry of a strategy, by its name or an alias.
+
+    Example:
+        >>> get_strategy("plain").summary
+        'the labels as they are, with the loss of the settings'
+    """
+    for entry in STRATEGIES.values():
+        if name in entry.aliases:
+            return entry
+    check_choice("train", "strategy", name, tuple(STRATEGIES))
+    return STRATEGIES[name]
+
+
+class ReadBody(nn.Module):
+    """A body with a reader: logits of what it is trained on in training, scores of the labels otherwise.
+
+    Args:
+        body: maps a batch to logits ``[B, M]``; has a ``head``.
+        reader: maps them to scores ``[B, L]``.
+    """
+
+    def __init__(self, body: nn.Module, reader: nn.Module) -> None:
+        super().__init__()
+        self.body, self.reader = body, reader
+
+    @property
+    def head(self) -> nn.Module:
+        """The layer that ends the body."""
+        head: nn.Module = self.body.head  # type: ignore[assignment]
+        return head
+
+    def forward(self, batch: Any) -> Tensor:
+        """``[B, M]`` in training, else ``[B, L]``."""
+        logits: Tensor = self.body(batch)
+        if self.training:
+            return logits
+        with torch.autocast(logits.device.type, enabled=False):
+            scores: Tensor = self.reader(logits.float())
+        return scores
+
+
+def without_reader(body: nn.Module) -> nn.Module:
+    """The body itself, where it has a reader around it."""
+    return body.body if isinstance(body, ReadBody) else body
