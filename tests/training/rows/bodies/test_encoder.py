@@ -9,7 +9,7 @@ import torch
 
 from manyhot.cli.main import main
 from manyhot.evaluation import evaluate
-from manyhot.training.rows.bodies.encoder import _parts, make_encoder
+from manyhot.training.rows.bodies.encoder import make_encoder, token_parts
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows
 from manyhot.training.rows.settings import TrainSettings
@@ -156,8 +156,8 @@ def test_padding_changes_nothing(trained):
 
 
 def test_rows_are_cut_into_parts_that_fit(trained, monkeypatch):
-    assert _parts([1, 2, 2, 5, 9], 6) == [slice(0, 3), slice(3, 4), slice(4, 5)]
-    assert _parts([3], 1) == [slice(0, 1)]
+    assert token_parts([1, 2, 2, 5, 9], 6) == [slice(0, 3), slice(3, 4), slice(4, 5)]
+    assert token_parts([3], 1) == [slice(0, 1)]
     rows = trained.inputs.rows(text_examples(20).texts)
     body = trained.body
     whole = body(rows)
