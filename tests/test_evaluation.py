@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.evaluation import DEFAULT_METRICS, evaluate
 from manyhot.labels.sparse import SparseLabels
@@ -59,3 +60,15 @@ def test_precision_at_more_labels_than_there_are_is_left_out():
 def test_logits_of_another_shape_are_an_error():
     with pytest.raises(ValueError, match="must have the shape of the labels"):
         evaluate(torch.zeros(3, 2), text_examples())
+
+
+def test_metrics_of_probabilities_are_refused_where_scores_only_rank():
+    test = text_examples(seed=1)
+    ranking = train(text_examples(), TrainSettings(threads=1, loss="pairwise", epochs=1))
+    assert ranking.link is None
+    assert "AvgPrec" in evaluate(ranking, test)
+    for name in ("ECE", "macro-Brier", "mAP-binned"):
+        with pytest.raises(ValueError, match=f"{name} must have probabilities, and these scores only rank"):
+            evaluate(ranking, test, ["AvgPrec", name])
+    calibration = fit_calibration(ranking.logits(test), test.labels)
+    assert evaluate(ranking, test, ["ECE"], link=calibration)["ECE"] < 0.2

@@ -35,7 +35,8 @@ def evaluate(
             no metric; how many rows have them is in ``examples.with_labels(names).unseen``.
         metrics: names of the catalog; ``P@k`` with k above the number of labels is left out.
         rule: another decision rule.
-        link: another link or calibration.
+        link: another link or calibration. Where a model's scores only rank and nothing is given, metrics of probabilities are
+            an error; for logits the link is ``"hard"``.
         batch_size: rows scored at a time.
 
     Returns:
@@ -54,6 +55,7 @@ def evaluate(
         rule = rule or model_or_logits.rule
         link = link or model_or_logits.calibration or model_or_logits.link
     else:
+        link = link or "hard"
         check_logits("evaluate", model_or_logits)
         if tuple(model_or_logits.shape) != tuple(examples.labels.shape):
             raise ValueError(
@@ -62,7 +64,7 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
-    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link or "hard")
+    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link)
     empty = start = 0
     for logits in batches:
         part = slice(start, start + len(logits))

@@ -5,9 +5,10 @@ import itertools
 import pytest
 import torch
 
-from manyhot import LinearScores, zlpr_loss
+from manyhot import LinearScores, TLPRLoss, decide, split_threshold, tlpr_loss, zlpr_loss
 from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.links import probabilities
+from manyhot.metrics import calibration_error
 
 
 def minimise(loss, start):
@@ -88,3 +89,59 @@ def test_unknown_links_are_refused():
         probabilities(torch.zeros(1, 2), None)
     with pytest.raises(TypeError, match="floating-point"):
         probabilities(torch.zeros(1, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("link", ["hard", "soft"])
+@pytest.mark.parametrize("threshold", [1.5, torch.tensor(1.5), torch.tensor([1.5, -0.75, 0.0])])
+def test_a_label_is_more_likely_than_not_exactly_where_its_threshold_predicts_it(link, threshold):
+    logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    probs = probabilities(logits, link, threshold=threshold)
+    assert torch.equal(probs > 0.5, decide(logits, threshold=threshold))
+    by_row = threshold[:, None] if isinstance(threshold, torch.Tensor) and threshold.ndim else threshold
+    torch.testing.assert_close(probs, probabilities(logits - by_row, link))
+
+
+def test_a_calibration_is_applied_to_scores_above_their_threshold():
+    logits, labels = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)), torch.rand(200, 4) < 0.3
+    threshold = torch.linspace(-1, 1, 200)
+    fitted = fit_calibration(logits - threshold[:, None], labels)
+    torch.testing.assert_close(probabilities(logits, fitted, threshold=threshold), fitted(logits - threshold[:, None]))
+
+
+def test_a_threshold_that_does_not_fit_is_named():
+    logits = torch.zeros(3, 4)
+    with pytest.raises(ValueError, match="`threshold` must be left out for the link 'softmax'"):
+        probabilities(logits, "softmax", threshold=1.0)
+    with pytest.raises(ValueError, match="`threshold` must be a number or one value per row"):
+        probabilities(logits, threshold=torch.zeros(4))
+    with pytest.raises(TypeError, match="`threshold` must be a number or a tensor; got str"):
+        probabilities(logits, threshold="1")
+
+
+def test_a_threshold_learned_as_a_class_score_gives_calibrated_probabilities_in_every_row():
+    """Rows come in two kinds whose scores are shifted apart; only a threshold of its own serves each."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.rand(4000, 3, generator=generator, dtype=torch.float64)
+    labels = (torch.rand(4000, 3, generator=generator, dtype=torch.float64) < truth).double()
+    kind = torch.arange(4000) % 2
+    fixed = truth.logit() + torch.tensor([0.0, 4.0], dtype=torch.float64)[kind][:, None]
+    loss = TLPRLoss(learn="row", engine="torch")
+    level = minimise(lambda s0: loss(torch.cat([fixed, s0[kind][:, None]], dim=1), labels), torch.zeros(2).double())
+    logits, threshold = split_threshold(torch.cat([fixed, level[kind][:, None]], dim=1))
+    assert level[1] - level[0] == pytest.approx(4, abs=0.3)
+    ignoring, using = (calibration_error(probabilities(logits, threshold=s0), labels) for s0 in (None, threshold))
+    assert using < 0.05 < ignoring
+    assert torch.equal(probabilities(logits, threshold=threshold) > 0.5, decide(logits, threshold=threshold))
+
+
+def test_a_module_with_a_fixed_or_a_learned_threshold_is_the_function():
+    logits, labels = torch.randn(5, 7), torch.rand(5, 7) < 0.4
+    torch.testing.assert_close(TLPRLoss(learn="none", initial=0.5)(logits, labels), tlpr_loss(logits, labels, 0.5))
+    assert not list(TLPRLoss(learn="none").parameters())
+    assert len(list(TLPRLoss().parameters())) == 1
+    row = TLPRLoss(learn="row")
+    torch.testing.assert_close(row(logits, labels[:, :6]), tlpr_loss(logits[:, :6], labels[:, :6], logits[:, 6]))
+    with pytest.raises(ValueError, match="`initial` must be left out with learn='row'"):
+        TLPRLoss(learn="row", initial=1.0)
+    with pytest.raises(ValueError, match="`learn` must be one of 'model', 'row', 'none'"):
+        TLPRLoss(learn="rows")

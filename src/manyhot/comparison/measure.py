@@ -24,7 +24,7 @@ def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
 def measure_scores(scores: Tensor, truth: Tensor, link: str | None) -> dict[str, float | None]:
     """AvgPrec, RankLoss and, where the loss has a link, ECE."""
     names = [*RANKINGS, *(["ECE"] if link else [])]
-    measured = Metrics(names, num_labels=truth.shape[1], link=link or "hard").to(scores.device)
+    measured = Metrics(names, num_labels=truth.shape[1], link=link).to(scores.device)
     measured.update(scores, truth)
     found: dict[str, float | None] = {name: float(value) for name, value in measured.compute().items()}
     return {**found, "ECE": found.get("ECE")}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_choice, check_logits
+from manyhot._checks import check_broadcast, check_choice, check_logits, is_number
 from manyhot.decisions.calibrate import Calibration
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.losses.core.logsumexp import LazyScores, Scores
@@ -15,7 +15,7 @@ from manyhot.losses.core.logsumexp import LazyScores, Scores
 LINKS = ("hard", "soft", "softmax")
 
 
-def probabilities(logits: Scores, link: str | Calibration = "hard") -> Tensor:
+def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold: Tensor | float | None = None) -> Tensor:
     """The probability of each label.
 
     ``"hard"`` is ``sigma(s)``, for scores trained on hard labels: with one label ZLPR is the logistic loss, with more it is
@@ -23,9 +23,15 @@ def probabilities(logits: Scores, link: str | Calibration = "hard") -> Tensor:
     is for losses that know one label a row. A ``Calibration`` was fitted on held-out data and needs no assumption.
     The catalog says which link a loss has (``get_loss(name).link`` and ``.soft_link``).
 
+    With a threshold ``s0`` that TLPR was given or learned, ``s - s0`` stands in the place of ``s``: a label has a probability
+    above one half exactly where ``s > s0`` predicts it.
+
     Args:
         logits: ``[..., L]``, or lazy scores, which are made dense: the answer is.
-        link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``.
+        link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``, which must have been fitted on ``s - s0`` where a
+            threshold is given.
+        threshold: s0, a number or a tensor broadcastable to the rows ``[...]``; None is 0. Not for ``"softmax"``, which does
+            not change where all scores of a row are shifted.
 
     Returns:
         ``[..., L]`` in [0, 1], float32 (float64 for float64 logits). NaN stays NaN.
@@ -36,9 +42,13 @@ def probabilities(logits: Scores, link: str | Calibration = "hard") -> Tensor:
         tensor([[0.5000, 0.7311, 0.2689]])
         >>> probabilities(logits, "soft")
         tensor([[0.5000, 0.8808, 0.1192]])
+        >>> probabilities(logits, threshold=torch.tensor([1.0]))
+        tensor([[0.2689, 0.5000, 0.1192]])
     """
     scores: Any = logits.dense() if not isinstance(logits, Tensor) and isinstance(logits, LazyScores) else logits
     check_logits("probabilities", scores)
+    if threshold is not None:
+        scores = _above(scores, threshold, link)
     if isinstance(link, Calibration):
         return link(scores)
     if link is None:
@@ -48,3 +58,16 @@ def probabilities(logits: Scores, link: str | Calibration = "hard") -> Tensor:
     if link == "softmax":
         return torch.softmax(scores, dim=-1)
     return torch.sigmoid(2 * scores if link == "soft" else scores)
+
+
+def _above(scores: Tensor, threshold: Any, link: Any) -> Tensor:
+    """``s - s0``, in the type that probabilities are computed in."""
+    if link == "softmax":
+        raise ValueError("probabilities: `threshold` must be left out for the link 'softmax': it would change nothing.")
+    scores = scores.to(accumulation_dtype(scores.dtype))
+    if isinstance(threshold, Tensor):
+        check_broadcast("probabilities", "threshold", threshold, scores.shape[:-1], "a number or one value per row")
+        return scores - threshold.to(scores).unsqueeze(-1)
+    if not is_number(threshold):
+        raise TypeError(f"probabilities: `threshold` must be a number or a tensor; got {type(threshold).__name__}.")
+    return scores - float(threshold)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_broadcast, check_logits, check_where
+from manyhot._checks import check_broadcast, check_logits, check_where, is_number
 from manyhot._suggest import nearest
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
@@ -259,7 +259,7 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
         cut = threshold.detach()
         cut = cut.reshape(1, 1) if cut.numel() == 1 else cut.expand(shape[:-1]).reshape(-1, 1)
     else:
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or math.isnan(threshold):
+        if not is_number(threshold) or math.isnan(threshold):
             raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
         cut = torch.tensor([[float(threshold)]], dtype=torch.float64)
     return _round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))
@@ -385,7 +385,7 @@ def _thresholds(given: Any) -> float | tuple[float, ...]:
     listed = isinstance(given, (list, tuple))
     numbers = list(given) if listed else [given]
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or math.isnan(number):
+        if not is_number(number) or math.isnan(number):
             raise ValueError(f"DecisionRule: `threshold` must be a number or one per label; got {number!r}.")
     if listed and not numbers:
         raise ValueError("DecisionRule: `threshold` must be a number or one per label; got an empty list.")

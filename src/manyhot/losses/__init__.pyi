@@ -27,5 +27,6 @@ from manyhot.losses.two_way import TwoWayLoss as TwoWayLoss
 from manyhot.losses.two_way import two_way_loss as two_way_loss
 from manyhot.losses.zlpr import TLPRLoss as TLPRLoss
 from manyhot.losses.zlpr import ZLPRLoss as ZLPRLoss
+from manyhot.losses.zlpr import split_threshold as split_threshold
 from manyhot.losses.zlpr import tlpr_loss as tlpr_loss
 from manyhot.losses.zlpr import zlpr_loss as zlpr_loss

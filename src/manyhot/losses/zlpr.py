@@ -7,12 +7,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from manyhot._checks import check_choice, check_logits
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.forms import side_form
 from manyhot.losses.core.logsumexp import Dim, Labels, Scores
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.module import LossModule
+
+LEARN = ("model", "row", "none")
+
+
+def split_threshold(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of one class more than there are labels: the last is the threshold of its row.
+
+    A head with ``L + 1`` outputs learns a threshold for each row. Both parts go to ``tlpr_loss`` in training, to ``decide`` and
+    to ``probabilities`` afterwards. Scores minus their threshold say the same with a boundary at 0.
+
+    Args:
+        scores: ``[..., L + 1]``.
+
+    Returns:
+        ``logits [..., L]`` and ``threshold [...]``, views of ``scores``.
+
+    Example:
+        >>> import torch
+        >>> from manyhot import decide, probabilities
+        >>> logits, threshold = split_threshold(torch.tensor([[2.0, 0.5, 1.0], [2.0, 0.5, -1.0]]))
+        >>> decide(logits, threshold=threshold).tolist()
+        [[True, False], [True, True]]
+        >>> probabilities(logits, threshold=threshold)
+        tensor([[0.7311, 0.3775],
+                [0.9526, 0.8176]])
+    """
+    check_logits("split_threshold", scores, "scores")
+    if scores.shape[-1] == 0:
+        raise ValueError("split_threshold: `scores` must have a last class, the threshold, [..., L + 1]; got no class.")
+    return scores[..., :-1], scores[..., -1]
 
 
 @side_form("split")
@@ -101,9 +132,9 @@ def tlpr_loss(
 ) -> Tensor:
     """ZLPR with a threshold in the place of zero: ``log(1 + e^{s0} sum_pos e^{-s}) + log(1 + e^{-s0} sum_neg e^{s})``.
 
-    Decide by ``s > s0``. The threshold ``s0`` may be learned, by the model as a whole or for each row; the loss gives it
-    a gradient. Shifting all scores and the threshold alike changes nothing. With threshold 0 it is ``zlpr_loss``, whose
-    other arguments it shares.
+    Decide by ``s > s0``, and give ``s0`` to ``probabilities`` too. The threshold may be learned, by the model as a whole or for
+    each row, as the score of one more class (``split_threshold``); the loss gives it a gradient. Shifting all scores and the
+    threshold alike changes nothing. With threshold 0 it is ``zlpr_loss``, whose other arguments it shares.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
@@ -179,18 +210,24 @@ class ZLPRLoss(LossModule):
 
 
 class TLPRLoss(LossModule):
-    """``tlpr_loss`` as a module that holds its threshold, learned beside the model or fixed.
+    """``tlpr_loss`` as a module that knows its threshold: one number, learned beside the model or fixed, or one a row.
 
-    ``threshold`` is what to decide by: ``logits > loss.threshold``. With ``learn=True`` it is a parameter: give the loss's
-    parameters to the optimiser too.
+    - ``learn="model"``: ``threshold`` is a parameter; give the loss's parameters to the optimiser too;
+    - ``learn="row"``: the model has one output more than there are labels, and the last is the threshold of its row (see
+      ``split_threshold``);
+    - ``learn="none"``: ``threshold`` stays at ``initial``.
+
+    Decide by ``logits > loss.threshold``; for ``"row"`` by ``decide(logits, threshold=threshold)`` of the split scores.
 
     Example:
         >>> import torch
-        >>> loss = TLPRLoss(learn=True)
+        >>> loss = TLPRLoss()
         >>> loss(torch.tensor([[2.0, -2.0]]), torch.tensor([[1, 0]])).backward()
         >>> loss.threshold
         Parameter containing:
         tensor(0., requires_grad=True)
+        >>> TLPRLoss(learn="row")(torch.tensor([[4.0, 1.0, 3.0, 2.0]]), torch.tensor([[1, 0, 1]]))
+        tensor(0.7209)
     """
 
     threshold: Tensor
@@ -198,7 +235,7 @@ class TLPRLoss(LossModule):
     def __init__(
         self,
         *,
-        learn: bool = True,
+        learn: str = "model",
         initial: float = 0.0,
         pos_weight: Weight = None,
         neg_weight: Weight = None,
@@ -218,11 +255,30 @@ class TLPRLoss(LossModule):
             engine=engine,
             validate=validate,
         )
-        if learn:
+        check_choice("TLPRLoss", "learn", learn, LEARN)
+        self.learn = learn
+        if learn == "row" and initial:
+            raise ValueError(
+                f"TLPRLoss: `initial` must be left out with learn='row': the model gives thresholds; got {initial}."
+            )
+        if learn == "model":
             self.threshold = nn.Parameter(torch.tensor(float(initial)))
-        else:
+        elif learn == "none":
             self.register_buffer("threshold", torch.tensor(float(initial)))
 
     def current_settings(self) -> dict[str, Any]:
-        """All settings, the threshold included."""
-        return super().current_settings() | {"threshold": self.threshold}
+        """All settings, a threshold for all rows included."""
+        settings = super().current_settings()
+        return settings if self.learn == "row" else settings | {"threshold": self.threshold}
+
+    def forward(
+        self, logits: Scores, labels: Labels, *, where: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss; ``logits [..., L]``, or ``[..., L + 1]`` for ``learn="row"``; ``labels [..., L]`` or ``SparseLabels``."""
+        if self.learn != "row":
+            return super().forward(logits, labels, where=where, sample_weight=sample_weight)
+        check_logits("TLPRLoss", logits)
+        assert isinstance(logits, Tensor)
+        scores, threshold = split_threshold(logits)
+        settings = self.current_settings() | {"where": where, "sample_weight": sample_weight}
+        return tlpr_loss(scores, labels, threshold, **settings)

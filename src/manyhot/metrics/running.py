@@ -19,7 +19,7 @@ from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blo
 from manyhot.metrics.calibration import add_bins, add_squares, brier_error_of, calibration_error_of, outside_unit
 from manyhot.metrics.counts import Confusion
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
-from manyhot.metrics.names import ALL_SCORES, DECISIONS, MetricName, parse_metric
+from manyhot.metrics.names import ALL_SCORES, DECISIONS, PROBABILITIES, MetricName, parse_metric
 from manyhot.metrics.shared import (
     AREA_VALUES,
     IDENTITY,
@@ -47,8 +47,8 @@ class Metrics(Metric):
         names: which metrics; ``manyhot.METRICS`` lists them.
         num_labels: L.
         rule: how scores become decisions; None is ``s > 0``.
-        link: how scores become probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, or ``"identity"``
-            where they are probabilities already.
+        link: how scores become probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, ``"identity"`` where
+            they are probabilities already, or None where they only rank: metrics of probabilities are then an error.
         empty: MLC-F1 and jaccard of a row where nothing is true and nothing predicted.
         propensities: ``[L]`` for PSP@k, from ``label_propensities``.
         bins: bins of probability for the ``-binned`` metrics.
@@ -84,7 +84,7 @@ class Metrics(Metric):
         *,
         num_labels: int,
         rule: DecisionRule | None = None,
-        link: str | Calibration = "hard",
+        link: str | Calibration | None = "hard",
         empty: float = 1.0,
         propensities: Tensor | None = None,
         bins: int = 200,
@@ -97,9 +97,11 @@ class Metrics(Metric):
         check_at_least("Metrics", "num_labels", num_labels, 0)
         check_at_least("Metrics", "bins", bins, 2)
         check_at_least("Metrics", "calibration_bins", calibration_bins, 1)
-        if not isinstance(link, Calibration):
-            check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
         self.names = tuple(parse_metric(name) for name in dict.fromkeys(names))
+        if link is None:
+            _refuse_probabilities(self.names)
+        elif not isinstance(link, Calibration):
+            check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
         self.num_labels = num_labels
         kinds = {name.kind for name in self.names}
         above = any(name.info.lists for name in self.names)
@@ -305,3 +307,12 @@ class Metrics(Metric):
         kept = ", ".join(name.text for name in self.names if name.info.needs == ALL_SCORES)
         note = f"; {kept} keeps all scores" if kept else ""
         return f"Metrics([{listed}], num_labels={self.num_labels}{note})"
+
+
+def _refuse_probabilities(names: Sequence[MetricName]) -> None:
+    asked = [name.text for name in names if name.info.needs == PROBABILITIES]
+    if asked:
+        raise ValueError(
+            f"Metrics: {', '.join(asked)} must have probabilities, and these scores only rank. Leave it out, or train with"
+            " `calibrate`, or fit a calibration (manyhot.fit_calibration) and give it as `link`."
+        )

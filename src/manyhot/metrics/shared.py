@@ -26,7 +26,7 @@ class Reading:
     """How scores are read: what decides, what gives probabilities, what a row with nothing in it is worth."""
 
     rule: DecisionRule
-    link: str | Calibration
+    link: str | Calibration | None
     empty: float
     above: bool
 
@@ -58,6 +58,8 @@ class BlockWork:
     def probs(self) -> Tensor:
         """``[r, L]``."""
         scores = self._scores("probabilities")
+        if self.reading.link is None:
+            raise ValueError("probabilities need a link; got none: these scores only rank.")
         return scores if self.reading.link == IDENTITY else probabilities(scores, self.reading.link)
 
     def weights(self) -> Tensor:

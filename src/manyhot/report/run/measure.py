@@ -66,7 +66,7 @@ def measure_run(
         [name for name in names if name != "mAP"],
         num_labels=judged.labels.num_labels,
         rule=judged.rule,
-        link=judged.calibration or judged.link or "hard",
+        link=judged.calibration or judged.link,
     )
     metrics.update(judged.logits, judged.labels, judged.where)
     values, per_label = {**metrics.compute(), "mAP": float(areas.mean())}, {**metrics.per_label(), "AP": areas}
