@@ -107,3 +107,12 @@ def test_only_the_command_line_imports_typer_and_rich():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & {"typer", "rich"}, path
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "tune"])
+def test_rows_that_the_model_was_trained_on_are_remarked(run, trained, posts, verb):
+    extra = ["--dry-run"] if verb == "tune" else []
+    remark = "rows the model was trained on"
+    assert remark in run(verb, trained, posts / "train.jsonl", *extra).err
+    assert remark not in run(verb, trained, posts / "test.jsonl", *extra).err
+    assert remark not in run(verb, trained, posts / "train.jsonl", "--quiet", *extra).err

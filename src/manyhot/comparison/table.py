@@ -58,6 +58,20 @@ def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[
     return rows
 
 
+def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
+    """The mean over groups in percent of each method; a dash where a group lacks the method."""
+    rows = []
+    for method in statistics["methods"]:
+        row = [statistics["titles"][method]]
+        for metric in metrics:
+            values = statistics["values"][rule][metric]
+            cells = [values.get(group, {}).get(method) for group in statistics["groups"]]
+            known = [cell["mean"] for cell in cells if cell is not None]
+            row.append(f"{100 * sum(known) / len(known):.1f}" if known and len(known) == len(cells) else "-")
+        rows.append(row)
+    return rows
+
+
 def cost_rows(statistics: Statistics) -> list[list[str]]:
     """Of each method the means over groups and seeds: seconds of training and of prediction, and memory in MiB."""
     rows = []
@@ -83,6 +97,12 @@ def comparison_text(statistics: Statistics) -> str:
     ]
     for rule in RULES:
         if len(groups) > 1:
+            parts += [
+                f"## Means over groups, {rule} rule",
+                "",
+                markdown_table(["percent", *metrics], mean_rows(statistics, rule)),
+                "",
+            ]
             parts += [f"## Average ranks, {rule} rule", "", markdown_table(["", *metrics], rank_rows(statistics, rule)), ""]
             parts += [*(f"- {line}" for line in test_lines(statistics, rule)), ""]
     for group in groups:

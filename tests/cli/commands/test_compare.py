@@ -22,6 +22,7 @@ def test_one_command_gives_cells_statistics_and_a_table(run, tables, tmp_path):
     assert done.code == 0, done.err
     assert "label powerset" in done.out
     assert "average ranks" in done.out
+    assert "percent, natural rule" in done.out
     assert sorted(path.name for path in out.iterdir()) == ["cells.jsonl", "plan.json", "statistics.json", "table.md"]
     statistics = json.loads((out / "statistics.json").read_text())
     assert statistics["groups"] == ["toy/linear", "toy/mlp"]

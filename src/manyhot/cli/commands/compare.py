@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from manyhot.comparison.plan import Plan
     from manyhot.comparison.sets import SetShape
 
+# With more groups than this, their means are printed; the file has all tables.
+SHOWN_GROUPS = 3
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(help="Data sets: two files whose names differ in train and test alone are one set, any other is split."),
@@ -177,8 +179,8 @@ def _run(
     from manyhot._files import write_json, write_whole
     from manyhot.comparison.grid import run_grid
     from manyhot.comparison.records import STATISTICS, TABLE
-    from manyhot.comparison.statistics import PAPER_METRICS, summarise
-    from manyhot.comparison.table import comparison_text, rank_rows, value_rows
+    from manyhot.comparison.statistics import summarise
+    from manyhot.comparison.table import comparison_text
 
     say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
     try:
@@ -195,20 +197,32 @@ def _run(
     if json:
         show_json({"folder": str(folder), "left": left, "statistics": statistics})
     else:
-        right = tuple(range(1, 1 + len(PAPER_METRICS)))
-        for rule in ("natural", "tuned"):
-            one = len(statistics["groups"]) == 1
-            rows = value_rows(statistics, rule, statistics["groups"][0]) if one else rank_rows(statistics, rule)
-            about = f"{statistics['groups'][0]}, percent" if one else "average ranks, 1 is best"
-            show_text(f"{about}, {rule} rule", style="bold")
-            plain = [[part.replace("**", "").replace(" ± ", "±") for part in row] for row in rows]
-            show_table(["", *PAPER_METRICS], plain, right=right, whole=right)
+        _show_tables(statistics)
         show_text(f"All tables: {folder / TABLE}. A report: manyhot report {folder}")
     if failures:
         say(f"{len(failures)} cells failed, the first: {failures[0]['key']}: {failures[0]['error'].splitlines()[0]}")
     if left:
         say(f"{left} cells are missing. Run them with: manyhot compare --resume {folder}")
         raise typer.Exit(1)
+
+
+def _show_tables(statistics: dict[str, Any]) -> None:
+    """Values of every group, or their means where the groups are many, and the ranks over groups."""
+    from manyhot.comparison.statistics import PAPER_METRICS
+    from manyhot.comparison.table import mean_rows, rank_rows, value_rows
+
+    groups = statistics["groups"]
+    right = tuple(range(1, 1 + len(PAPER_METRICS)))
+    for rule in ("natural", "tuned"):
+        tables = [(f"{group}, percent", value_rows(statistics, rule, group)) for group in groups]
+        if len(groups) > SHOWN_GROUPS:
+            tables = [(f"means over {len(groups)} groups, percent", mean_rows(statistics, rule))]
+        if len(groups) > 1:
+            tables.append(("average ranks, 1 is best", rank_rows(statistics, rule)))
+        for about, rows in tables:
+            show_text(f"{about}, {rule} rule", style="bold")
+            plain = [[part.replace("**", "").replace(" ± ", "±") for part in row] for row in rows]
+            show_table(["", *PAPER_METRICS], plain, right=right, whole=right)
 
 
 class GridWatch:

@@ -12,10 +12,11 @@ from manyhot.cli.commands.spans.predict import open_span_model
 from manyhot.cli.commands.spans.reading import read_span_files, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
-from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model, warn_of_training_rows
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
 from manyhot.metrics.names import parse_metric
+from manyhot.training.run.folder import fingerprint
 from manyhot.training.spans.bundle import is_span_bundle
 
 MetricFlag = Annotated[
@@ -43,11 +44,13 @@ def evaluate(
     if is_span_bundle(model):
         if metric or report:
             raise typer.BadParameter("--metric and --report are for models of labels; this is one of spans.")
-        found = span_scores(open_span_model(model), read_span_files(files, span_reading_of(reading, span_reading)))
+        texts = read_span_files(files, span_reading_of(reading, span_reading))
+        warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
+        scored = span_scores(open_span_model(model), texts)
         if json:
-            show_json({"model": str(Path(model)), **found.to_json()})
+            show_json({"model": str(Path(model)), **scored.to_json()})
         else:
-            show_span_scores(found)
+            show_span_scores(scored)
         return
     refuse_span_flags(span_reading)
     from manyhot.evaluation import DEFAULT_METRICS
@@ -60,9 +63,9 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
     trained = open_model(model)
-    examples = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}).with_labels(
-        trained.label_names
-    )
+    found = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)})
+    warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
+    examples = found.with_labels(trained.label_names)
     tell_unseen(examples.unseen, quiet=quiet or json)
     scores = evaluate_model(trained, fitted_to(trained, examples), metrics=names)
     page = None

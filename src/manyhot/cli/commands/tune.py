@@ -10,12 +10,13 @@ import typer
 from manyhot._checks import check_choice
 from manyhot.cli.commands.evaluate import tell_unseen
 from manyhot.cli.io.console import JsonFlag, QuietFlag, number, say, show_json, show_pairs, show_text
-from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inherited_reading, open_model, warn_of_training_rows
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.decisions.calibrate import KINDS, fit_calibration
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.threshold_search import OBJECTIVES
 from manyhot.decisions.tune import tune_rule
+from manyhot.training.run.folder import fingerprint
 
 ObjectiveFlag = Annotated[str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")]
 PerLabelFlag = Annotated[bool, typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.")]
@@ -51,9 +52,9 @@ def tune(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     trained = open_model(model)
-    examples = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}).with_labels(
-        trained.label_names
-    )
+    found = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)})
+    warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
+    examples = found.with_labels(trained.label_names)
     tell_unseen(examples.unseen, quiet=quiet or json)
     logits, where = trained.logits(fitted_to(trained, examples)), examples.where()
     tuned = tune_rule(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +12,14 @@ import numpy as np
 import typer
 
 from manyhot.cli.io.config import CONFIG, read_config
+from manyhot.cli.io.console import say
 from manyhot.data.examples import Examples
 from manyhot.data.files.problems import DataError
 from manyhot.training.rows.bundle import TrainedModel, load_model
 
 ModelArgument = Annotated[Path, typer.Argument(help="The folder of a run or of a model.")]
 BUNDLE = "model"
+RUN_SETTINGS = "settings.json"
 
 
 def bundle_folder(folder: Path) -> Path:
@@ -39,6 +44,22 @@ def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
     """Examples with as many features as the model reads: sparse files without names end where their last feature does."""
     sparse = examples.features is not None and not isinstance(examples.features, np.ndarray)
     return examples.with_features(model.inputs.width) if sparse and examples.feature_names is None else examples
+
+
+def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: bool) -> None:
+    """Say so where rows are the ones a run was trained on: what they show is too good.
+
+    Args:
+        folder: of the run; a model without its run cannot tell.
+        digest: gives the fingerprint of the rows, as the run's data have one.
+        quiet: say nothing.
+    """
+    described = folder / RUN_SETTINGS
+    if quiet or not described.is_file():
+        return
+    with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
+        if json.loads(described.read_text(encoding="utf-8"))["data"]["train"] == digest():
+            say("these are the rows the model was trained on: figures will be too good. Use rows it has not seen.")
 
 
 def inherited_reading(folder: Path, *, labels: bool) -> dict[str, Any]:
