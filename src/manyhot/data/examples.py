@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from manyhot.data.files.problems import Problem
+from manyhot.data.tables.numbered import by_number, column_numbers, picked_columns
 from manyhot.data.tables.reorder import (
     Rows,
     index_lists,
@@ -192,20 +193,37 @@ class Examples:
     def with_features(self, features: Sequence[str] | int) -> Examples:
         """The same rows with feature columns by name, or by number up to ``features`` where they have no names.
 
-        A column these examples do not have is 0; columns that are not wanted are dropped.
+        A column these examples do not have is 0; columns that are not wanted are dropped. Names that are numbers stand for
+        columns without names, counted from 0.
         """
         if self.features is None:
             raise ValueError(f"with_features: the inputs must be features; they are {self.kind}.")
         if isinstance(features, int):
-            return replace(self, features=resized_features(self.features, features), feature_names=None)
-        if self.feature_names is None:
-            raise ValueError("with_features: these features have no names; give the number of features.")
+            numbers = column_numbers(self.feature_names)
+            whole = (
+                resized_features(self.features, features) if numbers is None else by_number(self.features, numbers, features)
+            )
+            return replace(self, features=whole, feature_names=None)
         if tuple(features) == self.feature_names:
             return self
+        if self.feature_names is None:
+            wanted = column_numbers(features)
+            if wanted is None:
+                raise ValueError("with_features: these features have no names; give the number of features.")
+            return replace(self, features=picked_columns(self.features, wanted), feature_names=tuple(features))
         number = name_numbers("with_features", self.feature_names)
         order = np.asarray([number.get(name, self.num_features) for name in features], dtype=np.int64).reshape(-1)
         padded = resized_features(self.features, self.num_features + 1)
         return replace(self, features=padded[:, order], feature_names=tuple(features))
+
+    def counted_from_0(self) -> Examples:
+        """The same rows with an empty column before the first, for features without names that were counted from 1."""
+        numbers = column_numbers(self.feature_names)
+        source = tuple(replace(each, chosen={**each.chosen, "first_index": 0}, remarks=()) for each in self.source)
+        if numbers is not None:
+            return replace(self, feature_names=tuple(map(str, (numbers + 1).tolist())), source=source)
+        moved = by_number(self.features, np.arange(1, self.num_features + 1), self.num_features + 1)
+        return replace(self, features=moved, source=source)
 
 
 def concatenate_examples(parts: Sequence[Examples]) -> Examples:
@@ -259,9 +277,21 @@ def _stacked_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] |
         names, width = None, max(part.num_features for part in parts)
         blocks = [resized_features(part.features, width) for part in parts]
     else:
-        raise ValueError("concatenate_examples: either all parts must have feature names, or none.")
+        if any(part.feature_names is not None and column_numbers(part.feature_names) is None for part in parts):
+            raise ValueError("concatenate_examples: either all parts must have feature names, or none.")
+        names = _all_numbers(parts)
+        blocks = [part.with_features(names).features for part in parts]
     if all(isinstance(block, np.ndarray) for block in blocks):
         return np.concatenate(blocks), names
     from scipy import sparse
 
     return sparse.vstack([sparse.csr_matrix(block) for block in blocks], format="csr"), names
+
+
+def _all_numbers(parts: Sequence[Examples]) -> tuple[str, ...]:
+    """The numbers of all columns, of parts whose features have numbers for names or no names."""
+    numbers: set[int] = set()
+    for part in parts:
+        own = column_numbers(part.feature_names)
+        numbers.update(range(part.num_features) if own is None else own.tolist())
+    return tuple(map(str, sorted(numbers)))

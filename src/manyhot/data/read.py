@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from manyhot._checks import check_at_least, check_choice
 from manyhot.data.examples import Examples, concatenate_examples
 from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile
 from manyhot.data.files.label_files import names_in_label_file
-from manyhot.data.files.problems import DataError, OnProblem, ProblemLog
-from manyhot.data.files.streams import PathLike
-from manyhot.data.formats.arff.read import read_arff
-from manyhot.data.formats.delimited import read_delimited
-from manyhot.data.formats.fasttext import read_fasttext
-from manyhot.data.formats.jsonl import read_jsonl
-from manyhot.data.formats.npz import read_npz
-from manyhot.data.formats.parquet import read_parquet
-from manyhot.data.formats.recognise import FORMATS, recognise_format
-from manyhot.data.formats.svmlight import read_svmlight, read_xc
-from manyhot.data.formats.tabbed import read_tabbed
-from manyhot.data.options import ReadOptions
-
-Reader = Callable[[InputFile, ReadOptions, ProblemLog], Examples]
-READERS: dict[str, Reader] = {
-    "jsonl": read_jsonl,
-    "csv": read_delimited,
-    "tsv": partial(read_delimited, format="tsv"),
-    "parquet": read_parquet,
-    "svmlight": read_svmlight,
-    "xc": read_xc,
-    "arff": read_arff,
-    "fasttext": read_fasttext,
-    "libmultilabel": partial(read_tabbed, format="libmultilabel"),
-    "text-ids": partial(read_tabbed, format="text-ids"),
-    "npz": read_npz,
-}
+from manyhot.data.files.problems import NO_MEMORY, DataError, OnProblem, ProblemLog
+from manyhot.data.files.streams import MAX_EXPANSION, PathLike
+from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.registry import format_named, other_task, recognise_format
+from manyhot.data.options import MAX_LABELS, ReadOptions
 
 
 def read_examples(
@@ -56,15 +33,19 @@ def read_examples(
     header: bool | None = None,
     quoting: bool | None = None,
     empty_labels: Literal["none", "unknown"] = "none",
+    index_base: Literal[0, 1] | None = None,
     need_labels: bool = True,
     max_line_bytes: int = MAX_LINE_BYTES,
+    max_expansion: int = MAX_EXPANSION,
+    max_labels: int = MAX_LABELS,
     on_problem: OnProblem = "raise",
 ) -> Examples:
     """Read one file of examples, or several as one set.
 
     Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
     ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
-    numbers) and ``npz``; gz, bz2, xz and zst are undone. What was recognised and chosen is in ``Examples.source``.
+    numbers), ``npz`` and ``text`` (a text a line, to predict); gz, bz2, xz and zst are undone. What was recognised and
+    chosen is in ``Examples.source``. Labels may be soft: a number beside each label in JSON lines, fractions in 0/1 columns.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input. Labels of several files share one vocabulary.
@@ -83,8 +64,11 @@ def read_examples(
         quoting: whether quotation marks enclose fields in CSV and TSV.
         empty_labels: what an empty cell means in a column of delimited labels: ``"none"``, the row has no label, or
             ``"unknown"``. Null in JSON and Parquet is always unknown, and so is an empty cell in a 0/1 column.
+        index_base: whether the features of svmlight count from 0 or from 1; None takes 1 unless some row has a feature 0.
         need_labels: False reads rows to predict, without labels in the file.
         max_line_bytes: a longer line is an error.
+        max_expansion: a compressed file that becomes more than this many times as large is an error.
+        max_labels: the most labels that the header of a file or a matrix may claim.
         on_problem: ``"raise"``, or ``"collect"``: rows with problems are left out, the first ten problems are in
             ``Examples.source``. What makes a file unreadable is raised all the same.
 
@@ -107,48 +91,114 @@ def read_examples(
     paths = [path_or_paths] if isinstance(path_or_paths, (str, os.PathLike)) else list(path_or_paths)
     if not paths:
         raise ValueError("read_examples: `path_or_paths` must name at least one file; got none.")
-    check_choice("read_examples", "format", format, (None, *FORMATS))
-    check_choice("read_examples", "empty_labels", empty_labels, ("none", "unknown"))
-    check_choice("read_examples", "on_problem", on_problem, ("raise", "collect"))
-    check_at_least("read_examples", "max_line_bytes", max_line_bytes, 1)
-    names = names_in_label_file(label_names) if isinstance(label_names, (str, os.PathLike)) else label_names
-    options = ReadOptions(
+    options = options_from(
         text=text,
         labels=labels,
         separator=separator,
         features=features,
         ids=ids,
-        label_names=None if names is None else tuple(names),
-        label_file=None if label_file is None else str(label_file),
+        label_names=label_names,
+        label_file=label_file,
         delimiter=delimiter,
         header=header,
         quoting=quoting,
         empty_labels=empty_labels,
+        index_base=index_base,
         need_labels=need_labels,
         max_line_bytes=max_line_bytes,
+        max_expansion=max_expansion,
+        max_labels=max_labels,
         on_problem=on_problem,
     )
-    parts = [_read_file(path, format, options) for path in paths]
+    return read_with(paths, options, format=format)
+
+
+def options_from(
+    *, label_names: Sequence[str] | PathLike | None = None, label_file: PathLike | None = None, **given: Any
+) -> ReadOptions:
+    """The arguments of ``read_examples``, checked and gathered; label names in a file are read."""
+    who = "read_examples"
+    names = names_in_label_file(label_names) if isinstance(label_names, (str, os.PathLike)) else label_names
+    options = ReadOptions(
+        label_names=None if names is None else tuple(names),
+        label_file=None if label_file is None else str(label_file),
+        **given,
+    )
+    check_choice(who, "empty_labels", options.empty_labels, ("none", "unknown"))
+    check_choice(who, "index_base", options.index_base, (None, 0, 1))
+    check_choice(who, "on_problem", options.on_problem, ("raise", "collect"))
+    for name in ("max_line_bytes", "max_expansion", "max_labels"):
+        check_at_least(who, name, getattr(options, name), 1)
+    if options.separator == "":
+        raise ValueError(f"{who}: `separator` must not be empty. For labels between blanks give `separator=' '`.")
+    return options
+
+
+def read_with(paths: Sequence[PathLike], options: ReadOptions, *, format: str | None = None) -> Examples:
+    """``read_examples`` with its arguments gathered in ``options``."""
+    named = None if format is None else format_named("read_examples", format, "labels")
+    parts = [_read_path(path, named, options) for path in paths]
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise DataError(f"all files must hold one kind of input; they hold {' and '.join(sorted(kinds))}.", file=str(paths[-1]))
     try:
-        return concatenate_examples(parts)
+        _check_same_columns(parts)
+        return concatenate_examples(_counted_alike(parts))
     except ValueError as error:
         raise DataError(str(error), file=", ".join(map(str, paths))) from None
+    except MemoryError:
+        raise DataError(NO_MEMORY, file=", ".join(map(str, paths))) from None
 
 
-def _read_file(path: PathLike, format: str | None, options: ReadOptions) -> Examples:
-    problems = ProblemLog(options.on_problem, str(path))
-    with InputFile(path, max_line_bytes=options.max_line_bytes) as file:
-        found = format or recognise_format(file)
-        if not file.peek():
-            raise problems.fatal("must hold examples; the file is empty.")
-        examples = READERS[found](file, options, problems)
+def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: ProblemLog) -> Examples:
+    """All rows of a file that is open; it is read once, from the start that was peeked at."""
+    file.problems = problems
+    start = FileStart.of(file)
+    if not start.content:
+        raise problems.fatal("must hold examples; the file is empty.")
+    try:
+        examples: Examples = entry.read(file, options, problems)
+    except MemoryError:
+        raise problems.fatal(NO_MEMORY) from None
+    except DataError as error:
+        hint = other_task(start, "labels") if start.lines and options.need_labels else ""
+        if not hint:
+            raise
+        problem = error.problem
+        raise DataError(problem.message + hint, file=problem.file, line=problem.line, column=problem.column) from None
     if not len(examples):
-        first = f" The first problem: {problems.kept[0]}" if problems.kept else ""
-        raise problems.fatal(f"must hold at least one row that can be read; it holds none.{first}")
-    if file.compression is None:
-        return examples
+        raise problems.fatal(f"must hold at least one row that can be read; it holds none.{problems.first()}")
+    if examples.features is not None and not examples.num_features and options.need_labels:
+        raise problems.fatal("rows must have features to learn from; no row has one.")
     source = examples.source[0]
-    return replace(examples, source=(replace(source, chosen={**source.chosen, "compression": file.compression}),))
+    chosen = source.chosen if file.compression is None else {**source.chosen, "compression": file.compression}
+    told = replace(source, chosen=chosen, problems=tuple(problems.kept), num_problems=problems.count)
+    return replace(examples, source=(told,))
+
+
+def _read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Examples:
+    problems = ProblemLog(options.on_problem, str(path))
+    with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
+        entry = named or recognise_format(file, labelled=options.need_labels)
+        return read_open(file, entry, options, problems)
+
+
+def _check_same_columns(parts: Sequence[Examples]) -> None:
+    """A column of names in one file must not hold numbers in another."""
+    sources = [source for part in parts for source in part.source if source.chosen.get("features")]
+    nominal = {column for source in sources for column in source.chosen.get("nominal", ())}
+    for source in sources:
+        numeric = nominal & set(source.chosen["features"]) - set(source.chosen.get("nominal", ()))
+        if numeric:
+            raise ValueError(
+                f"column {sorted(numeric)[0]!r} must hold names in every file; in {source.path} it holds numbers."
+                " Make it one kind."
+            )
+
+
+def _counted_alike(parts: Sequence[Examples]) -> list[Examples]:
+    """Files of numbered features with one base: where one file has a feature 0, all count from 0."""
+    bases = [part.source[0].chosen.get("first_index") if part.source else None for part in parts]
+    if 0 not in bases or 1 not in bases:
+        return list(parts)
+    return [part.counted_from_0() if base == 1 else part for part, base in zip(parts, bases, strict=True)]

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manyhot.data.files.problems import DataError
-from manyhot.data.read import READERS, read_examples
+from manyhot.data.formats.registry import formats
+from manyhot.data.read import read_examples
 
 # Small whole files, which are cut and bent below.
 GOOD = {
@@ -54,7 +55,7 @@ anything = settings(
 )
 
 
-@pytest.mark.parametrize("format", [None, *READERS])
+@pytest.mark.parametrize("format", [None, *formats("labels")])
 @anything
 @given(content=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode())))
 def test_random_bytes(put, format, content):
@@ -221,7 +222,7 @@ CASES = {
         "a.arff",
         MEKA.replace("{0,1}", "numeric") + "5,a\n",
         {},
-        "line 6, column 'l': a label must be 0 or 1",
+        "line 6, column 'l': a label must be 0, 1 or a number between them",
     ),
     "an ARFF file without labels": ("a.arff", "@relation r\n@attribute f numeric\n@data\n1\n", {}, "Give `label_file`"),
     "an ARFF attribute twice": (

@@ -92,8 +92,8 @@ def test_a_wrong_row_is_named_with_place_value_and_remedy(tmp_path, record, mess
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "it is empty"),
-        ("\n \n", "it is empty"),
+        ("", "the file is empty"),
+        ("\n \n", "only blank lines"),
         ('{"text": "a", "spans": []}\n{"text": \n', "line 2, column 10: the line must be a JSON object"),
         ('{"text": "a", "spans": []}\n[1, 2]\n', "One array over the whole file"),
         ('{"text": "\\ud800", "spans": []}', "half a surrogate pair"),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from manyhot.cli.commands.spans.inspect import inspect_spans, show_span_inspection
 from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.io.console import JsonFlag, bar, number, results, show_json, show_pairs, show_table, show_text
-from manyhot.cli.io.reading import FilesArgument, read_flags, reading_of
+from manyhot.cli.io.reading import FilesArgument, as_typed, read_files, read_flags, reading_of
 from manyhot.data.examples import Source
 from manyhot.data.files.problems import DataError
 from manyhot.data.inspect import Inspection, inspect_examples
+from manyhot.data.reading import Reading
 
 SHOWN_LABELS = 20
 TestFlag = Annotated[
@@ -44,7 +46,10 @@ def inspect(
                 raise typer.Exit(1)
             return
         refuse_span_flags(span_reading)
-        found = inspect_examples(files, test=test or None, options=reading_of(reading))
+        chosen = reading_of(reading)
+        train = read_files(files, chosen, quiet=True, on_problem="collect")
+        like = {**Reading.of(train).options(labels=True), **chosen}
+        found = inspect_examples(train, test=read_files(test, like, quiet=True, on_problem="collect") if test else None)
     except DataError as error:
         if json:
             show_json({"problems": [error.problem.to_dict()], "num_problems": 1})
@@ -69,10 +74,10 @@ def show_inspection(found: Inspection) -> None:
         for source in found.test.sources:
             _show_source(source)
         _show_numbers(found.test)
-    _show_list("Remarks", found.remarks())
+    _show_list("Remarks", [as_typed(remark) for remark in found.remarks()])
     problems = [*found.problems, *(() if found.test is None else found.test.problems)][:10]
     total = found.num_problems + (0 if found.test is None else found.test.num_problems)
-    _show_list(f"Problems (the first {len(problems)} of {total:,})", [str(problem) for problem in problems])
+    _show_list(f"Problems (the first {len(problems)} of {total:,})", [as_typed(str(problem)) for problem in problems])
 
 
 def _show_source(source: Source) -> None:
@@ -85,6 +90,8 @@ def _brief(value: Any, most: int = 6) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         more = f", ... ({len(value):,} in all)" if len(value) > most else ""
         return ", ".join(str(part) for part in value[:most]) + more
+    if isinstance(value, Mapping):
+        return _brief([f"{name} ({_brief(part)})" for name, part in value.items()])
     return "tab" if value == "\t" else str(value)
 
 
@@ -107,12 +114,14 @@ def _show_numbers(found: Inspection) -> None:
 
 def _show_frequencies(found: Inspection) -> None:
     """The most frequent labels and, where there are many, what the others come to."""
-    counts = sorted(zip(found.labels.counts, found.label_names, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    if not counts:
+    if not found.labels.counts:
         return
-    shown = counts[:SHOWN_LABELS]
+    every = np.asarray(found.labels.counts)
+    order = np.argsort(-every, kind="stable")
+    counts = every[order]
+    shown = [(int(every[place]), found.label_names[place]) for place in order[:SHOWN_LABELS].tolist()]
     name_width = min(max(len(name) for _, name in shown), 28)
-    most = max(counts[0][0], 1)
+    most = max(shown[0][0], 1)
     width = max(results.width - name_width - 24, 10)
     show_text()
     rows = [
@@ -122,10 +131,8 @@ def _show_frequencies(found: Inspection) -> None:
     show_table(("label", "rows", "share", ""), rows, right=(1, 2), whole=(0, 1, 2, 3))
     if len(counts) > len(shown):
         rest = counts[SHOWN_LABELS:]
-        middle = rest[len(rest) // 2][0]
-        show_text(
-            f"and {len(rest):,} more, from {rest[0][0]:,} rows down to {rest[-1][0]:,}; half of these have {middle:,} or fewer"
-        )
+        middle = rest[len(rest) // 2]
+        show_text(f"and {len(rest):,} more, from {rest[0]:,} rows down to {rest[-1]:,}; half of these have {middle:,} or fewer")
 
 
 def _cut(name: str, width: int) -> str:

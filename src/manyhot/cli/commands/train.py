@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts
+from manyhot.cli.commands.evaluate import tell_unseen
 from manyhot.cli.commands.report import HTML, TEST_REPORT, headline, report_on, run_reporter
 from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.commands.spans.train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
@@ -23,6 +25,8 @@ from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
+from manyhot.data.reading import Reading
+from manyhot.data.tables.numbered import column_numbers
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import METRICS
@@ -31,7 +35,6 @@ from manyhot.training.rows.settings import TUNINGS, TrainSettings
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS
 
-TABLE_FORMATS = ("jsonl", "csv", "tsv", "parquet")
 CHOICES = {
     "model": (AUTO_BODY, *trained_bodies()),
     "loss": tuple(LOSSES),
@@ -130,11 +133,8 @@ def _train_here(
     if not resume and first:
         _check_new(folder)
     files, silent = tables["files"], quiet or json or not first
-    examples = read_files(files["train"], tables["read"])
-    held_out = read_files(files["validation"], tables["read"]) if files.get("validation") else None
-    if held_out is not None and examples.features is not None and examples.feature_names is None:
-        held_out = held_out.with_features(examples.num_features)
-    test = read_files(files["test"], tables["read"]) if files.get("test") else None
+    examples = read_files(files["train"], tables["read"], quiet=silent)
+    held_out, test = (_read_like(examples, files.get(part), tables["read"], quiet=silent) for part in ("validation", "test"))
     say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
     if not resume and first:
         make_folder(folder)
@@ -171,14 +171,26 @@ def settings_from(given: Mapping[str, Any]) -> TrainSettings:
         raise typer.BadParameter(str(error)) from None
 
 
+def _read_like(examples: Examples, files: Sequence[str] | None, reading: Mapping[str, Any], *, quiet: bool) -> Examples | None:
+    """Files read as the training files were; labels that training does not have are told."""
+    if not files:
+        return None
+    found = read_files(files, {**Reading.of(examples).options(labels=True), **reading}, quiet=quiet)
+    if found.features is not None and not isinstance(found.features, np.ndarray) and examples.features is not None:
+        numbered = column_numbers(found.feature_names or ()) is not None
+        if examples.feature_names is None and numbered:
+            found = found.with_features(examples.num_features)
+        elif found.feature_names is None and column_numbers(examples.feature_names) is not None:
+            found = found.with_features(examples.feature_names or ())
+    tell_unseen(found.with_labels(examples.label_names).unseen, quiet=quiet)
+    return found
+
+
 def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
-    """How files were read, with the columns that were chosen, so that rows to predict are read the same way."""
+    """How files were read, with the columns that were chosen, so that they are read the same way again."""
     resolved = {name: absolute(value) if name in ("label_names", "label_file") else value for name, value in reading.items()}
-    for name in ("text", "labels", "separator"):
-        choices = [source.chosen.get(name) for source in examples.source if source.format in TABLE_FORMATS]
-        if choices and choices[0] and all(choice == choices[0] for choice in choices):
-            resolved.setdefault(name, choices[0])
-    return resolved
+    chosen = Reading.of(examples).options(labels=True)
+    return {**{name: chosen[name] for name in ("text", "labels", "separator", "index_base") if name in chosen}, **resolved}
 
 
 def _refuse_beside_resume(given: Mapping[str, Any]) -> None:

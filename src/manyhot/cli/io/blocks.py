@@ -6,18 +6,20 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
-from manyhot.data.examples import Examples
-from manyhot.data.files.input_file import MAX_LINE_BYTES, InputFile
+from manyhot.cli.io.reading import read_options, tell
+from manyhot.data.examples import Examples, Source
+from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, ProblemLog
-from manyhot.data.formats.recognise import recognise_format
+from manyhot.data.formats.format import Format
+from manyhot.data.formats.registry import format_named, recognise_format
 from manyhot.data.options import ReadOptions
-from manyhot.data.read import READERS, read_examples
+from manyhot.data.read import read_open
+from manyhot.data.reading import Reading
 
 ROWS = 4096
-# A line is a row, whatever the other lines hold. CSV has fields over several lines and a header.
-BY_LINES = ("jsonl", "fasttext", "libmultilabel", "text-ids", "svmlight")
 STDIN = "-"
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 
@@ -41,31 +43,45 @@ class LineBlock(InputFile):
             yield number + self.first - 1, line
 
 
-def read_blocks(path: str, *, format: str | None, reading: Mapping[str, Any]) -> Iterator[Examples]:
-    """Examples without labels, block by block: formats of one row a line are streamed, others are read whole."""
-    limit = int(reading.get("max_line_bytes", MAX_LINE_BYTES))
-    if path == STDIN:
-        yield from _stdin(format, reading, limit)
-        return
-    with InputFile(path, max_line_bytes=limit) as file:
-        found = format or recognise_format(file)
-        if found not in BY_LINES:
-            whole = read_examples(path, **{**reading, "format": found, "need_labels": False})
-            yield from (whole[start : start + ROWS] for start in range(0, len(whole), ROWS))
+def read_blocks(path: str, *, format: str | None, reading: Mapping[str, Any], quiet: bool = False) -> Iterator[Examples]:
+    """Examples without labels, block by block: formats of one row a line are streamed, others are read whole, once.
+
+    What the model's reading does not say is chosen on the first block and holds for all.
+    """
+    options, _ = read_options(reading, need_labels=False)
+    named = None if format is None else format_named("read_examples", format, "labels")
+    said: set[str] = set()
+    for examples in _stdin(named, options) if path == STDIN else _file(path, named, options):
+        tell(examples.source, quiet=quiet, said=said)
+        yield examples
+
+
+def _file(path: str, named: Format | None, options: ReadOptions) -> Iterator[Examples]:
+    with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
+        entry = named or recognise_format(file, labelled=False)
+        if not entry.by_lines:
+            whole = read_open(file, entry, options, ProblemLog(options.on_problem, path))
+            yield whole[:ROWS]
+            silent = tuple(replace(source, remarks=(), problems=(), num_problems=0) for source in whole.source)
+            rest = replace(whole, source=silent)
+            yield from (rest[start : start + ROWS] for start in range(ROWS, len(whole), ROWS))
             return
         lines = file.raw_lines()
         blocks = iter(lambda: list(itertools.islice(lines, ROWS)), [])
-        yield from _parsed(path, found, reading, limit, (b"".join(line for _, line in block) for block in blocks))
+        yield from _parsed(path, entry, options, (b"".join(line for _, line in block) for block in blocks))
 
 
-def _stdin(format: str | None, reading: Mapping[str, Any], limit: int) -> Iterator[Examples]:
-    chunks = _whole_lines(limit)
+def _stdin(named: Format | None, options: ReadOptions) -> Iterator[Examples]:
+    if sys.stdin is None or sys.stdin.closed:
+        raise DataError("the standard input must be open; it is closed. Name a file.", file=STDIN)
+    chunks = _whole_lines(options.max_line_bytes)
     start = next(chunks, b"")
     if start.startswith(_COMPRESSED):
         raise DataError("the standard input must not be compressed. Pipe it through zcat or the like.", file=STDIN)
-    found = format or recognise_format(LineBlock(STDIN, start, first=1, max_line_bytes=limit))
+    first = LineBlock(STDIN, start, first=1, max_line_bytes=options.max_line_bytes)
+    entry = named or recognise_format(first, labelled=False)
     contents = itertools.chain([start], chunks)
-    yield from _parsed(STDIN, found, reading, limit, contents if found in BY_LINES else iter([b"".join(contents)]))
+    yield from _parsed(STDIN, entry, options, contents if entry.by_lines else iter([b"".join(contents)]))
 
 
 def _whole_lines(limit: int) -> Iterator[bytes]:
@@ -85,14 +101,30 @@ def _whole_lines(limit: int) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
-def _parsed(name: str, format: str, reading: Mapping[str, Any], limit: int, contents: Iterator[bytes]) -> Iterator[Examples]:
+def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[bytes]) -> Iterator[Examples]:
     """Each block by the format's reader; what it chose for the first one holds for all."""
-    options = dict(reading)
-    first = 1
+    first, chosen = 1, False
     for content in contents:
         if content.strip():
-            block = LineBlock(name, content, first=first, max_line_bytes=limit)
-            examples = READERS[format](block, ReadOptions(**{**options, "need_labels": False}), ProblemLog("raise", name))
-            options.setdefault("text", examples.source[0].chosen.get("text") if examples.source else None)
-            yield examples
+            block = LineBlock(name, content, first=first, max_line_bytes=options.max_line_bytes)
+            problems = ProblemLog(options.on_problem, name)
+            try:
+                examples = read_open(block, entry, options, problems)
+            except DataError:
+                # A block in which every row was left out holds nothing to predict; the others may.
+                if not problems.count:
+                    raise
+                tell([Source(name, entry.name, {}, tuple(problems.kept), problems.count)])
+            else:
+                if not chosen:
+                    options, chosen = _filled(options, examples), True
+                yield examples
         first += content.count(b"\n")
+
+
+def _filled(options: ReadOptions, examples: Examples) -> ReadOptions:
+    """Options with what a reader chose where they say nothing."""
+    found = Reading.of(examples).options()
+    # The names of a nominal column are known by the model, or grow from block to block.
+    found.pop("nominal", None)
+    return replace(options, **{name: value for name, value in found.items() if getattr(options, name) is None})

@@ -74,7 +74,11 @@ def _message(error: BaseException) -> tuple[str, int]:
 
     if isinstance(error, KeyboardInterrupt | InterruptionError) or type(error).__name__ == "Abort":
         return "interrupted.", INTERRUPTED
-    if isinstance(error, DataError | ClosedStreamError):
+    if isinstance(error, DataError):
+        from manyhot.cli.io.reading import as_typed
+
+        return as_typed(str(error)), FAILED
+    if isinstance(error, ClosedStreamError):
         return str(error), FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

@@ -15,7 +15,10 @@ from manyhot.cli.io.config import CONFIG, read_config
 from manyhot.cli.io.console import say
 from manyhot.data.examples import Examples
 from manyhot.data.files.problems import DataError
-from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.data.reading import Reading
+from manyhot.data.tables.numbered import column_numbers
+from manyhot.training.rows.bundle import FORMAT, TrainedModel, load_model
+from manyhot.training.run.bundle_folder import DESCRIPTION, BundleError, model_folder, read_description
 
 ModelArgument = Annotated[Path, typer.Argument(help="The folder of a run or of a model.")]
 BUNDLE = "model"
@@ -41,9 +44,13 @@ def open_model(folder: Path) -> TrainedModel:
 
 
 def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
-    """Examples with as many features as the model reads: sparse files without names end where their last feature does."""
-    sparse = examples.features is not None and not isinstance(examples.features, np.ndarray)
-    return examples.with_features(model.inputs.width) if sparse and examples.feature_names is None else examples
+    """Examples with the features that the model reads: sparse files without names end where their last feature does."""
+    if examples.features is None or isinstance(examples.features, np.ndarray):
+        return examples
+    names = getattr(model.inputs, "names", None)
+    if names is None and column_numbers(examples.feature_names or ()) is not None:
+        return examples.with_features(model.inputs.width)
+    return examples.with_features(names) if names is not None and column_numbers(names) is not None else examples
 
 
 def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: bool) -> None:
@@ -63,8 +70,17 @@ def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: boo
 
 
 def inherited_reading(folder: Path, *, labels: bool) -> dict[str, Any]:
-    """The columns that the run was trained on, to be read again; with ``labels`` also how labels were read."""
-    if not (folder / CONFIG).is_file():
-        return {}
-    names = ("text", "features", *(("labels", "separator", "empty_labels") if labels else ()))
-    return {name: value for name, value in read_config(folder / CONFIG)["read"].items() if name in names}
+    """How the model's rows were read, so that others are read the same way; with ``labels`` also their labels.
+
+    It is saved with the model; what the command line said about labels is in the settings of the run.
+    """
+    model = model_folder(folder)
+    data = read_description("load_model", model, FORMAT) if (model / DESCRIPTION).is_file() else {}
+    found: dict[str, Any] = {}
+    if labels and (folder / CONFIG).is_file():
+        config = read_config(folder / CONFIG)["read"]
+        found = {name: config[name] for name in ("labels", "separator", "empty_labels") if name in config}
+    try:
+        return {**found, **Reading.from_json(data.get("reading", {})).options(labels=labels)}
+    except ValueError as error:
+        raise BundleError(f"load_model: {str(model)!r}: {error}") from None

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, MutableSet, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from manyhot.cli.io.console import say
 from manyhot.cli.io.flags import Flag, with_flags
-from manyhot.data.examples import Examples
-from manyhot.data.formats.recognise import FORMATS
-from manyhot.data.read import read_examples
+from manyhot.data.examples import Examples, Source
+from manyhot.data.files.input_file import MAX_LINE_BYTES
+from manyhot.data.files.streams import MAX_EXPANSION
+from manyhot.data.formats.registry import formats
+from manyhot.data.options import MAX_LABELS, ReadOptions
+from manyhot.data.read import options_from, read_with
 
 PANEL = "How to read the files"
+FORMAT_NAMES = tuple(formats("labels"))
 READ_FLAGS = (
-    Flag("format", str, f"The format, where it is not recognised: {', '.join(FORMATS)}.", choices=FORMATS),
-    Flag("text", list[str], "The column with the text; several are joined."),
+    Flag("format", str, f"The format: {', '.join(FORMAT_NAMES)}. Default: recognised.", choices=FORMAT_NAMES),
+    Flag("text", list[str], "The column with the text; several are joined. Default: chosen by name and content."),
     Flag("labels", list[str], "The column with each row's labels; several, or a pattern with *, are columns of 0 and 1."),
-    Flag("separator", str, "Between the labels of a delimited string."),
+    Flag("separator", str, "Between the labels of a delimited string. Default: the one of | ; , that occurs."),
     Flag("features", list[str], "Feature columns, or patterns with *."),
     Flag("ids", str, "The column that names the rows."),
     Flag("label_names", str, "A file with all label names, one a line, in order."),
-    Flag("label_file", str, "MULAN's XML for ARFF, or the labels' .npz, where it is not beside the file."),
-    Flag("delimiter", str, "Between the columns of CSV and TSV."),
-    Flag("header", bool, "Whether the first line of CSV and TSV names the columns."),
-    Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV."),
+    Flag("label_file", str, "MULAN's XML for ARFF, or the labels' .npz. Default: the file of that name beside the data."),
+    Flag("delimiter", str, "Between the columns of CSV and TSV. Default: the one that occurs in the first line."),
+    Flag("header", bool, "Whether the first line of CSV and TSV names the columns. Default: yes."),
+    Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV. Default: yes in CSV, recognised in TSV."),
     Flag("empty_labels", str, "What an empty cell of labels means: none or unknown.", "none", ("none", "unknown")),
-    Flag("max_line_bytes", int, "A longer line is an error."),
+    Flag(
+        "index_base",
+        int,
+        "Whether features of svmlight count from 0 or 1. Default: as in training, else 1 unless there is a 0.",
+    ),
+    Flag("skip_bad", bool, "Leave out rows that cannot be read, and list them, instead of stopping at the first.", False),
+    Flag("max_line_bytes", int, "A longer line is an error.", MAX_LINE_BYTES),
+    Flag("max_expansion", int, "A compressed file that grows by more than this factor is an error.", MAX_EXPANSION),
+    Flag("max_labels", int, "The most labels that a file's header may claim.", MAX_LABELS),
 )
 
 read_flags = with_flags("reading", READ_FLAGS, panel=PANEL)
 FilesArgument = Annotated[list[str], typer.Argument(help="Files of examples, read as one set; - is the standard input.")]
+# Arguments as messages of the library name them: `labels`, `header=False`, `separator=' '`.
+_ARGUMENT = re.compile(r"`([a-z_]+)(?:=('[^`]*'|[A-Za-z0-9]+))?`")
+_KNOWN = {flag.name: flag for flag in READ_FLAGS} | {"task": Flag("task", str, ""), "scheme": Flag("scheme", str, "")}
 
 
 def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as arguments for ``read_examples``, and as they are kept in the table ``[read]`` of a settings file."""
+    """Flags as they are kept in the table ``[read]`` of a settings file."""
     chosen = dict(given)
     # One name is a column that holds a row's labels; a pattern or several names are columns of 0 and 1.
     for name in ("labels", "text", "features"):
@@ -47,9 +65,60 @@ def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def read_files(files: Sequence[str], reading: Mapping[str, Any]) -> Examples:
-    """Examples of one file or several."""
-    return read_examples(files[0] if len(files) == 1 else list(files), **reading)
+def read_options(reading: Mapping[str, Any], **more: Any) -> tuple[ReadOptions, str | None]:
+    """Options for readers, and the format's name where one is given, from flags or a settings file."""
+    given = {**reading, **more}
+    format, nominal = given.pop("format", None), given.pop("nominal", None)
+    if given.pop("skip_bad", False):
+        given["on_problem"] = "collect"
+    try:
+        return replace(options_from(**given), nominal=nominal), format
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(as_typed(str(error).removeprefix("read_examples: "))) from None
+
+
+def read_files(files: Sequence[str], reading: Mapping[str, Any], *, quiet: bool = False, **more: Any) -> Examples:
+    """Examples of one file or several; what was guessed or left out is said."""
+    options, format = read_options(reading, **more)
+    examples = read_with(files, options, format=format)
+    tell(examples.source, quiet=quiet)
+    return examples
+
+
+def tell(sources: Sequence[Source], *, quiet: bool = False, said: MutableSet[str] | None = None) -> None:
+    """Say what the readers guessed, each sentence once, and list the rows that were left out."""
+    known = set() if said is None else said
+    for source in sources:
+        for remark in source.remarks:
+            if remark not in known:
+                known.add(remark)
+                say(f"{source.path}: {as_typed(remark)}", quiet=quiet)
+        if source.num_problems:
+            more = ", the first of them" if source.num_problems > len(source.problems) else ""
+            say(f"{source.path}: {source.num_problems:,} bad rows were left out{more}:", quiet=quiet)
+            for problem in source.problems:
+                say(f"- {as_typed(str(problem))}", quiet=quiet)
+
+
+def as_typed(message: str) -> str:
+    """A message of the library with its arguments as the flags that are typed here.
+
+    Example:
+        >>> as_typed("Name it with `label_names`, or give `header=False` or `separator=' '`.")
+        "Name it with --label-names, or give --no-header or --separator ' '."
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name not in _KNOWN:
+            return match[0]
+        dashed = name.replace("_", "-")
+        if value in ("True", "False") and _KNOWN[name].type is bool:
+            return f"--{dashed}" if value == "True" else f"--no-{dashed}"
+        quoted = value if value is None or " " in value else value.strip("'")
+        return f"--{dashed}" if value is None else f"--{dashed} {quoted}"
+
+    return _ARGUMENT.sub(flag, message)
 
 
 def absolute(path: str) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
 
+ARRAY_HINT = " One array over the whole file is not JSON lines: write each of its objects on a line, with: jq -c '.[]' FILE"
+
 
 def json_objects(
     file: InputFile, problems: ProblemLog, *, adapt: Callable[[Any], Any] | None = None
@@ -30,8 +32,9 @@ def json_objects(
             problems.add("the keys of an object must differ; one is there twice. Rename it.", line=line, column=error.args[0])
         except json.JSONDecodeError as error:
             what = "one JSON object, which is all on one line" if text.strip() in "[{" else "a JSON object"
+            hint = ARRAY_HINT if text.lstrip().startswith("[") else ""
             problems.add(
-                f"the line must be {what}; {error.msg.removesuffix(' at')} at {shown(text[error.pos : error.pos + 30])}.",
+                f"the line must be {what}; {error.msg.removesuffix(' at')} at {shown(text[error.pos : error.pos + 30])}.{hint}",
                 line=line,
                 column=error.pos + 1,
             )
@@ -44,10 +47,8 @@ def json_objects(
             if isinstance(record, dict):
                 yield line, record
             else:
-                hint = " One array over the whole file is not JSON lines: write each of its objects on a line."
-                problems.add(
-                    f"the line must be a JSON object; got {shown(record)}.{hint if isinstance(record, list) else ''}", line=line
-                )
+                hint = ARRAY_HINT if isinstance(record, list) else ""
+                problems.add(f"the line must be a JSON object; got {shown(record)}.{hint}", line=line)
 
 
 class _RepeatedKeyError(ValueError):

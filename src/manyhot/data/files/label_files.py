@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from manyhot.data.files.input_file import InputFile, bare_name
 from manyhot.data.files.problems import DataError
-from manyhot.data.files.streams import PathLike
+from manyhot.data.files.streams import MAX_EXPANSION, PathLike
 
 _ESCAPE = re.compile(r"\\(.)")
 _PARTS = re.compile(r"[-_.](train|test|dev|valid|val|sparse|dense|all)$")
@@ -25,24 +25,25 @@ def unescaped(name: str) -> str:
     return _ESCAPE.sub(r"\1", name)
 
 
-def names_in_label_file(path: PathLike) -> tuple[str, ...]:
+def names_in_label_file(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
     """Label names from MULAN's XML, or from a text file with one name a line."""
-    return names_in_mulan_xml(path) if bare_name(path).endswith(".xml") else names_in_text_file(path)
+    read = names_in_mulan_xml if bare_name(path).endswith(".xml") else names_in_text_file
+    return read(path, max_expansion=max_expansion)
 
 
-def names_in_text_file(path: PathLike) -> tuple[str, ...]:
+def names_in_text_file(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
     """One name a line; empty lines at the end do not count."""
-    with InputFile(path) as file:
+    with InputFile(path, max_expansion=max_expansion) as file:
         names = [text.strip() for _, text in file.lines()]
     while names and not names[-1]:
         names.pop()
     return _checked(names, path)
 
 
-def names_in_mulan_xml(path: PathLike) -> tuple[str, ...]:
+def names_in_mulan_xml(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
     """The labels in MULAN's XML, those of a hierarchy included, in the order of the file."""
-    with InputFile(path) as file:
-        content = file.read()
+    with InputFile(path, max_expansion=max_expansion) as file:
+        content = file.read(file.max_line_bytes)
     try:
         root = ElementTree.fromstring(content)
     except (ElementTree.ParseError, LookupError, ValueError) as error:
@@ -60,7 +61,8 @@ def find_mulan_xml(path: PathLike) -> Path | None:
     The first that exists of ``name-train-sparse.xml``, ``name-train.xml``, ``name.xml``, in upper or lower case.
     """
     folder = Path(path).parent
-    there = {child.name.lower(): child for child in sorted(folder.glob("*")) if child.name.lower().endswith(".xml")}
+    xml = [child for child in sorted(folder.glob("*")) if child.name.lower().endswith(".xml") and child.is_file()]
+    there = {child.name.lower(): child for child in xml}
     stem = bare_name(path).removesuffix(".arff")
     while True:
         if f"{stem}.xml" in there:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 OnProblem = Literal["raise", "collect"]
+NO_MEMORY = "needs more memory than there is. Read fewer rows or columns at a time, or use a machine with more memory."
 # Looks at the first parts of a value alone, whatever its size.
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxtuple = 20

@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from manyhot._checks import check_choice
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import SAMPLE_ROWS, is_number, sample_of
 from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES
@@ -141,3 +143,31 @@ def _quoted(start: Sequence[str], delimiter: str) -> bool:
     except csv.Error:
         return False
     return len({len(row) for row in rows}) == 1
+
+
+def _looks_like_csv(start: FileStart) -> bool:
+    first = start.lines[0].lstrip()
+    return "\t" not in first and any(mark in first and looks_like_header(first.split(mark)) for mark in DELIMITERS)
+
+
+def _looks_like_tsv(start: FileStart) -> bool:
+    first = start.lines[0].lstrip()
+    return "\t" in first and looks_like_header(first.split("\t"))
+
+
+CSV = Format(
+    name="csv",
+    about="columns between commas, semicolons or bars, with a header line",
+    read=read_delimited,
+    suffixes=(".csv",),
+    looks=_looks_like_csv,
+    columns=True,
+)
+TSV = Format(
+    name="tsv",
+    about="columns between tabs, with a header line",
+    read=partial(read_delimited, format="tsv"),
+    likely_suffixes=(".tsv", ".tab"),
+    looks=_looks_like_tsv,
+    columns=True,
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.label_rows import LabelRows
 from manyhot.data.tables.table import source_of
@@ -31,7 +32,14 @@ def read_fasttext(file: InputFile, options: ReadOptions, problems: ProblemLog) -
         labels.add(names, line=line)
         texts.append(" ".join(word for word in words if not word.startswith(PREFIX)) if names else content.strip())
     if not texts:
-        raise problems.fatal("must hold at least one line; it holds none that can be read.")
+        raise problems.fatal(f"must hold at least one line; it holds none that can be read.{problems.first()}")
     gathered = labels.finish(problems, wanted=options.label_names)
     source = source_of(problems, "fasttext", {"prefix": PREFIX})
     return Examples(gathered.labels, gathered.names, texts=texts, source=(source,))
+
+
+def _looks(start: FileStart) -> bool:
+    return sum(PREFIX in line for line in start.lines) > len(start.lines) / 2
+
+
+FORMAT = Format(name="fasttext", about="__label__x words before or in a text", read=read_fasttext, looks=_looks, by_lines=True)

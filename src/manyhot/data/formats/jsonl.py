@@ -8,9 +8,11 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import sample_of
 from manyhot.data.tables.table import TableExamples, columns_of
+from manyhot.data.write import write_examples
 
 
 def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
@@ -24,3 +26,20 @@ def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> E
     table = TableExamples(columns, options, problems, "jsonl")
     table.extend(chain(sample, records))
     return table.finish()
+
+
+def _looks(start: FileStart) -> bool:
+    return start.lines[0].lstrip().startswith("{")
+
+
+FORMAT = Format(
+    name="jsonl",
+    about="JSON lines, an object a row",
+    read=read_jsonl,
+    suffixes=(".jsonl", ".ndjson"),
+    likely_suffixes=(".json",),
+    looks=_looks,
+    by_lines=True,
+    columns=True,
+    write=write_examples,
+)

@@ -17,6 +17,7 @@ import numpy as np
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, ProblemLog
+from manyhot.data.formats.format import Format
 from manyhot.data.formats.npz_arrays import NpzArrays
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.feature_rows import LARGEST
@@ -158,3 +159,12 @@ def _labels(labels: Any, problems: ProblemLog) -> tuple[Any, Any, Array]:
 def _entry_rows(matrix: Any) -> Array:
     """The row of each stored entry of a CSR matrix."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+FORMAT = Format(
+    name="npz",
+    about="numpy or scipy matrices of features and of labels",
+    read=read_npz,
+    suffixes=(".npz",),
+    magic=b"PK\x03\x04",
+)

@@ -1,19 +1,25 @@
-"""Parquet, read by pyarrow in record batches and only the columns that are used."""
+"""Parquet, read by pyarrow in record batches; columns that are not used are not read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, missing_package
+from manyhot.data.files.streams import FREE_BYTES
+from manyhot.data.formats.format import Format
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.column_kinds import SAMPLE_ROWS
-from manyhot.data.tables.table import TableExamples, columns_of
+from manyhot.data.tables.column_kinds import LEAST_ROWS, SAMPLE_CELLS, SAMPLE_ROWS, ColumnKind, column_kind
+from manyhot.data.tables.columns import choose_columns
+from manyhot.data.tables.table import TableExamples
 
 BATCH_ROWS = 8192
+# Runs of one value take no bytes, so rows and columns are held against the file's size too: cells up to this many are fine.
+FREE_CELLS = 2**22
 
 
 def read_parquet(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
@@ -24,30 +30,110 @@ def read_parquet(file: InputFile, options: ReadOptions, problems: ProblemLog) ->
     except ImportError:
         raise missing_package("Reading Parquet", "pyarrow", file=file.name) from None
     try:
-        opened = pyarrow.parquet.ParquetFile(
-            file.name if file.compression is None and file.name != "-" else pyarrow.BufferReader(file.read())
-        )
-        names = opened.schema_arrow.names
-        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-        if twice is not None:
-            raise problems.fatal("column names must differ; this one is there twice. Rename it.", column=twice)
-        sample = next(opened.iter_batches(batch_size=SAMPLE_ROWS), None)
-        if sample is None or not sample.num_rows:
-            raise problems.fatal("must hold at least one row; it holds none.")
-        columns = columns_of({name: sample.column(name).to_pylist() for name in names}, options, problems)
-        wanted = {*columns.text, *columns.features, *columns.label_columns, columns.labels, columns.ids, columns.unknown}
-        table = TableExamples(columns, options, problems, "parquet")
-        used = [name for name in names if name in wanted]
-        table.extend(chain.from_iterable(_rows(opened.iter_batches(batch_size=BATCH_ROWS, columns=used))))
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        with _source(file) as source:
+            opened = pyarrow.parquet.ParquetFile(source)
+            return _read(opened, source.seek(0, io.SEEK_END), options, problems)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         raise problems.fatal(f"could not be read as Parquet ({error}). Is the file whole?") from None
+
+
+def _source(file: InputFile) -> Any:
+    return open(file.name, "rb") if file.on_disk else io.BytesIO(file.read())
+
+
+def _read(opened: Any, file_bytes: int, options: ReadOptions, problems: ProblemLog) -> Examples:
+    names = opened.schema_arrow.names
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise problems.fatal("column names must differ; this one is there twice. Rename it.", column=twice)
+    if not opened.metadata.num_rows:
+        raise problems.fatal("must hold at least one row; it holds none.")
+    sizes = _column_sizes(opened)
+    affordable = max(FREE_BYTES, options.max_expansion * file_bytes)
+    readable = [
+        name for name in names if _can_be_read(opened.schema_arrow.field(name).type) and sizes.get(name, 0) <= affordable
+    ]
+    kinds = {name: ColumnKind("other") for name in names} | _sampled_kinds(opened, readable)
+    columns = choose_columns(kinds, options, problems)
+    used = [name for name in names if name in columns.used()]
+    _check_used(opened, used, sizes, affordable, options, problems)
+    table = TableExamples(columns, options, problems, "parquet", places={name: place for place, name in enumerate(used)})
+    table.extend(chain.from_iterable(_rows(opened.iter_batches(batch_size=BATCH_ROWS, columns=used))))
     return table.finish()
 
 
-def _rows(batches: Iterator[Any]) -> Iterator[Iterator[tuple[int, Mapping[str, Any]]]]:
+def _column_sizes(opened: Any) -> dict[str, int]:
+    """The bytes of each column of the table when they are decompressed."""
+    sizes: dict[str, int] = {}
+    for group in range(opened.metadata.num_row_groups):
+        row_group = opened.metadata.row_group(group)
+        for place in range(row_group.num_columns):
+            chunk = row_group.column(place)
+            name = chunk.path_in_schema.split(".")[0]
+            sizes[name] = sizes.get(name, 0) + chunk.total_uncompressed_size
+    return sizes
+
+
+def _can_be_read(kind: Any) -> bool:
+    """Whether cells of an arrow type are texts, numbers, lists or objects of them; times and bytes are not."""
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _can_be_read(kind.value_type)
+    if types.is_dictionary(kind):
+        return _can_be_read(kind.value_type)
+    if types.is_struct(kind):
+        return all(_can_be_read(kind.field(place).type) for place in range(kind.num_fields))
+    plain = (types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+    return any(is_kind(kind) for is_kind in plain)
+
+
+def _sampled_kinds(opened: Any, names: Sequence[str]) -> dict[str, ColumnKind]:
+    if not names:
+        return {}
+    most = max(LEAST_ROWS, min(SAMPLE_ROWS, SAMPLE_CELLS // len(names)))
+    sample = next(opened.iter_batches(batch_size=most, columns=list(names)))
+    return {name: column_kind(sample.column(name).to_pylist()) for name in names}
+
+
+def _check_used(
+    opened: Any, used: Sequence[str], sizes: dict[str, int], affordable: int, options: ReadOptions, problems: ProblemLog
+) -> None:
+    """The columns in use have types that can be read, and sizes in proportion to the file."""
+    for name in used:
+        kind = opened.schema_arrow.field(name).type
+        if not _can_be_read(kind):
+            raise problems.fatal(
+                f"a column must hold texts, numbers or lists; its type is {kind}. Convert it, or leave it out.", column=name
+            )
+        if sizes.get(name, 0) > affordable:
+            raise problems.fatal(
+                f"must not become more than {options.max_expansion} times as large as the file when it is decompressed;"
+                f" it would have {sizes[name]:,} bytes. If that is meant, raise `max_expansion`.",
+                column=name,
+            )
+    cells = opened.metadata.num_rows * max(len(used), 1)
+    if cells > max(FREE_CELLS, affordable // 8 if affordable > FREE_BYTES else 0):
+        raise problems.fatal(
+            f"must not hold more than {options.max_expansion // 8} cells for a byte of the file; it claims {cells:,}."
+            " If that is meant, raise `max_expansion`."
+        )
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[Iterator[tuple[int, Sequence[Any]]]]:
     row = 1
     for batch in batches:
-        names = batch.schema.names
         cells = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        yield ((row + place, dict(zip(names, values, strict=True))) for place, values in enumerate(cells))
+        yield enumerate(cells, start=row)
         row += batch.num_rows
+
+
+FORMAT = Format(
+    name="parquet",
+    about="a Parquet table",
+    read=read_parquet,
+    suffixes=(".parquet", ".pq"),
+    magic=b"PAR1",
+    columns=True,
+)

@@ -18,14 +18,16 @@ import numpy as np
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.label_rows import LabelRows, is_number_below
+from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
 from manyhot.data.tables.table import source_of
 
 Array = np.ndarray[Any, Any]
 Line = tuple[int, str]
 BLOCK_BYTES = 2**22
-MOST_COLUMNS = 2**31 - 1
+_PAIRS = re.compile(r"[^\s:]*+(?:\s++\d++:[^\s:]++)*+\s*+(?:#.*)?", re.ASCII)
 _XC_HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s+(\d{1,15})\s*", re.ASCII)
 
 
@@ -48,6 +50,10 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
     if sizes is None:
         raise problems.fatal(f"the first line must be 'rows features labels' in whole numbers; got {shown(first)}.", line=1)
     num_rows, num_features, num_labels = sizes
+    for what, count, most in (("features", num_features, MOST_COLUMNS), ("labels", num_labels, options.max_labels)):
+        if count > most:
+            remedy = " If that is meant, raise `max_labels`." if what == "labels" else ""
+            raise problems.fatal(f"there must be at most {most:,} {what}; the header says {count:,}.{remedy}", line=1)
     names = options.label_names or tuple(map(str, range(num_labels)))
     if len(names) != num_labels:
         raise problems.fatal(f"`label_names` must have the {num_labels} names that the header says; got {len(names)}.", line=1)
@@ -59,28 +65,44 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
         )
     gathered = rows.labels.finish(problems)
     source = source_of(problems, "xc", {"header": list(sizes), "first_index": 0})
-    return Examples(gathered.labels, gathered.names, features=rows.matrix(num_features, 0), source=(source,))
+    features, feature_names = number_what_occurs(rows.matrix(num_features, 0))
+    return Examples(gathered.labels, gathered.names, features=features, feature_names=feature_names, source=(source,))
 
 
 def read_svmlight(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """All rows of an svmlight file; features count from 1 unless some row has a feature 0."""
-    rows = _SvmRows(problems)
+    """All rows of an svmlight file; features count from 1, as the format says, unless some row has a feature 0."""
+    rows = _SvmRows(problems, first=options.index_base or 0)
     rows.read(file.lines())
     if not len(rows.labels):
-        raise problems.fatal("must hold at least one row; it holds none that can be read.")
+        raise problems.fatal(f"must hold at least one row; it holds none that can be read.{problems.first()}")
     lowest, highest = rows.extent()
-    first = 0 if lowest == 0 else 1
+    first = options.index_base if options.index_base is not None else 0 if lowest == 0 else 1
+    remarks = []
+    if options.index_base is None and first == 1:
+        remarks.append(
+            "Features are counted from 1, because no row has a feature 0. If they are counted from 0, give `index_base=0`."
+        )
     gathered = rows.labels.finish(problems, wanted=options.label_names)
-    source = source_of(problems, "svmlight", {"first_index": first})
-    features = rows.matrix(max(highest + 1 - first, 0), first)
-    return Examples(gathered.labels, gathered.names, features=features, source=(source,))
+    source = source_of(problems, "svmlight", {"first_index": first}, remarks)
+    features, feature_names = number_what_occurs(rows.matrix(max(highest + 1 - first, 0), first))
+    return Examples(gathered.labels, gathered.names, features=features, feature_names=feature_names, source=(source,))
 
 
 class _SvmRows:
-    """Labels and features of svmlight lines, gathered in blocks."""
+    """Labels and features of svmlight lines, gathered in blocks.
 
-    def __init__(self, problems: ProblemLog, *, width: int = MOST_COLUMNS, names: Sequence[str] | None = None) -> None:
+    Args:
+        problems: for lines that are wrong.
+        first: the lowest index a feature may have.
+        width: one more than the highest.
+        names: all label names, which labels are numbers of; None where labels are names themselves.
+    """
+
+    def __init__(
+        self, problems: ProblemLog, *, first: int = 0, width: int = MOST_COLUMNS, names: Sequence[str] | None = None
+    ) -> None:
         self.problems = problems
+        self.first = first
         self.width = width
         self.num_labels = None if names is None else len(names)
         self.labels = LabelRows(names)
@@ -140,8 +162,7 @@ class _SvmRows:
             block = [(line, body) for line, _, body in kept]
             heads, bodies = [head for _, head, _ in kept], [body for _, _, body in kept]
             fast = _pairs(bodies)
-            if fast is None:
-                raise self.problems.fatal("the features could not be parsed.", line=block[0][0] if block else None)
+        assert fast is not None, "every line was checked"
         columns, values, counts = fast
         good = np.asarray([self._add_labels(line, head) for (line, _), head in zip(block, heads, strict=True)], dtype=bool)
         if not good.all():
@@ -154,7 +175,7 @@ class _SvmRows:
     def _fits(self, columns: Array, values: Array, counts: Array) -> bool:
         if not len(columns):
             return True
-        inside = columns.min() >= 0 and columns.max() < self.width
+        inside = columns.min() >= self.first and columns.max() < self.width
         return bool(inside and np.isfinite(values).all()) and not _repeats(columns, counts)
 
     def _check(self, line: int, body: str) -> bool:
@@ -165,8 +186,10 @@ class _SvmRows:
             pair = _pairs([token])
             if not colon or pair is None or len(pair[0]) != 1:
                 wrong = "be 'index:value' in numbers"
-            elif not 0 <= int(pair[0][0]) < self.width:
-                wrong = f"have an index in [0, {self.width})"
+            elif int(pair[0][0]) == 0 < self.first:
+                wrong = "have an index of 1 or more, because indices count from 1 (`index_base`)"
+            elif not self.first <= int(pair[0][0]) < self.width:
+                wrong = f"have an index in [{self.first}, {self.width})"
             elif not np.isfinite(pair[1]).all():
                 wrong = "have a finite value"
             elif int(pair[0][0]) in seen:
@@ -174,7 +197,10 @@ class _SvmRows:
             else:
                 seen.add(int(pair[0][0]))
                 continue
-            self.problems.add(f"a feature must {wrong}; got {shown(token)}.", line=line, column=key)
+            self.problems.add(f"a feature must {wrong}; got {shown(token)}.", line=line, column=key[:60])
+            return False
+        if _pairs([body]) is None:
+            self.problems.add(f"the features must be numbers, colons and blanks; got {shown(body)}.", line=line)
             return False
         return True
 
@@ -248,3 +274,28 @@ def _whole(name: str) -> str:
     """``"3.0"`` as ``"3"``: svmlight writers differ; other names stay."""
     name = name.strip()
     return name[:-2] if name.endswith(".0") and name[:-2].isdecimal() else name
+
+
+def _looks(start: FileStart) -> bool:
+    return any(":" in line for line in start.lines) and all(map(_PAIRS.fullmatch, start.lines))
+
+
+def _looks_like_xc(start: FileStart) -> bool:
+    rows = start.lines[1:]
+    return xc_sizes(start.lines[0]) is not None and any(":" in row for row in rows) and all(map(_PAIRS.fullmatch, rows))
+
+
+FORMAT = Format(
+    name="svmlight",
+    about="label,label index:value index:value ...",
+    read=read_svmlight,
+    suffixes=(".svmlight", ".libsvm", ".svm"),
+    looks=_looks,
+    by_lines=True,
+)
+XC = Format(
+    name="xc",
+    about="the same beneath a line 'rows features labels', as the XC repository has it",
+    read=read_xc,
+    looks=_looks_like_xc,
+)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.label_files import names_in_text_file
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.label_rows import LabelRows
 from manyhot.data.tables.table import source_of
@@ -106,3 +108,23 @@ def read_tabbed(file: InputFile, options: ReadOptions, problems: ProblemLog, *, 
 
 def _words(text: str) -> int:
     return len(text.split())
+
+
+def _looks_like(name: str, start: FileStart) -> bool:
+    return "\t" in start.lines[0] and tabbed_format(start.lines) == name
+
+
+TEXT_IDS = Format(
+    name="text-ids",
+    about="text TAB label numbers, and TAB id",
+    read=partial(read_tabbed, format="text-ids"),
+    looks=partial(_looks_like, "text-ids"),
+    by_lines=True,
+)
+LIBMULTILABEL = Format(
+    name="libmultilabel",
+    about="labels TAB text, and id TAB before them",
+    read=partial(read_tabbed, format="libmultilabel"),
+    looks=partial(_looks_like, "libmultilabel"),
+    by_lines=True,
+)

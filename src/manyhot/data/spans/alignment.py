@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -107,8 +108,14 @@ def align_examples(examples: SpanExamples, offsets: Sequence[Offsets]) -> Alignm
 def _reason(span: TextSpan, first: int | None, last: int | None, offsets: Offsets, text: str) -> str:
     if text[span.start].isspace() or text[span.end - 1].isspace():
         return "blank"
-    inside_start = first is None and any(start < span.start < end for start, end in offsets)
-    inside_end = last is None and any(start < span.end < end for start, end in offsets)
+    inside_start = first is None and _inside_a_token(span.start, offsets)
+    inside_end = last is None and _inside_a_token(span.end, offsets)
     if inside_start or inside_end:
         return "both" if inside_start and inside_end else "start" if inside_start else "end"
     return "outside"
+
+
+def _inside_a_token(place: int, offsets: Offsets) -> bool:
+    """Whether a token begins before a character and ends after it; tokens are in order."""
+    before = bisect_left(offsets, (place, 0))
+    return before > 0 and offsets[before - 1][1] > place

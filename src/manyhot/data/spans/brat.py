@@ -14,25 +14,37 @@ from typing import Any
 from manyhot.data.examples import Source
 from manyhot.data.files.input_file import COMPRESSED_SUFFIXES, InputFile
 from manyhot.data.files.problems import DataError, ProblemLog, shown
+from manyhot.data.formats.format import Format
 from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan, in_reading_order
+from manyhot.data.spans.options import SpanReadOptions
 
 KINDS = {"R": "relations", "E": "events", "A": "attributes", "M": "attributes", "N": "links", "#": "notes", "*": "equivalences"}
-_PLACES = re.compile(r"(\S+) (\d+ \d+(?:;\d+ \d+)*)", re.ASCII)
+# More than 18 digits lie in no text, and Python reads no number of thousands of digits.
+_PLACES = re.compile(r"(\S+) (\d{1,18} \d{1,18}(?:;\d{1,18} \d{1,18})*)", re.ASCII)
 
 
-def read_brat(path: Path, problems: ProblemLog, *, need_spans: bool, max_line_bytes: int) -> SpanExamples:
+def read_brat(path: Path, options: SpanReadOptions, problems: ProblemLog) -> SpanExamples:
     """All pairs of a folder, or the one pair that ``path`` is of."""
-    pairs = _pairs(path, need_spans)
     texts, spans, fragmented, ids = [], [], [], []
     others: Counter[str] = Counter()
-    for text_path, marks_path in pairs:
-        with InputFile(text_path, max_line_bytes=max_line_bytes) as file:
-            text = _decoded(file)
+    for text_path, marks_path in _pairs(path, options.need_spans, problems):
         own: list[TextSpan] = []
         pieces: list[Fragmented] = []
-        if marks_path is not None:
-            with InputFile(marks_path, max_line_bytes=max_line_bytes) as file:
-                _read_marks(file, text, own, pieces, others, ProblemLog("raise", str(marks_path)), problems)
+        try:
+            with _opened(text_path, options) as file:
+                text = _decoded(file)
+            if marks_path is not None:
+                with _opened(marks_path, options) as file:
+                    file.problems = problems
+                    problems.file = file.name
+                    _read_marks(file, text, own, pieces, others, problems)
+        except DataError as error:
+            # A pair that cannot be read is left out where problems are collected.
+            problems.file = error.problem.file
+            problems.add(error.problem.message, line=error.problem.line, column=error.problem.column)
+            continue
+        finally:
+            problems.file = str(path)
         texts.append(text)
         spans.append(in_reading_order(own))
         fragmented.append(pieces)
@@ -44,6 +56,10 @@ def read_brat(path: Path, problems: ProblemLog, *, need_spans: bool, max_line_by
     return SpanExamples(texts, spans, None, ids, fragmented, (source,))
 
 
+def _opened(path: Path, options: SpanReadOptions) -> InputFile:
+    return InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion)
+
+
 def is_brat(path: Path) -> bool:
     """Whether a path is a folder with marks in it, or one file of a pair."""
     if path.is_dir():
@@ -51,29 +67,29 @@ def is_brat(path: Path) -> bool:
     return _bare(path).endswith(".ann") or (_bare(path).endswith(".txt") and _beside(path, ".ann") is not None)
 
 
-def _pairs(path: Path, need_spans: bool) -> list[tuple[Path, Path | None]]:
+def _pairs(path: Path, need_spans: bool, problems: ProblemLog) -> list[tuple[Path, Path | None]]:
+    """Texts with their marks; one without its other half is a problem, and left out where problems are collected."""
     if not path.is_dir():
         text_path = path if _bare(path).endswith(".txt") else _beside(path, ".txt")
-        if text_path is None:
-            raise DataError("must lie beside its text, of the same name with .txt; there is none.", file=str(path))
-        texts = [text_path]
+        texts, alone = ([], [path]) if text_path is None else ([text_path], [])
     else:
         children = sorted(child for child in path.iterdir() if child.is_file())
         texts = [child for child in children if _bare(child).endswith(".txt")]
         stems = {_stem(child) for child in texts}
-        alone = next((child for child in children if _bare(child).endswith(".ann") and _stem(child) not in stems), None)
-        if alone is not None:
-            raise DataError("must lie beside its text, of the same name with .txt; there is none.", file=str(alone))
-        if not texts:
+        alone = [child for child in children if _bare(child).endswith(".ann") and _stem(child) not in stems]
+        if not texts and not alone:
             raise DataError("must hold texts, NAME.txt with their marks in NAME.ann; it holds none.", file=str(path))
     found = [(text, _beside(text, ".ann")) for text in texts]
-    bare = next((text for text, marks in found if marks is None), None)
-    if need_spans and bare is not None:
-        raise DataError(
-            "must have its marks beside it, of the same name with .ann; there is none. Write an empty one for none.",
-            file=str(bare),
-        )
-    return found
+    bare = [text for text, marks in found if marks is None] if need_spans else []
+    for children, message in (
+        (alone, "must lie beside its text, of the same name with .txt; there is none."),
+        (bare, "must have its marks beside it, of the same name with .ann; there is none. Write an empty one for none."),
+    ):
+        for child in children:
+            problems.file = str(child)
+            problems.add(message)
+    problems.file = str(path)
+    return [(text, marks) for text, marks in found if text not in set(bare)]
 
 
 def _bare(path: Path) -> str:
@@ -96,7 +112,7 @@ def _beside(path: Path, suffix: str) -> Path | None:
 
 def _decoded(file: InputFile) -> str:
     """The text as it is, line ends too, for marks count every character."""
-    content = file.read()
+    content = file.read(file.max_line_bytes)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -114,7 +130,6 @@ def _read_marks(
     spans: list[TextSpan],
     pieces: list[Fragmented],
     others: Counter[str],
-    own: ProblemLog,
     problems: ProblemLog,
 ) -> None:
     for line, content in file.lines():
@@ -124,11 +139,9 @@ def _read_marks(
             others[KINDS[content[0]]] += 1
             continue
         try:
-            mark = _mark(content, text, line, own)
-        except DataError as error:
-            # Told under the name of its own file, kept in the log of the folder.
-            problems.file = file.name
-            problems.add(error.problem.message, line=line)
+            mark = _mark(content, text)
+        except ValueError as error:
+            problems.add(str(error), line=line)
             continue
         if isinstance(mark, TextSpan):
             spans.append(mark)
@@ -136,21 +149,21 @@ def _read_marks(
             pieces.append(mark)
 
 
-def _mark(content: str, text: str, line: int, own: ProblemLog) -> TextSpan | Fragmented:
+def _mark(content: str, text: str) -> TextSpan | Fragmented:
+    """The mark of a line; ValueError with the message where it is none."""
     parts = content.split("\t")
     found = _PLACES.fullmatch(parts[1]) if len(parts) >= 2 and content[0] == "T" else None
     if found is None:
-        raise own.fatal(f"must be a mark such as T1<tab>Person 0 3<tab>Ada; got {shown(content)}.", line=line)
+        raise ValueError(f"must be a mark such as T1<tab>Person 0 3<tab>Ada; got {shown(content)}.")
     places = [tuple(map(int, piece.split(" "))) for piece in found[2].split(";")]
     for start, end in places:
         if not 0 <= start < end <= len(text):
-            raise own.fatal(
-                f"must lie in the text, 0 <= start < end <= {len(text)}, counted in characters; got {start} to {end}.",
-                line=line,
+            raise ValueError(
+                f"must lie in the text, 0 <= start < end <= {len(text)}, counted in characters; got {start} to {end}."
             )
     said = " ".join(text[start:end] for start, end in places)
     if len(parts) > 2 and _blanks(parts[2]) != _blanks(said):
-        raise own.fatal(f"must be where the text says {shown(parts[2])}; there it says {shown(said)}.", line=line)
+        raise ValueError(f"must be where the text says {shown(parts[2])}; there it says {shown(said)}.")
     if len(places) > 1:
         return Fragmented(found[1], tuple((start, end) for start, end in places))
     return TextSpan(found[1], places[0][0], places[0][1])
@@ -159,3 +172,12 @@ def _mark(content: str, text: str, line: int, own: ProblemLog) -> TextSpan | Fra
 def _blanks(text: str) -> str:
     """With every run of blanks and line ends as one blank: brat writes a line end inside a mark as a blank."""
     return " ".join(text.split())
+
+
+FORMAT = Format(
+    name="brat",
+    about="brat standoff: a folder of NAME.txt and NAME.ann, or one such pair",
+    read=read_brat,
+    holds="spans",
+    folder=is_brat,
+)

@@ -15,7 +15,9 @@ from typing import Any
 from manyhot.data.examples import Source
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, ProblemLog, shown
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan, in_reading_order
+from manyhot.data.spans.options import SpanReadOptions
 
 TAG = re.compile(r"O|[BIESLU]-\S+", re.ASCII)
 SCHEMES = ("iob2", "iob1", "bioes")
@@ -27,13 +29,13 @@ _LETTERS = {"iob2": "BI", "iob1": "BI", "bioes": "BIES"}
 Line = tuple[int, list[str]]
 
 
-def read_conll(file: InputFile, problems: ProblemLog, *, tag_columns: int | None, scheme: str | None) -> SpanExamples:
+def read_conll(file: InputFile, options: SpanReadOptions, problems: ProblemLog) -> SpanExamples:
     """All sentences of a file."""
     lines = file.lines()
     start = list(islice(lines, SAMPLE_LINES))
-    token_column, tags = columns_of(start, tag_columns, file.name)
+    token_column, tags = columns_of(start, options.tag_columns, file.name)
     sentences = list(_sentences(start, lines, token_column, tags, problems))
-    found = scheme or _scheme(sentences, tags, file.name)
+    found = options.scheme or _scheme(sentences, tags, file.name)
     texts, spans, tokens = [], [], []
     for sentence in sentences:
         words = [columns[token_column] for _, columns in sentence]
@@ -79,16 +81,24 @@ def columns_of(start: Sequence[tuple[int, str]], tag_columns: int | None, name: 
         raise DataError("must hold a token and its tag a line; it holds none.", file=name)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     typical = [row for row in rows if len(row) == width]
-    tagged = [all(TAG.fullmatch(row[column]) for row in typical) for column in range(width)]
+    # One odd tag is a problem of its line, not of the column.
+    tagged = [sum(TAG.fullmatch(row[column]) is not None for row in typical) > 0.8 * len(typical) for column in range(width)]
     if width < 2 or not tagged[-1]:
+        line, row = next((line, split(text)) for line, text in start if _untagged(text))
         raise DataError(
-            f"the last column must hold tags such as O, B-PER and I-PER; a line is {shown(typical[0])}."
+            f"the last column must hold tags such as O, B-PER and I-PER; this line is {shown(row)}."
             " Put the tags in the last column.",
             file=name,
+            line=line,
         )
     numbered = width == 4 and all(row[0].isdigit() for row in typical)
     both = tagged[-2] and (width == 3 or numbered)
     return (1 if numbered else 0), tag_columns or (2 if both else 1)
+
+
+def _untagged(text: str) -> bool:
+    columns = split(text)
+    return bool(columns) and not _skipped(columns) and (len(columns) < 2 or TAG.fullmatch(columns[-1]) is None)
 
 
 def _skipped(columns: Sequence[str]) -> bool:
@@ -162,7 +172,7 @@ def _scheme(sentences: Sequence[Sequence[Line]], tags: int, name: str) -> str:
     if needless_begin:
         raise DataError(
             "an entity must begin with B- (IOB2), or B- must only part entities of one type (IOB1); the file does both: I-"
-            " begins an entity here. Correct it, or say scheme='iob1', which lets both begin an entity.",
+            " begins an entity here. Correct it, or say `scheme='iob1'`, which lets both begin an entity.",
             file=name,
             line=begins_inside,
         )
@@ -192,3 +202,17 @@ def _spans(tags: Sequence[tuple[int, str]], offsets: Offsets, scheme: str, name:
         if scheme == "bioes":
             raise DataError(f"an entity must end with E- or L-; {kind!r} is left open.", file=name, line=tags[-1][0])
         yield TextSpan(kind, offsets[first][0], offsets[-1][1])
+
+
+def _looks(start: FileStart) -> bool:
+    return looks_like_conll(start.lines)
+
+
+FORMAT = Format(
+    name="conll",
+    about="a token a line with its tags (IOB1, IOB2, BIOES)",
+    read=read_conll,
+    holds="spans",
+    looks=_looks,
+    certain=_looks,
+)

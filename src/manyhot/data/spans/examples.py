@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -136,7 +137,17 @@ def _inner(row: Sequence[TextSpan]) -> int:
 
 
 def _crossing(row: Sequence[TextSpan]) -> int:
-    ordered = in_reading_order(row)
-    return sum(
-        any(one.start < other.start < one.end < other.end for one in ordered[:place]) for place, other in enumerate(ordered)
-    )
+    """Spans that begin inside an earlier one and end after it."""
+    crossing = 0
+    # Ends of the spans that began before this start, lowest first; those that end before it are dropped for good.
+    ends: list[int] = []
+    waiting: list[TextSpan] = []
+    for span in in_reading_order(row):
+        if waiting and waiting[0].start < span.start:
+            for each in waiting:
+                insort(ends, each.end)
+            waiting = []
+        del ends[: bisect_right(ends, span.start)]
+        crossing += bool(ends) and ends[0] < span.end
+        waiting.append(span)
+    return crossing

@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from manyhot.data.files.input_file import InputFile, bare_name
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.files.streams import PathLike
+from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.spans.conll import looks_like_conll
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan, in_reading_order
+from manyhot.data.spans.options import SpanReadOptions
 
 TEXT_KEYS = ("text", "sentence", "content")
 LIST_KEYS = ("spans", "entities", "labels", "label")
@@ -39,8 +43,9 @@ class WrongRowError(ValueError):
         self.column = column
 
 
-def read_span_jsonl(file: InputFile, problems: ProblemLog, *, need_spans: bool, cluener: bool = False) -> SpanExamples:
+def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: ProblemLog, *, cluener: bool = False) -> SpanExamples:
     """All rows of a file of JSON lines."""
+    need_spans = options.need_spans
     texts: list[str] = []
     spans: list[list[TextSpan]] = []
     ids: list[str | None] = []
@@ -230,3 +235,53 @@ def span_record(examples: SpanExamples, row: int) -> dict[str, Any]:
     if examples.tokens is not None:
         record["tokens"] = [{"start": start, "end": end} for start, end in examples.tokens[row]]
     return record
+
+
+def _first_records(start: FileStart) -> Iterator[Mapping[str, Any]]:
+    if not start.lines[0].lstrip().startswith(("{", "[")) or looks_like_conll(start.lines):
+        return
+    for line in start.lines:
+        try:
+            record = _pair_as_object(json.loads(line))
+        except (ValueError, RecursionError):
+            return
+        if isinstance(record, dict):
+            yield record
+
+
+def _looks_like_cluener(start: FileStart) -> bool:
+    first = next((record for record in _first_records(start) if record.get("label")), None)
+    return first is not None and is_cluener(first)
+
+
+def _looks(start: FileStart) -> bool:
+    return start.lines[0].lstrip().startswith(("{", "[")) and not looks_like_conll(start.lines)
+
+
+def _lists_spans(start: FileStart) -> bool:
+    """Whether a first object lists spans, and not names."""
+    lists = (record.get(key) for record in _first_records(start) for key in LIST_KEYS)
+    marked = [items for items in lists if isinstance(items, list) and items]
+    return any(isinstance(items[0], dict) or (isinstance(items[0], list) and len(items[0]) == 3) for items in marked)
+
+
+CLUENER = Format(
+    name="cluener",
+    about="CLUENER's JSON lines, ends inclusive",
+    read=partial(read_span_jsonl, cluener=True),
+    holds="spans",
+    looks=_looks_like_cluener,
+    certain=_looks_like_cluener,
+    by_lines=True,
+)
+FORMAT = Format(
+    name="span-jsonl",
+    about="JSON lines of texts and spans, ends exclusive",
+    read=read_span_jsonl,
+    holds="spans",
+    likely_suffixes=(".jsonl", ".json", ".ndjson"),
+    looks=_looks,
+    certain=_lists_spans,
+    by_lines=True,
+    write=write_span_examples,
+)

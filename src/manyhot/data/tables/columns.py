@@ -24,6 +24,7 @@ LABEL_PREFIXES = ("label_", "label:", "label.", "labels_", "tag_", "y_", "target
 ID_NAMES = ("id", "ids", "_id", "uid", "uuid", "guid", "key", "index", "row_id")
 
 _NO_KIND = ColumnKind("empty")
+_NO_NAMES = ("list", "object", "vector", "mixed", "other")
 Kinds = Mapping[str, ColumnKind]
 
 
@@ -158,7 +159,7 @@ def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, pr
 
 
 def _id_column(kinds: Kinds, used: set[str]) -> str | None:
-    free = [name for name in kinds if name not in used and kinds[name].kind not in ("list", "object", "vector", "mixed")]
+    free = [name for name in kinds if name not in used and kinds[name].kind not in _NO_NAMES]
     exact = [name for name in free if name.lower() in ID_NAMES]
     return next(iter(exact + [name for name in free if name.lower().endswith("_id")]), None)
 

@@ -39,10 +39,10 @@ class LabelRows:
     """
 
     def __init__(self, names: Sequence[str] | None = None, *, absent: Literal["negative", "unknown"] = "negative") -> None:
-        self.fixed = names is not None
+        self.fixed = None if names is None else tuple(names)
         self.absent = absent
-        self.number = {name: place for place, name in enumerate(names or ())}
-        self.first_line: list[int] = [0] * len(self.number)
+        self.number: dict[str, int] = {}
+        self.first_line: list[int] = []
         self.entries, self.counts = array("q"), array("q")
         # One number per entry once a soft label was seen; until then every entry is 1.
         self.values: array[float] | None = None
@@ -128,11 +128,13 @@ class LabelRows:
     def _renumbering(
         self, problems: ProblemLog, wanted: Sequence[str] | None, ids_of: Sequence[str] | None
     ) -> tuple[tuple[str, ...], Array]:
-        own = list(self.number)
+        if self.fixed is not None and wanted is None:
+            return self.fixed, np.arange(len(self.fixed))
+        own = list(self.number) if self.fixed is None else list(self.fixed)
         if wanted is None and ids_of is not None and all(is_number_below(name, len(ids_of)) for name in own):
             wanted = ids_of
         if wanted is None:
-            names = own if self.fixed else sorted(own, key=_natural(own))
+            names = sorted(own, key=_natural(own))
             place = {name: number for number, name in enumerate(names)}
             return tuple(names), np.asarray([place[name] for name in own], dtype=np.int64)
         place = {name: number for number, name in enumerate(wanted)}
@@ -140,7 +142,7 @@ class LabelRows:
         if foreign and all(is_number_below(name, len(wanted)) for name in own):
             return tuple(wanted), np.asarray([int(name) for name in own], dtype=np.int64)
         if foreign:
-            line = self.first_line[self.number[foreign[0]]] or None
+            line = self.first_line[self.number[foreign[0]]] if foreign[0] in self.number else None
             raise problems.fatal(
                 f"labels must be among the {len(wanted)} `label_names`; got {shown(foreign[0])}"
                 f" ({len(foreign)} such).{nearest(foreign[0], wanted)} Add it, or read without `label_names`.",

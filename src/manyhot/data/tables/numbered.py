@@ -60,7 +60,7 @@ def by_number(features: Any, numbers: Array, width: int) -> Any:
     return csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=(features.shape[0], width))
 
 
-def picked(features: Any, numbers: Array) -> Any:
+def picked_columns(features: Any, numbers: Array) -> Any:
     """The columns of ``numbers`` in that order; what ``features`` does not have is 0."""
     from scipy.sparse import csr_matrix
 

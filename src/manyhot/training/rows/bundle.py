@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, shape_text
 from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
+from manyhot.data.examples import Examples
+from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import LINKS, probabilities
 from manyhot.decisions.rule import DecisionRule, decide_sparse
@@ -20,7 +22,7 @@ from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.explaining import explain_rows, label_words
-from manyhot.training.rows.inputs.prepare import INPUTS, Inputs, SparseRows, take_rows
+from manyhot.training.rows.inputs.prepare import INPUTS, FeatureInputs, Inputs, SparseRows, take_rows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
 from manyhot.training.run.bundle_folder import (
@@ -52,6 +54,7 @@ class TrainedModel:
         rule: how its scores become predictions.
         calibration: fitted probabilities, or None.
         about: what is worth knowing: rows, versions, what tuning found.
+        reading: how the files of the training rows were read, so that other files are read the same way.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class TrainedModel:
         rule: DecisionRule,
         calibration: Calibration | None = None,
         about: dict[str, Any] | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.body = body.eval()
         self.shape = shape
@@ -76,6 +80,7 @@ class TrainedModel:
         self.rule = rule
         self.calibration = calibration
         self.about = about or {}
+        self.reading = reading or Reading()
 
     @property
     def num_labels(self) -> int:
@@ -95,6 +100,8 @@ class TrainedModel:
             batch_size: rows of a batch.
         """
         check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
+        if isinstance(inputs, Examples) and isinstance(self.inputs, FeatureInputs) and inputs.features is not None:
+            self.reading.check_features(inputs, self.inputs.names, sparse=self.inputs.sparse)
         rows = self.inputs.rows(inputs)
         device = next(self.body.parameters()).device
         for start in range(0, rows.shape[0], batch_size):
@@ -215,6 +222,7 @@ class TrainedModel:
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "settings": self.settings.to_dict(),
             "about": self.about,
+            "reading": self.reading.to_json(),
         }
         write_whole(folder / DESCRIPTION, json_bytes(described))
         for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
@@ -283,6 +291,7 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
         rule=rule,
         calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
         about=dict(data["about"]),
+        reading=Reading.from_json(data.get("reading", {})),
     )
 
 

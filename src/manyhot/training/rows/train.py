@@ -10,12 +10,13 @@ from pathlib import Path
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, BodyInfo, get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.inputs.prepare import INPUTS, Inputs
+from manyhot.training.rows.inputs.prepare import INPUTS, FeatureInputs, Inputs
 from manyhot.training.rows.objective import link_of, loss_settings, natural_rule
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
@@ -113,6 +114,8 @@ def _train(
     session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
     held = None
     if validation is not None:
+        if isinstance(inputs, FeatureInputs) and validation.features is not None:
+            Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
         held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
     fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
     body, threshold, tuning = fitted(session, held)
@@ -135,6 +138,7 @@ def _train(
         rule=rule,
         calibration=calibration,
         about=about,
+        reading=Reading.of(examples),
     )
     session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
     return model, tuning

@@ -121,7 +121,7 @@ def test_a_settings_file_is_enough_to_repeat_a_run(run, trained, tmp_path):
         (["train", "--task", "spans", "FILE", "--separator", "|"], "--separator is for files of labels"),
         (["train", "--task", "spans", "FILE", "--mixup", "1"], "unknown setting 'mixup'"),
         (["train", "--task", "spans", "FILE", "--loss", "lsep"], "`loss` must be one of 'zlpr', 'bce', 'focal'"),
-        (["train", "--task", "spans", "FILE", "--format", "csv"], "--format must be one of span-jsonl"),
+        (["train", "--task", "spans", "FILE", "--format", "csv"], "--format must be one of brat, conll"),
         (["train", "--task", "words", "FILE"], "--task must be one of labels, spans"),
         (["train", "--task", "spans"], "name a file of texts with spans"),
         (["predict", "MODEL", "FILE", "--top-k", "2"], "are for models of labels"),

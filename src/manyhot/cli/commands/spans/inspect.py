@@ -82,8 +82,8 @@ class SpanInspection:
 
 def inspect_spans(files: Sequence[str], test: Sequence[str] | None, reading: Mapping[str, Any]) -> SpanInspection:
     """Read files, collecting what is wrong with them, and look at what they hold."""
-    examples = read_span_files(files, reading, on_problem="collect")
-    other = read_span_files(test, reading, on_problem="collect") if test else None
+    examples = read_span_files(files, reading, quiet=True, on_problem="collect")
+    other = read_span_files(test, reading, quiet=True, on_problem="collect") if test else None
     tokens = "words" if examples.tokens is not None else tokens_for(examples.texts)
     offsets = offsets_of(examples, tokens)
     return SpanInspection(examples, tokens, align_examples(examples, offsets), sum(map(len, offsets)), other)

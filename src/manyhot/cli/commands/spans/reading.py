@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from manyhot.cli.io.flags import Flag, with_flags
+from manyhot.cli.io.reading import tell
+from manyhot.data.formats.registry import formats
 from manyhot.data.spans.conll import SCHEMES
 from manyhot.data.spans.examples import SpanExamples
-from manyhot.data.spans.read import SPAN_FORMATS, read_span_examples
+from manyhot.data.spans.read import read_span_examples
 
 TASKS = ("labels", "spans")
 SPAN_READ_FLAGS = (
@@ -18,7 +20,7 @@ SPAN_READ_FLAGS = (
     Flag("scheme", str, f"Of the tags of CoNLL, where it is not recognised: {', '.join(SCHEMES)}.", choices=SCHEMES),
 )
 # Of the flags for files of labels those that mean something here too.
-SHARED = ("format", "max_line_bytes")
+SHARED = ("format", "skip_bad", "max_line_bytes", "max_expansion")
 
 span_read_flags = with_flags("span_reading", SPAN_READ_FLAGS, panel="How to read files of spans")
 TaskFlag = Annotated[
@@ -53,13 +55,20 @@ def refuse_span_flags(given: Mapping[str, Any]) -> None:
         raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} goes with --task spans.")
 
 
-def read_span_files(files: Sequence[str], reading: Mapping[str, Any], *, need_spans: bool = True, **more: Any) -> SpanExamples:
+def read_span_files(
+    files: Sequence[str], reading: Mapping[str, Any], *, need_spans: bool = True, quiet: bool = False, **more: Any
+) -> SpanExamples:
     """Texts of one file or several; what the flags do not allow is wrong usage."""
     chosen = reading.get("format")
-    if chosen is not None and chosen not in SPAN_FORMATS:
-        raise typer.BadParameter(f"--format must be one of {', '.join(SPAN_FORMATS)} for spans; got {chosen!r}.")
+    if chosen is not None and chosen not in formats("spans"):
+        raise typer.BadParameter(f"--format must be one of {', '.join(formats('spans'))} for spans; got {chosen!r}.")
     if reading.get("scheme") not in (None, *SCHEMES):
         raise typer.BadParameter(f"--scheme must be one of {', '.join(SCHEMES)}; got {reading['scheme']!r}.")
     if reading.get("tag_columns") not in (None, 1, 2):
         raise typer.BadParameter(f"--tag-columns must be 1 or 2; got {reading['tag_columns']}.")
-    return read_span_examples(list(files), need_spans=need_spans, **reading, **more)
+    given = {**reading, **more}
+    if given.pop("skip_bad", False):
+        given["on_problem"] = "collect"
+    examples = read_span_examples(list(files), need_spans=need_spans, **given)
+    tell(examples.source, quiet=quiet)
+    return examples

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from manyhot.data.files.label_files import unescaped
 from manyhot.data.files.problems import ProblemLog, shown
 
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(\{{.*\}}|\S.*)", re.IGNORECASE)
-_VALUE = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|$)")
+# Possessive, so that time is linear whatever a line holds.
+_QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
+_NAME = re.compile(rf"{_QUOTED}|[^\s{{]++")
+_VALUE = re.compile(rf"\s*+({_QUOTED}|[^,]*+)\s*+(,|$)")
 _TRUTH = {"0": False, "false": False, "no": False, "n": False, "1": True, "true": True, "yes": True, "y": True}
 _MEKA = re.compile(r"-C\s+(-?\d+)")
 
@@ -83,7 +84,7 @@ def split_values(text: str) -> list[str] | None:
         match = _VALUE.match(text, place)
         if match is None:
             return None
-        value = match.group(1)
+        value = match.group(1).rstrip()
         quoted = value[:1] in ("'", '"')
         if quoted and (len(value) < 2 or value[-1] != value[0]):
             return None
@@ -109,10 +110,11 @@ def meka_labels(relation: str, attributes: list[Attribute]) -> list[str] | None:
 
 
 def _attribute(text: str, line: int, problems: ProblemLog) -> Attribute:
-    match = _ATTRIBUTE.fullmatch(text)
-    if match is None:
+    rest = text[len("@attribute") :].lstrip()
+    match = _NAME.match(rest)
+    name, declared = (match[0], rest[match.end() :].strip()) if match else ("", "")
+    if not declared or (declared[0] == "{" and declared[-1] != "}"):
         raise problems.fatal(f"an attribute must read '@attribute name type'; got {shown(text)}.", line=line)
-    name, declared = match.groups()
     name = unescaped(name[1:-1] if name[:1] in ("'", '"') and name[-1:] == name[:1] and len(name) > 1 else name)
     if declared.startswith("{"):
         values = split_values(declared[1:-1])

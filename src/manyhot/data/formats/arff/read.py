@@ -20,15 +20,14 @@ from manyhot._suggest import nearest
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.label_files import find_mulan_xml, names_in_label_file
-from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.files.problems import ProblemLog
 from manyhot.data.formats.arff.header import Attribute, meka_labels, read_header
 from manyhot.data.formats.arff.rows import ArffRows
+from manyhot.data.formats.arff.split import ArffTable, features_of, labels_of
+from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.columns import listed
-from manyhot.data.tables.reorder import index_lists
 from manyhot.data.tables.table import source_of
-
-Array = np.ndarray[Any, Any]
 
 
 def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
@@ -36,32 +35,39 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
     lines = file.lines()
     relation, attributes = read_header(lines, problems)
     label_names, chosen = _label_names(file, relation, attributes, options, problems)
-    place = {attribute.name: number for number, attribute in enumerate(attributes)}
-    label_places = sorted(place[name] for name in label_names)
-    texts: list[str] | None = None
-    inputs = [number for number in range(len(attributes)) if number not in set(label_places)]
+    own = set(label_names)
+    label_places = [number for number, attribute in enumerate(attributes) if attribute.name in own]
+    inputs = [number for number, attribute in enumerate(attributes) if attribute.name not in own]
     usable = [number for number in inputs if attributes[number].type in ("number", "nominal")]
-    rows = ArffRows(attributes, problems, strings=[] if usable else [n for n in inputs if attributes[n].type == "string"])
-    matrix, numbers = rows.read(lines)
-    chosen["attributes"] = len(inputs)
-    chosen["left_out"] = [attributes[number].name for number in inputs if number not in usable and number not in rows.strings]
-    labels, unknown = _labels(matrix, label_places, attributes, numbers, problems, sparse=rows.sparse)
+    strings = [] if usable else [number for number in inputs if attributes[number].type == "string"]
+    if not usable and not strings:
+        raise problems.fatal("must have attributes that are not labels; it has none of type numeric, nominal or string.")
+    rows = ArffRows(attributes, problems, strings=strings)
+    table = ArffTable(*rows.read(lines), attributes, problems)
+    labels, unknown, bad = labels_of(table, label_places)
+    features, feature_names = None, None
     if usable:
-        features, feature_names = _features(matrix, usable, attributes, numbers, problems, sparse=rows.sparse)
-    else:
-        texts, features, feature_names = rows.texts, None, None
-        if not rows.strings:
-            raise problems.fatal("must have attributes that are not labels; it has none of type numeric, nominal or string.")
-    return Examples(
+        features, feature_names, bad_features = features_of(table, usable)
+        bad = np.union1d(bad, bad_features)
+    taken = {*usable, *strings}
+    chosen["attributes"] = len(inputs)
+    chosen["left_out"] = [attributes[number].name for number in inputs if number not in taken]
+    chosen["nominal"] = {
+        attributes[place].name: list(attributes[place].values)
+        for place in usable
+        if attributes[place].type == "nominal" and not attributes[place].zero_one
+    }
+    examples = Examples(
         labels,
         tuple(attributes[number].name for number in label_places),
-        texts=texts,
+        texts=rows.texts if strings else None,
         features=features,
         unknown=unknown,
         feature_names=feature_names,
         source=(source_of(problems, "arff", {name: value for name, value in chosen.items() if value}),),
         absent="unknown",
     )
+    return examples[np.setdiff1d(np.arange(len(examples)), bad)] if len(bad) else examples
 
 
 def _label_names(
@@ -73,7 +79,7 @@ def _label_names(
     chosen: dict[str, Any] = {}
     path = options.label_file or (find_mulan_xml(file.name) if names is None and file.name != "-" else None)
     if names is None and path is not None:
-        names = names_in_label_file(path)
+        names = names_in_label_file(path, max_expansion=options.max_expansion)
         chosen["label_file"] = str(path)
     if names is None:
         names = meka_labels(relation, list(attributes))
@@ -94,89 +100,15 @@ def _label_names(
     return [name for name in names if name in known], chosen
 
 
-def _labels(
-    matrix: Any,
-    places: Sequence[int],
-    attributes: Sequence[Attribute],
-    lines: Sequence[int],
-    problems: ProblemLog,
-    *,
-    sparse: bool,
-) -> tuple[Any, Any]:
-    """Labels and what is unknown of them."""
-    part = matrix[:, places].tocoo() if sparse else matrix[:, places]
-    rows, columns = (part.row.astype(np.int64), part.col.astype(np.int64)) if sparse else np.indices(part.shape).reshape(2, -1)
-    values = part.data if sparse else part.reshape(-1)
-    meaning = np.zeros((len(places), 2))
-    for number, place in enumerate(places):
-        attribute = attributes[place]
-        truth = [False, True] if attribute.type == "number" else attribute.truth
-        if truth is None or (sparse and truth[:1] == [True]):
-            what = "whose first value is the negative one in a sparse file" if truth else "with the values 0 and 1"
-            raise problems.fatal(
-                f"a label must be an attribute {what}; got {shown('{' + ','.join(attribute.values) + '}')}.",
-                line=attribute.line,
-                column=attribute.name,
-            )
-        meaning[number, : len(truth)] = truth[:2]
-    wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-    if wrong.any():
-        first = int(np.flatnonzero(wrong)[0])
-        raise problems.fatal(
-            f"a label must be 0 or 1, or ? where it is not known; got {values[first]:g}.",
-            line=lines[int(rows[first])],
-            column=attributes[places[int(columns[first])]].name,
-        )
-    missing = np.isnan(values)
-    positive = ~missing & (meaning[columns, np.where(missing, 0, values).astype(np.int64)] > 0)
-    shape = (matrix.shape[0], len(places))
-    unknown = index_lists(rows[missing], columns[missing], shape) if missing.any() else None
-    return index_lists(rows[positive], columns[positive], shape), unknown
+def _looks(start: FileStart) -> bool:
+    first = next((line.lower() for line in start.lines if not line.startswith("%")), "")
+    return first.startswith(("@relation", "@attribute"))
 
 
-def _features(
-    matrix: Any,
-    places: Sequence[int],
-    attributes: Sequence[Attribute],
-    lines: Sequence[int],
-    problems: ProblemLog,
-    *,
-    sparse: bool,
-) -> tuple[Any, tuple[str, ...]]:
-    """Feature columns, with one column per value of the nominal ones that are not {0,1}."""
-    simple = [place for place in places if attributes[place].type == "number" or attributes[place].zero_one]
-    blocks: list[Any] = [matrix[:, simple]]
-    names = [attributes[place].name for place in simple]
-    values = blocks[0].data if sparse else blocks[0]
-    if np.isinf(values).any():
-        raise problems.fatal("features must be finite numbers; one is infinite. Mark missing values with ?.")
-    for place in places:
-        attribute = attributes[place]
-        if attribute.type == "nominal" and not attribute.zero_one:
-            codes = matrix[:, [place]].toarray() if sparse else matrix[:, [place]]
-            blocks.append(codes == np.arange(len(attribute.values)))
-            names += [f"{attribute.name}={value}" for value in attribute.values]
-    if not sparse:
-        zero_one = [column for column, place in enumerate(simple) if attributes[place].zero_one]
-        _check_zero_one(blocks[0], zero_one, [names[column] for column in zero_one], lines, problems)
-        return np.concatenate(blocks, axis=1).astype(np.float32), tuple(names)
-    from scipy.sparse import csr_matrix, hstack
-
-    stacked = hstack([csr_matrix(block, dtype=np.float32) for block in blocks], format="csr") if len(blocks) > 1 else blocks[0]
-    stacked.eliminate_zeros()
-    return stacked.astype(np.float32), tuple(names)
-
-
-def _check_zero_one(
-    block: Array, columns: Sequence[int], names: Sequence[str], lines: Sequence[int], problems: ProblemLog
-) -> None:
-    """Where whole rows were read as numbers, {0,1} attributes have not been held against their declaration yet."""
-    part = block[:, columns]
-    wrong = np.argwhere(~(np.isnan(part) | (part == 0) | (part == 1)))
-    if len(wrong):
-        row, column = wrong[0].tolist()
-        raise problems.fatal(
-            f"the value must be one of {{0,1}}, or ? where it is missing; got {part[row, column]:g}.",
-            line=lines[row],
-            column=names[column],
-        )
+FORMAT = Format(
+    name="arff",
+    about="ARFF, dense or sparse, labels named by MULAN's XML beside it",
+    read=read_arff,
+    suffixes=(".arff",),
+    looks=_looks,
+)

@@ -1,0 +1,78 @@
+"""What the rest of the library asks about a file format: the entry of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from manyhot.data.files.input_file import InputFile, bare_name
+
+Holds = Literal["labels", "spans"]
+_FIRST_LINES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FileStart:
+    """The beginning of a file, to tell its format by.
+
+    Args:
+        name: the file's name in lower case without the suffix of a compression.
+        content: the first bytes.
+        lines: the first lines that are whole and not blank; what is no UTF-8 is left to the reader, which says where.
+    """
+
+    name: str
+    content: bytes
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, file: InputFile) -> FileStart:
+        """The start of an open file, which stays unread."""
+        content = file.peek()
+        lines = content.decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
+        whole = lines[:-1] if len(lines) > 1 else lines
+        kept = [line.rstrip("\r") for line in whole if line.strip()][:_FIRST_LINES]
+        return cls(bare_name(file.name), content, tuple(kept))
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One file format.
+
+    Args:
+        name: as ``--format`` takes it.
+        about: what a file holds, in a few words.
+        read: ``(file, options, problems)`` to ``Examples`` or ``SpanExamples``; a ``folder`` format gets the path for the file.
+        holds: rows with labels, or texts with marked spans.
+        suffixes: of file names that always have this format.
+        likely_suffixes: of file names that have it where the content fits no format.
+        magic: the first bytes of every such file.
+        looks: whether the start of a file looks like it; asked in the order of the registry.
+        certain: whether it can be nothing else; asked to tell a user of labels that a file holds spans.
+        by_lines: each line is a row, whatever the other lines hold, so that a file can be read in blocks.
+        columns: the file has named columns.
+        unlabelled: the file holds texts alone, for predictions.
+        folder: whether a path is of this format, for one that is not a single file.
+        write: ``(examples, path)``, where files of the format can be written.
+    """
+
+    name: str
+    about: str
+    read: Callable[[Any, Any, Any], Any]
+    holds: Holds = "labels"
+    suffixes: tuple[str, ...] = ()
+    likely_suffixes: tuple[str, ...] = ()
+    magic: bytes = b""
+    looks: Callable[[FileStart], bool] = _never
+    certain: Callable[[FileStart], bool] = _never
+    by_lines: bool = False
+    columns: bool = False
+    unlabelled: bool = False
+    folder: Callable[[Path], bool] | None = None
+    write: Callable[[Any, Any], None] | None = None
