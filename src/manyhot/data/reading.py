@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from manyhot._checks import nearest
+from manyhot._suggest import nearest
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import DataError
 from manyhot.data.formats.registry import formats
