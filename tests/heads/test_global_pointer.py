@@ -155,3 +155,25 @@ def test_wrong_inputs_are_named(make_head):
         make_head()(draw_hidden(), torch.ones(2, 6))
     with pytest.raises(ValueError, match="Did you mean 'hidden'"):
         EfficientGlobalPointer(10, num_types=3, form="hiden")
+
+
+def test_without_scale_and_biases_the_efficient_form_is_the_equation_of_the_post():
+    """``q_i . k_j + w_a . [q_i; k_i; q_j; k_j]``, rotary positions in the product alone."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = EfficientGlobalPointer(10, num_types=3, head_size=4, scaled=False, bias=False).double()
+    assert sum(each.numel() for each in head.parameters()) == 2 * 10 * 4 + 3 * 4 * 4
+    hidden = draw_hidden()
+    both = head.project(hidden)
+    q, k = rotary(both[..., :4]), rotary(both[..., 4:])
+    first, second = head.type_ends.weight.reshape(2, 3, 8)
+    types = torch.einsum("bie,he->bhi", both, first)[..., None] + torch.einsum("bje,he->bhj", both, second)[..., None, :]
+    torch.testing.assert_close(head(hidden).dense(), torch.einsum("bie,bje->bij", q, k).unsqueeze(1) + types)
+
+
+def test_without_scale_global_pointer_is_the_bare_product():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        bare, usual = (GlobalPointer(10, num_types=3, head_size=4, scaled=scaled).double() for scaled in (False, True))
+        bare.load_state_dict(usual.state_dict())
+    torch.testing.assert_close(bare(draw_hidden()).dense(), 2 * usual(draw_hidden()).dense())

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -7,12 +8,17 @@ from hypothesis import strategies as st
 
 from manyhot import (
     SparseLabels,
+    bce_loss,
     cutmix,
     flip_labels,
+    focal_loss,
     mix_labels,
     mixup,
+    pairwise_loss,
     smooth_labels,
     soft_labels_from,
+    softmax_loss,
+    squared_hinge_loss,
     zlpr_loss,
 )
 
@@ -129,3 +135,37 @@ def test_bad_settings_are_named(make, message):
 def test_index_lists_are_not_smoothed_into_dense_labels_behind_your_back():
     with pytest.raises(TypeError, match="the loss's own `smoothing`"):
         smooth_labels(SparseLabels.from_lists([[0]], num_labels=2), 0.1)
+
+
+def expected_loss_of_flips(loss, logits, labels, epsilon):
+    """Over all ways in which the labels of one row can flip, each with its probability."""
+    flips = torch.tensor(list(itertools.product([0, 1], repeat=len(labels))), dtype=torch.float64)
+    chance = torch.where(flips == 1, epsilon / 2, 1 - epsilon / 2).prod(dim=1)
+    flipped = (labels - flips).abs()
+    return (chance * loss(logits.expand_as(flipped), flipped, reduction="none")).sum()
+
+
+ROW = torch.tensor([9.0, 6.0, -7.0, -8.0, 5.0, -6.0], dtype=torch.float64), torch.tensor([1.0, 1, 0, 0, 1, 0]).double()
+
+
+@pytest.mark.parametrize("loss", [bce_loss, focal_loss, squared_hinge_loss])
+def test_flipping_is_smoothing_in_expectation_for_losses_linear_in_the_labels(loss):
+    logits, labels = ROW
+    smoothed = loss(logits, smooth_labels(labels, 0.2))
+    torch.testing.assert_close(expected_loss_of_flips(loss, logits, labels, 0.2), smoothed)
+
+
+def test_single_label_flipping_is_smoothing_in_expectation_for_softmax():
+    logits, _ = ROW
+    one = torch.eye(6, dtype=torch.float64)
+    chance = torch.full((6,), 0.2 / 5, dtype=torch.float64)
+    chance[1] = 0.8
+    expected = (chance * softmax_loss(logits.expand(6, 6), one, reduction="none")).sum()
+    torch.testing.assert_close(softmax_loss(logits, smooth_labels(one[1], 0.2, kind="single")), expected)
+
+
+@pytest.mark.parametrize("loss", [zlpr_loss, pairwise_loss])
+def test_flipping_costs_less_than_smoothing_on_average_for_zlpr_and_pairwise(loss):
+    logits, labels = ROW
+    smoothed = loss(logits, smooth_labels(labels, 0.2))
+    assert expected_loss_of_flips(loss, logits, labels, 0.2) < smoothed - 0.5

@@ -94,6 +94,32 @@ def test_rdrop_is_the_mean_loss_and_the_divergence(kind):
     torch.testing.assert_close(RDropLoss(alpha=2.0, kind=kind)(a, b, labels), rdrop_loss(a, b, labels, alpha=2.0, kind=kind))
 
 
+def test_rdrop_weighs_four_times_less_than_in_the_paper_and_the_same_for_every_kind():
+    """The paper: ``l(a) + l(b) + alpha / 2 (KL(a, b) + KL(b, a))``; here the losses are averaged and nothing is halved."""
+    a, b = pair()
+    labels = torch.rand(4, 6) < 0.3
+    p, q = (torch.distributions.Bernoulli(logits=x) for x in (a, b))
+    kl = torch.distributions.kl_divergence
+    both_ways = (kl(p, q) + kl(q, p)).sum(-1).mean()
+    paper = zlpr_loss(a, labels) + zlpr_loss(b, labels) + 4 * 0.7 / 2 * both_ways
+    torch.testing.assert_close(rdrop_loss(a, b, labels, alpha=0.7), paper / 2)
+    for kind in ("sigmoid", "sigmoid2", "excess"):
+        apart = rdrop_loss(a, b, labels, alpha=1.0, kind=kind) - rdrop_loss(a, b, labels, alpha=0.0, kind=kind)
+        one_way = (prediction_divergence(a, b, kind=kind), prediction_divergence(b, a, kind=kind))
+        torch.testing.assert_close(apart, sum(one_way) if kind == "excess" else one_way[0])
+
+
+def test_near_equality_every_kind_is_a_fixed_multiple_of_another():
+    """Of one label near 0 all are ``(a - b)^2`` times the curvature there: 1/4, 1 and, both ways added, 4/9."""
+    a, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 1)
+    b = a + 1e-3
+    parts = {}
+    for kind in ("sigmoid", "sigmoid2", "excess"):
+        parts[kind] = rdrop_loss(a, b, labels, alpha=1.0, kind=kind) - rdrop_loss(a, b, labels, alpha=0.0, kind=kind)
+    scaled = {kind: part.item() / 1e-6 for kind, part in parts.items()}
+    assert scaled == pytest.approx({"sigmoid": 1 / 4, "sigmoid2": 1.0, "excess": 4 / 9}, rel=1e-3)
+
+
 def test_rdrop_takes_any_loss_with_its_settings():
     a, b = pair()
     labels = torch.rand(4, 6) < 0.3

@@ -10,7 +10,7 @@ from manyhot._checks import check_at_least, check_choice, check_logits, shape_te
 from manyhot.heads.rotary_positions import rotary
 from manyhot.scores.spans import SpanScores
 
-FORMS = ("hidden", "projected")
+TYPE_INPUTS = ("hidden", "projected")
 
 
 class GlobalPointer(nn.Module):
@@ -26,6 +26,8 @@ class GlobalPointer(nn.Module):
         head_size: d, even with rotary positions.
         rotary: use rotary positions. Without them a head cannot tell how long a span is, and fails on real text.
         triangle: spans run forwards, i <= j. False scores links between any two tokens.
+        scaled: divide the products by sqrt(d).
+        bias: give the projections biases.
 
     Example:
         >>> import torch
@@ -41,13 +43,21 @@ class GlobalPointer(nn.Module):
     """
 
     def __init__(
-        self, hidden_size: int, *, num_types: int, head_size: int = 64, rotary: bool = True, triangle: bool = True
+        self,
+        hidden_size: int,
+        *,
+        num_types: int,
+        head_size: int = 64,
+        rotary: bool = True,
+        triangle: bool = True,
+        scaled: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         _check_sizes("GlobalPointer", hidden_size, num_types, head_size, rotary)
         self.hidden_size, self.num_types, self.head_size = hidden_size, num_types, head_size
-        self.rotary, self.triangle = rotary, triangle
-        self.project = nn.Linear(hidden_size, 2 * num_types * head_size)
+        self.rotary, self.triangle, self.scaled = rotary, triangle, scaled
+        self.project = nn.Linear(hidden_size, 2 * num_types * head_size, bias=bias)
 
     def forward(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None = None) -> SpanScores:
         """Lazy scores ``[B, H, T, T]`` of ``hidden [B, T, D]``; ``lengths [B]`` says how many tokens are real, None all."""
@@ -55,7 +65,7 @@ class GlobalPointer(nn.Module):
         projected = self.project(hidden).unflatten(-1, (2, self.num_types, self.head_size))
         both = projected.permute(2, 0, 3, 1, 4)
         q, k = (rotary(both) if self.rotary else both).unbind()
-        return SpanScores(q, k, lengths=lengths, triangle=self.triangle, scale=self.head_size**-0.5)
+        return SpanScores(q, k, lengths=lengths, triangle=self.triangle, scale=_scale(self))
 
     def extra_repr(self) -> str:
         """The settings, for printing."""
@@ -69,6 +79,10 @@ class EfficientGlobalPointer(nn.Module):
     (``form="hidden"``, 2 D weights a type) or in the unrotated ``[q; k]`` (``form="projected"``, 4 d weights a type). Far
     fewer weights than ``GlobalPointer`` where there are many types, and its loss is two skinny matrix products.
 
+    The post that introduced it (kexue.fm, archive 8877) writes ``"hidden"`` first and ends at ``"projected"``. Its equations
+    have neither 1/sqrt(d) nor biases: that is ``scaled=False, bias=False``. The code that goes with it has both, as the
+    default here, and halves ``u_a + v_a``, which only changes how large the weights of a type start.
+
     Args:
         hidden_size: D, the width of the encoder's output.
         num_types: H.
@@ -76,6 +90,8 @@ class EfficientGlobalPointer(nn.Module):
         rotary: use rotary positions.
         triangle: spans run forwards, i <= j. False scores links between any two tokens.
         form: what a type reads, ``"hidden"`` or ``"projected"``.
+        scaled: divide ``q(i) . k(j)`` by sqrt(d).
+        bias: give both linear layers biases.
 
     Example:
         >>> import torch
@@ -93,14 +109,16 @@ class EfficientGlobalPointer(nn.Module):
         rotary: bool = True,
         triangle: bool = True,
         form: str = "projected",
+        scaled: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         _check_sizes("EfficientGlobalPointer", hidden_size, num_types, head_size, rotary)
-        check_choice("EfficientGlobalPointer", "form", form, FORMS)
+        check_choice("EfficientGlobalPointer", "form", form, TYPE_INPUTS)
         self.hidden_size, self.num_types, self.head_size = hidden_size, num_types, head_size
-        self.rotary, self.triangle, self.form = rotary, triangle, form
-        self.project = nn.Linear(hidden_size, 2 * head_size)
-        self.type_ends = nn.Linear(hidden_size if form == "hidden" else 2 * head_size, 2 * num_types)
+        self.rotary, self.triangle, self.form, self.scaled = rotary, triangle, form, scaled
+        self.project = nn.Linear(hidden_size, 2 * head_size, bias=bias)
+        self.type_ends = nn.Linear(hidden_size if form == "hidden" else 2 * head_size, 2 * num_types, bias=bias)
 
     def forward(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None = None) -> SpanScores:
         """Lazy scores ``[B, H, T, T]`` of ``hidden [B, T, D]``; ``lengths [B]`` says how many tokens are real, None all."""
@@ -110,17 +128,22 @@ class EfficientGlobalPointer(nn.Module):
         u, v = ends.unflatten(-1, (2, self.num_types)).permute(2, 0, 3, 1).unbind()
         both = projected.unflatten(-1, (2, self.head_size)).movedim(2, 0)
         q, k = (rotary(both) if self.rotary else both).unbind()
-        return SpanScores(q, k, u, v, lengths=lengths, triangle=self.triangle, scale=self.head_size**-0.5)
+        return SpanScores(q, k, u, v, lengths=lengths, triangle=self.triangle, scale=_scale(self))
 
     def extra_repr(self) -> str:
         """The settings, for printing."""
         return f"{_settings(self)}, form={self.form!r}"
 
 
+def _scale(head: GlobalPointer | EfficientGlobalPointer) -> float:
+    """The factor of the products."""
+    return head.head_size**-0.5 if head.scaled else 1.0
+
+
 def _settings(head: GlobalPointer | EfficientGlobalPointer) -> str:
     return (
         f"hidden_size={head.hidden_size}, num_types={head.num_types}, head_size={head.head_size},"
-        f" rotary={head.rotary}, triangle={head.triangle}"
+        f" rotary={head.rotary}, triangle={head.triangle}, scaled={head.scaled}, bias={head.project.bias is not None}"
     )
 
 

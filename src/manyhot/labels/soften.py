@@ -50,6 +50,10 @@ def smooth_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform") -> T
 def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", generator: torch.Generator | None = None) -> Tensor:
     """The sampled twin of ``smooth_labels``: hard labels whose expectation is the smoothed label.
 
+    For a loss that is linear in the labels (softmax and cross-entropy, BCE, focal, squared hinge) the expected loss of flipped
+    labels is the loss of smoothed ones. ZLPR and its kin take the logarithm of a sum over labels, which is concave: there
+    flipping costs less than smoothing on average, and keeps the labels hard.
+
     - ``"uniform"``: each label flips with probability e / 2;
     - ``"single"``: with probability e the row's class becomes another one, each with e / (K - 1).
 

@@ -6,6 +6,8 @@ from manyhot.losses.catalog import LOSSES as LOSSES
 from manyhot.losses.catalog import get_loss as get_loss
 from manyhot.losses.core.logsumexp import LazyScores as LazyScores
 from manyhot.losses.core.logsumexp import two_sided_logsumexp as two_sided_logsumexp
+from manyhot.losses.decoupled import DecoupledSoftmaxLoss as DecoupledSoftmaxLoss
+from manyhot.losses.decoupled import decoupled_softmax_loss as decoupled_softmax_loss
 from manyhot.losses.dice import DiceLoss as DiceLoss
 from manyhot.losses.dice import dice_loss as dice_loss
 from manyhot.losses.divergence import RDropLoss as RDropLoss
@@ -15,6 +17,8 @@ from manyhot.losses.focal import AsymmetricLoss as AsymmetricLoss
 from manyhot.losses.focal import FocalLoss as FocalLoss
 from manyhot.losses.focal import asymmetric_loss as asymmetric_loss
 from manyhot.losses.focal import focal_loss as focal_loss
+from manyhot.losses.hinge import SquaredHingeLoss as SquaredHingeLoss
+from manyhot.losses.hinge import squared_hinge_loss as squared_hinge_loss
 from manyhot.losses.info import LossInfo as LossInfo
 from manyhot.losses.info import LossOption as LossOption
 from manyhot.losses.lsep import LSEPLoss as LSEPLoss

@@ -7,8 +7,10 @@ from types import MappingProxyType
 
 from manyhot._checks import check_choice
 from manyhot.losses.bce import BCELoss, bce_loss
+from manyhot.losses.decoupled import DecoupledSoftmaxLoss, decoupled_softmax_loss
 from manyhot.losses.dice import DiceLoss, dice_loss
 from manyhot.losses.focal import AsymmetricLoss, FocalLoss, asymmetric_loss, focal_loss
+from manyhot.losses.hinge import SquaredHingeLoss, squared_hinge_loss
 from manyhot.losses.info import LossInfo, options_of
 from manyhot.losses.lsep import LSEPLoss, lsep_loss
 from manyhot.losses.pairwise import PairwiseLoss, pairwise_loss
@@ -126,6 +128,18 @@ _ENTRIES = (
         knob=("gamma_neg", (4.0, 2.0)),
     ),
     LossInfo(
+        name="squared_hinge",
+        title="squared hinge",
+        family=BINARY,
+        function=squared_hinge_loss,
+        module=SquaredHingeLoss,
+        summary="a margin for every label by itself, as linear SVMs have it",
+        decision="zero",
+        link=None,
+        soft_link=None,
+        options=options_of(squared_hinge_loss, margin="by how much an entry must be right to cost nothing, > 0"),
+    ),
+    LossInfo(
         name="dice1",
         title="dice 1",
         family=OVERLAP,
@@ -165,6 +179,18 @@ _ENTRIES = (
         refuses=MappingProxyType({"smoothing": "lsep draws pairs of a positive and a negative; pairwise takes smoothing"}),
     ),
     LossInfo(
+        name="decoupled",
+        title="decoupled softmax",
+        family=RANKING,
+        function=decoupled_softmax_loss,
+        module=DecoupledSoftmaxLoss,
+        summary="a softmax for each positive over that positive and all negatives",
+        decision="top-k",
+        link=None,
+        soft_link=None,
+        options=options_of(decoupled_softmax_loss, scale="factor of the scores, > 0: one over the temperature"),
+    ),
+    LossInfo(
         name="two_way",
         title="two-way",
         family=RANKING,
@@ -185,7 +211,8 @@ _ENTRIES = (
     ),
 )
 
-LOSSES: Mapping[str, LossInfo] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+LOSSES: Mapping[str, LossInfo] = MappingProxyType(_BY_NAME)
 
 
 def get_loss(name: str) -> LossInfo:

@@ -118,7 +118,10 @@ def rdrop_loss(
     reduction: str = "mean",
     engine: str = "auto",
 ) -> Tensor:
-    """R-Drop: the mean loss of two passes with different dropout, plus ``alpha`` times their divergence.
+    """R-Drop: the mean loss of two passes with different dropout, plus ``alpha`` times their divergence, both ways added.
+
+    ``(l(a) + l(b)) / 2 + alpha (D(a, b) + D(b, a))``. The paper (Liang et al. 2021) adds the two losses and takes half of the
+    symmetric divergence; its weight is 4 times this ``alpha``: 1 here is 4 there.
 
     Args:
         logits_a: ``[..., L]``, the first pass.
@@ -126,7 +129,7 @@ def rdrop_loss(
         labels: ``[..., L]``, or ``SparseLabels``.
         alpha: weight of the divergence, >= 0.
         loss: a loss of this package, or ``functools.partial`` of one with its settings.
-        kind: see ``prediction_divergence``; ``"excess"`` is taken both ways and halved.
+        kind: see ``prediction_divergence``; of ``"excess"``, which is not symmetric, both ways are added.
         where: bool, broadcastable to the logits.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
@@ -160,7 +163,7 @@ def rdrop_loss(
     task = (loss(logits_a, labels, **how) + loss(logits_b, labels, **how)) / 2
     apart = prediction_divergence(logits_a, logits_b, kind=kind, **how)
     if kind == "excess":
-        apart = (apart + prediction_divergence(logits_b, logits_a, kind=kind, **how)) / 2
+        apart = apart + prediction_divergence(logits_b, logits_a, kind=kind, **how)
     return task + alpha * apart
 
 
