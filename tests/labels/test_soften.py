@@ -140,7 +140,7 @@ def test_index_lists_are_not_smoothed_into_dense_labels_behind_your_back():
 def expected_loss_of_flips(loss, logits, labels, epsilon):
     """Over all ways in which the labels of one row can flip, each with its probability."""
     flips = torch.tensor(list(itertools.product([0, 1], repeat=len(labels))), dtype=torch.float64)
-    chance = torch.where(flips == 1, epsilon / 2, 1 - epsilon / 2).prod(dim=1)
+    chance = (flips * epsilon / 2 + (1 - flips) * (1 - epsilon / 2)).prod(dim=1)
     flipped = (labels - flips).abs()
     return (chance * loss(logits.expand_as(flipped), flipped, reduction="none")).sum()
 
