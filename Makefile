@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check bench test-gpu test-kills
+PRODUCTION := .venv-production
+
+.PHONY: setup demo test check bench test-gpu test-kills test-production
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -35,3 +37,14 @@ test-gpu:
 # Fifty kills of a training run where make test has five.
 test-kills: setup
 	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py
+
+# What a model in production needs (serve, onnx), in an environment of its own. torch comes first: that takes a CPU build.
+$(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.txt
+	$(PYTHON) -m venv $(PRODUCTION)
+	$(PRODUCTION)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(PRODUCTION)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --constraint constraints-production.txt --editable '.[test-production]'
+	touch $@
+
+test-production: $(PRODUCTION)/.installed
+	OMP_NUM_THREADS=1 $(PRODUCTION)/bin/pytest -n 2 tests/serve tests/export src/manyhot/serve src/manyhot/export

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed.",
     ),
     "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
+    "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
     "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),
     "metrics": ("catalogs", "List the metrics: for `manyhot evaluate --metric` and `manyhot train --metric`."),
     "data": ("fetch", "Public data sets."),

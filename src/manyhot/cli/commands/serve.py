@@ -1,0 +1,42 @@
+"""``manyhot serve``: a model behind HTTP, with a page to try it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.io.flags import flags_of, with_flags
+from manyhot.cli.io.models import ModelArgument, bundle_folder
+from manyhot.serve.settings import ServeSettings
+
+HostFlag = Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 is reached from other machines too.")]
+PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes a free one.")]
+WorkersFlag = Annotated[int, typer.Option("--workers", min=1, help="Processes that answer.")]
+limit_flags = with_flags("limits", flags_of(ServeSettings), panel="Limits and timing")
+
+
+@limit_flags
+def serve(
+    model: ModelArgument,
+    *,
+    host: HostFlag = "127.0.0.1",
+    port: PortFlag = 8000,
+    workers: WorkersFlag = 1,
+    limits: dict[str, Any],
+) -> None:
+    """Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /.
+
+    A new model in the folder is taken in without losing a request. SIGTERM finishes what was asked, then ends.
+    """
+    try:
+        settings = ServeSettings(**limits)
+    except ValueError as error:
+        raise typer.BadParameter(str(error).removeprefix("ServeSettings: ")) from None
+    bundle_folder(model)
+    try:
+        from manyhot.serve import serve as serve_model
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    code = serve_model(model, host=host, port=port, workers=workers, settings=settings)
+    raise typer.Exit(code)

@@ -1,0 +1,258 @@
+"""The application: what each address answers. It reads no file and writes none while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+import manyhot
+from manyhot.serve.batching import Batcher
+from manyhot.serve.counters import Counters
+from manyhot.serve.guard import Guard
+from manyhot.serve.refusals import Refusal, json_body
+from manyhot.serve.requests import parse, request_models
+from manyhot.serve.served import bundle_digest, load_served
+from manyhot.serve.settings import ServeSettings
+
+log = logging.getLogger("manyhot.serve")
+PAGE = {"/": ("index.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
+
+
+class Service:
+    """A model and what is asked of it.
+
+    Args:
+        folder: the folder of a model or of a run.
+        settings: limits and timing.
+        counters: where answers are counted.
+    """
+
+    def __init__(self, folder: Path, settings: ServeSettings, counters: Counters) -> None:
+        self.folder, self.settings, self.counters = folder, settings, counters
+        self.served = load_served(folder)
+        self.predict_body, self.explain_body = request_models(self.served.kind, settings)
+        self.started = time.time()
+        self.guard: Guard | None = None
+        self.batcher: Batcher | None = None
+        self._refused_digest = ""
+        self._reloading = asyncio.Lock()
+
+    def start(self) -> None:
+        """Begin to compute, in the running loop."""
+        chosen = self.settings
+        self.batcher = Batcher(
+            self._run,
+            max_rows=chosen.batch_rows,
+            wait=chosen.batch_wait / 1000,
+            max_waiting=chosen.max_waiting,
+            on_batch=self._count_batch,
+        )
+        self.batcher.start()
+
+    async def predict(self, body: bytes) -> bytes:
+        """The answer to ``/predict``."""
+        asked = parse(body, self.predict_body, max_rows=self.settings.max_rows)
+        return await self._ask("predictions", asked)
+
+    async def explain(self, body: bytes) -> bytes:
+        """The answer to ``/explain``."""
+        asked = parse(body, self.explain_body, max_rows=self.settings.explain_rows)
+        return await self._ask("explanations", asked)
+
+    async def _ask(self, name: str, asked: Any) -> bytes:
+        assert self.batcher is not None
+        # One model answers a request from its first row to its last, also if a new one is taken in meanwhile.
+        served = self.served
+        rows = served.check(asked.inputs, self.settings)
+        content = (served, name, rows, asked)
+        found = await self.batcher.submit(len(rows), content, timeout=self.settings.timeout)
+        self.counters.add("rows", len(rows))
+        return json_body({name: found, "model": served.digest})
+
+    def _run(self, contents: Sequence[Any]) -> list[Any]:
+        """The contents of some jobs, in the model's thread: predictions of one model are computed together."""
+        answers: list[Any] = [None] * len(contents)
+        together: dict[int, list[int]] = {}
+        for place, (served, name, rows, asked) in enumerate(contents):
+            if name == "predictions":
+                together.setdefault(id(served), []).append(place)
+                continue
+            try:
+                answers[place] = served.explain(rows, asked)
+            except Refusal as refusal:
+                answers[place] = refusal
+            except (ValueError, TypeError) as error:
+                # The label names of a request are looked up there.
+                answers[place] = Refusal(422, str(error).split(": ", 1)[-1])
+            except Exception as error:
+                answers[place] = error
+        for places in together.values():
+            served = contents[places[0]][0]
+            found = iter(served.compute([row for place in places for row in contents[place][2]]))
+            for place in places:
+                _, _, rows, asked = contents[place]
+                answers[place] = [served.answer(next(found), asked) for _ in rows]
+        return answers
+
+    def _count_batch(self, rows: int) -> None:
+        self.counters.add("batches", 1)
+        self.counters.add("batch_rows", rows)
+
+    def about(self) -> dict[str, Any]:
+        """What a client wants to know before it asks."""
+        limits = ("max_body", "max_rows", "max_characters", "max_labels", "explain_rows")
+        told = self.served.about()
+        return {**told, "limits": {name: getattr(self.settings, name) for name in limits}, "version": manyhot.__version__}
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        """Status and body of ``/health``."""
+        stopping = self.guard is not None and self.guard.stopping
+        told = {
+            "status": "stopping" if stopping else "ok",
+            "model": self.served.digest,
+            "kind": self.served.kind,
+            "uptime_seconds": round(time.time() - self.started, 3),
+        }
+        return (503 if stopping else 200), told
+
+    async def reload(self) -> bool:
+        """Take in the model that the folder holds now; requests that are under way keep the old one.
+
+        A model that cannot be read, or reads another kind of input, is not taken: the old one stays.
+        """
+        async with self._reloading:
+            loop = asyncio.get_running_loop()
+            try:
+                digest = await loop.run_in_executor(None, bundle_digest, self.folder)
+                if digest in (self.served.digest, self._refused_digest):
+                    return False
+                fresh = await loop.run_in_executor(None, load_served, self.folder)
+                if fresh.kind != self.served.kind:
+                    raise ValueError(f"it reads {fresh.kind}, the server was started for {self.served.kind}")
+            except Exception as error:
+                log.warning("the new model was not taken in: %s", error)
+                self.counters.add("reload_failures", 1)
+                # A model that is being written is tried again; the digest of one that does not fit is not.
+                self._refused_digest = digest if isinstance(error, ValueError) and "reads" in str(error) else ""
+                return False
+            self.served = fresh
+            self.counters.add("reloads", 1)
+            log.info("model %s taken in", fresh.digest)
+            return True
+
+
+def make_app(service: Service) -> tuple[FastAPI, Guard]:
+    """The application of a service, and the guard that stands before it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        assert service.batcher is not None
+        await service.batcher.stop()
+
+    # The usual pages for OpenAPI load scripts from elsewhere; the description itself is at /openapi.json.
+    app = FastAPI(title="manyhot", version=manyhot.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    guard = Guard(app, service.settings, service.counters)
+    service.guard = guard
+    _add_questions(app, service)
+    _add_page(app)
+    _add_refusals(app)
+    return app, guard
+
+
+def _add_questions(app: FastAPI, service: Service) -> None:
+    def described(model: Any) -> dict[str, Any]:
+        schema = model.model_json_schema()
+        return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"description": text}
+        for status, text in (
+            (413, "too long, too many rows or characters"),
+            (422, "not what the model reads"),
+            (429, "too much is waiting"),
+            (503, "no answer in time, or the server is stopping"),
+        )
+    }
+
+    @app.post("/predict", openapi_extra=described(service.predict_body), responses=refusals, summary="Labels or spans of rows")
+    async def predict(request: Request) -> Response:
+        return _json(await _expected(service, service.predict, await request.body()))
+
+    @app.post("/explain", openapi_extra=described(service.explain_body), responses=refusals, summary="What spoke for labels")
+    async def explain(request: Request) -> Response:
+        return _json(await _expected(service, service.explain, await request.body()))
+
+    @app.get("/about", summary="Labels, rule and limits")
+    async def about() -> Response:
+        return _json(json_body(service.about()))
+
+    @app.get("/health", summary="Whether the server takes requests")
+    async def health() -> Response:
+        status, told = service.health()
+        return _json(json_body(told), status)
+
+    @app.get("/metrics", summary="Counts for Prometheus")
+    async def metrics() -> Response:
+        assert service.batcher is not None
+        service.counters.set("waiting", service.batcher.waiting)
+        return Response(service.counters.text(), media_type="text/plain; version=0.0.4")
+
+
+def _add_refusals(app: FastAPI) -> None:
+    """Every refusal is JSON with a status and a sentence."""
+
+    async def refused(_: Request, refusal: Any) -> Response:
+        again = {"retry-after": "1"} if refusal.status in (429, 503) else None
+        return Response(refusal.body(), status_code=refusal.status, media_type="application/json", headers=again)
+
+    async def unknown(request: Request, error: Any) -> Response:
+        words = {404: "there is nothing at this address", 405: f"{request.method} is not answered at this address"}
+        reason = f"{words.get(error.status_code, str(error.detail))}. See /openapi.json"
+        return await refused(request, Refusal(error.status_code, reason))
+
+    async def failed(request: Request, _: Any) -> Response:
+        return await refused(request, Refusal(500, "the server failed; its log says why."))
+
+    app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(HTTPException, unknown)
+    app.add_exception_handler(Exception, failed)
+
+
+async def _expected(service: Service, ask: Any, body: bytes) -> bytes:
+    """The batcher knows how many requests are under way, and waits for others only if there are any."""
+    assert service.batcher is not None
+    service.batcher.expected += 1
+    try:
+        answer: bytes = await ask(body)
+        return answer
+    finally:
+        service.batcher.expected -= 1
+
+
+def _add_page(app: FastAPI) -> None:
+    folder = files("manyhot.serve").joinpath("page")
+    for path, (name, kind) in PAGE.items():
+        # Read once: answering reads no file.
+        app.add_route(path, _endpoint(folder.joinpath(name).read_bytes(), kind), methods=["GET"], include_in_schema=False)
+
+
+def _endpoint(content: bytes, kind: str) -> Any:
+    async def endpoint(_: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return endpoint
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status_code=status, media_type="application/json")

@@ -1,0 +1,136 @@
+"""Requests gathered into batches: what arrives while others are computed, or within a bounded wait, is computed together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from manyhot.serve.refusals import Refusal
+
+
+@dataclass(eq=False)
+class Job:
+    """Work for the model.
+
+    Args:
+        rows: how many rows it is worth.
+        content: what the runner reads.
+        answer: where the result goes.
+    """
+
+    rows: int
+    content: Any
+    answer: asyncio.Future[Any]
+
+
+class Batcher:
+    """One thread that computes, and a queue before it.
+
+    A job is computed at once where nothing else is under way. It waits for others, at most ``wait`` seconds, only while
+    there are requests that have been received and not yet queued. Jobs that came while a batch was computed form the next.
+
+    Args:
+        run: computes the contents of some jobs in the thread; gives one result, or an exception, for each.
+        max_rows: rows of a batch at most; a larger job is a batch of its own.
+        wait: seconds.
+        max_waiting: rows in the queue at most; a job above that is refused with 429.
+        on_batch: told the rows of each batch.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any]], Sequence[Any]],
+        *,
+        max_rows: int,
+        wait: float,
+        max_waiting: int,
+        on_batch: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.run, self.max_rows, self.wait, self.max_waiting, self.on_batch = run, max_rows, wait, max_waiting, on_batch
+        self.waiting = 0
+        self.expected = 0
+        self._queue: deque[Job] = deque()
+        self._filled = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to work, in the running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Finish what is queued, then end."""
+        self._stopping = True
+        self._filled.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown(wait=True)
+
+    async def submit(self, rows: int, content: Any, *, timeout: float) -> Any:
+        """The result for ``content``.
+
+        Raises:
+            Refusal: 429 where too many rows wait, 503 where there is no result in time or the server stops.
+        """
+        if self._stopping:
+            raise Refusal(503, "the server is stopping. Ask another one.")
+        if self.waiting + rows > self.max_waiting and self.waiting:
+            raise Refusal(429, f"{self.waiting:,} rows are waiting already, at most {self.max_waiting:,} may. Try again later.")
+        job = Job(rows, content, asyncio.get_running_loop().create_future())
+        self._queue.append(job)
+        self.waiting += rows
+        self._filled.set()
+        try:
+            return await asyncio.wait_for(job.answer, timeout)
+        except TimeoutError:
+            raise Refusal(
+                503, f"there was no answer within {timeout:g} seconds. Send fewer rows, or try again later."
+            ) from None
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._queue:
+                if self._stopping:
+                    return
+                self._filled.clear()
+                await self._filled.wait()
+            batch = await self._gather(loop)
+            # A client that left or gave up needs no answer.
+            batch = [job for job in batch if not job.answer.done()]
+            if not batch:
+                continue
+            self.on_batch(sum(job.rows for job in batch))
+            try:
+                found = await loop.run_in_executor(self._thread, self.run, [job.content for job in batch])
+            except Exception as error:
+                found = [error] * len(batch)
+            for job, result in zip(batch, found, strict=True):
+                if job.answer.done():
+                    continue
+                if isinstance(result, BaseException):
+                    job.answer.set_exception(result)
+                else:
+                    job.answer.set_result(result)
+
+    async def _gather(self, loop: asyncio.AbstractEventLoop) -> list[Job]:
+        batch: list[Job] = []
+        rows, deadline = 0, loop.time() + self.wait
+        while True:
+            while self._queue and (not batch or rows + self._queue[0].rows <= self.max_rows):
+                job = self._queue.popleft()
+                self.waiting -= job.rows
+                rows += job.rows
+                batch.append(job)
+            left = deadline - loop.time()
+            if self._queue or rows >= self.max_rows or left <= 0 or self.expected <= len(batch):
+                return batch
+            self._filled.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._filled.wait(), left)

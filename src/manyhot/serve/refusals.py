@@ -1,0 +1,28 @@
+"""Requests that are refused, and how that is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault of the server
+    """A request that is not answered.
+
+    Args:
+        status: the HTTP status.
+        reason: a sentence for the client: what was wanted, what came, what to do.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+    def body(self) -> bytes:
+        """The JSON that is sent."""
+        return json_body({"status": self.status, "error": self.reason})
+
+
+def json_body(data: Any) -> bytes:
+    """JSON without blanks; numbers in it must be finite."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -1,0 +1,280 @@
+"""A loaded model as a server sees it: rows checked, computed together, and put into words of JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.decisions.rule import decide
+from manyhot.serve.refusals import Refusal
+from manyhot.serve.settings import ServeSettings
+from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.run.bundle_folder import DESCRIPTION, model_folder
+from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel, is_span_bundle, load_span_model
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One row after the model: logits, predictions and probabilities ``[L]``."""
+
+    logits: Tensor
+    predicted: Tensor
+    probabilities: Tensor | None
+
+
+class Served(Protocol):
+    """What the server asks of a model."""
+
+    kind: str
+    digest: str
+
+    def check(self, inputs: Sequence[Any], settings: ServeSettings) -> list[Any]:
+        """The rows of a request, or a refusal."""
+        ...
+
+    def compute(self, rows: Sequence[Any]) -> list[Any]:
+        """What the model says about each row."""
+        ...
+
+    def answer(self, found: Any, asked: Any) -> dict[str, Any]:
+        """The JSON of one row."""
+        ...
+
+    def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
+        """The JSON of explanations."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """What a page and a client want to know."""
+        ...
+
+
+class ServedRows:
+    """A model of labels.
+
+    Args:
+        model: the model.
+        digest: which one it is.
+    """
+
+    def __init__(self, model: TrainedModel, digest: str) -> None:
+        self.model, self.digest = model, digest
+        kind = model.inputs.kind
+        self.kind = "texts" if kind == "tokens" else kind
+        names = getattr(model.inputs, "names", None)
+        self.columns = None if names is None else {name: place for place, name in enumerate(names)}
+        self.ranks_only = model.link is None and model.calibration is None
+        rule = model.rule
+        listed = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
+        self.thresholds = None if rule.top_k is not None else [finite(each) for each in listed]
+        # The probability at which the rule begins to say yes; the softmax of a row has no such number for one label.
+        single = rule.top_k is None and not self.ranks_only and (model.calibration is not None or model.link != "softmax")
+        cuts = torch.tensor(listed, dtype=torch.float32)[None]
+        self.lines = [finite(each) for each in model.to_probabilities(cuts)[0].tolist()] if single else None
+
+    def check(self, inputs: Sequence[Any], settings: ServeSettings) -> list[Any]:
+        """Texts, rows of features or images within the limits."""
+        check = {"texts": check_text, "features": self._features, "images": self._image}[self.kind]
+        return [check(each, place, settings) for place, each in enumerate(inputs)]
+
+    def compute(self, rows: Sequence[Any]) -> list[Scored]:
+        """All rows at once; images by their size."""
+        if self.kind == "images":
+            logits = self._image_logits(rows)
+        else:
+            logits = self.model.logits(list(rows) if self.kind == "texts" else np.stack(rows))
+        predicted = decide(logits, self.model.rule)
+        probs: Any = [None] * len(rows) if self.ranks_only else self.model.to_probabilities(logits)
+        return [Scored(*each) for each in zip(logits, predicted, probs, strict=True)]
+
+    def answer(self, found: Scored, asked: Any) -> dict[str, Any]:
+        """The predicted labels from the best on; with ``top`` also the best labels whatever the rule says."""
+        labels = found.predicted.nonzero().flatten()
+        order = labels[found.logits[labels].argsort(descending=True, stable=True)].tolist()
+        told: dict[str, Any] = {"labels": [self.model.label_names[label] for label in order]}
+        if asked.probabilities and found.probabilities is not None:
+            told["probabilities"] = [finite(each) for each in found.probabilities[order].tolist()]
+        if asked.scores:
+            told["scores"] = [finite(each) for each in found.logits[order].tolist()]
+        if asked.top:
+            best = found.logits.nan_to_num(-math.inf).topk(min(asked.top, len(found.logits))).indices.tolist()
+            told["top"] = [self._candidate(found, label) for label in best]
+        return told
+
+    def _candidate(self, found: Scored, label: int) -> dict[str, Any]:
+        probability = None if found.probabilities is None else finite(float(found.probabilities[label]))
+        return {
+            "label": self.model.label_names[label],
+            "score": finite(float(found.logits[label])),
+            "probability": probability,
+            "threshold": None if self.thresholds is None else self.thresholds[label],
+            "line": None if self.lines is None else self.lines[label],
+            "predicted": bool(found.predicted[label]),
+        }
+
+    def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
+        """What ``TrainedModel.explain`` says."""
+        inputs = list(rows) if self.kind == "texts" else np.stack(rows) if self.kind == "features" else torch.stack(list(rows))
+        found = self.model.explain(inputs, labels=asked.labels, top=asked.top, most=asked.most, steps=asked.steps)
+        return [clean(each.to_json()) for each in found]
+
+    def about(self) -> dict[str, Any]:
+        """Kind, labels and rule."""
+        model = self.model
+        return {
+            "kind": self.kind,
+            "body": model.shape["body"],
+            "labels": list(model.label_names),
+            "features": list(self.columns) if self.columns is not None else model.inputs.width,
+            "probabilities": not self.ranks_only,
+            "rule": model.rule.to_json(),
+            "explains": "exactly" if model.factors() is not None else "by gradients",
+            "digest": self.digest,
+        }
+
+    def _features(self, row: Any, place: int, settings: ServeSettings) -> np.ndarray[Any, Any]:
+        del settings
+        width = self.model.inputs.width
+        if isinstance(row, dict):
+            if self.columns is None:
+                raise Refusal(
+                    422, f"inputs[{place}] must be a list of {width} numbers: the features of this model have no names."
+                )
+            unknown = next((name for name in row if name not in self.columns), None)
+            if unknown is not None:
+                raise Refusal(422, f"inputs[{place}] must name features of the model; got {shortened(unknown)}.")
+            values = [row.get(name) for name in self.columns]
+        elif len(row) != width:
+            raise Refusal(422, f"inputs[{place}] must have {width} numbers, one for each feature; got {len(row)}.")
+        else:
+            values = row
+        found = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+        if bool((np.abs(found) > LARGEST).any()):
+            raise Refusal(422, f"inputs[{place}] must have numbers of at most {LARGEST:.3g}. Scale the features.")
+        return found.astype(np.float32)
+
+    def _image(self, image: Any, place: int, settings: ServeSettings) -> Tensor:
+        channels = self.model.inputs.width
+        sizes = {(len(plane), len(line)) for plane in image for line in plane}
+        if len(image) != channels or len(sizes) != 1 or min(next(iter(sizes))) < 1:
+            raise Refusal(422, f"inputs[{place}] must be {channels} channels of rows of equal length; got another shape.")
+        height, width = next(iter(sizes))
+        if channels * height * width > settings.max_pixels:
+            raise Refusal(
+                413, f"inputs[{place}] must have at most {settings.max_pixels:,} numbers; got {channels * height * width:,}."
+            )
+        return torch.tensor(image, dtype=torch.uint8).float() / 255
+
+    def _image_logits(self, rows: Sequence[Tensor]) -> Tensor:
+        logits = torch.zeros(len(rows), self.model.num_labels)
+        for size in {row.shape for row in rows}:
+            own = [place for place, row in enumerate(rows) if row.shape == size]
+            logits[own] = self.model.logits(torch.stack([rows[place] for place in own]))
+        return logits
+
+
+class ServedSpans:
+    """A span model.
+
+    Args:
+        model: the model.
+        digest: which one it is.
+    """
+
+    kind = "spans"
+
+    def __init__(self, model: TrainedSpanModel, digest: str) -> None:
+        self.model, self.digest = model, digest
+
+    def check(self, inputs: Sequence[Any], settings: ServeSettings) -> list[Any]:
+        """Texts within the limits."""
+        return [check_text(each, place, settings) for place, each in enumerate(inputs)]
+
+    def compute(self, rows: Sequence[Any]) -> list[list[FoundSpan]]:
+        """All texts at once."""
+        return self.model.predict(list(rows))
+
+    def answer(self, found: Sequence[FoundSpan], asked: Any) -> dict[str, Any]:
+        """The spans in reading order; ``end`` is exclusive."""
+        spans = []
+        for span in found:
+            told: dict[str, Any] = {"type": span.type, "start": span.start, "end": span.end}
+            if asked.probabilities:
+                told["probability"] = finite(span.probability)
+            if asked.scores:
+                told["score"] = finite(span.score)
+            spans.append(told)
+        return {"spans": spans}
+
+    def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
+        """Span models are not explained."""
+        del rows, asked
+        raise Refusal(422, "this is a model of spans, which is not explained. Ask /predict.")
+
+    def about(self) -> dict[str, Any]:
+        """Kind and types."""
+        return {
+            "kind": self.kind,
+            "body": self.model.shape["body"],
+            "labels": list(self.model.type_names),
+            "probabilities": True,
+            "explains": None,
+            "digest": self.digest,
+        }
+
+
+def load_served(folder: Path) -> ServedRows | ServedSpans:
+    """The model of a folder, ready to answer: it has read one row, so that the first request does not pay for that."""
+    digest = bundle_digest(folder)
+    if is_span_bundle(folder):
+        spans = ServedSpans(load_span_model(folder), digest)
+        spans.compute(["warm up"])
+        return spans
+    model = load_model(folder)
+    served = ServedRows(model, digest)
+    width = model.inputs.width
+    first: Any = {"texts": "warm up", "features": np.zeros(width, np.float32), "images": torch.zeros(width, 8, 8)}
+    served.compute([first[served.kind]])
+    return served
+
+
+def bundle_digest(folder: Path) -> str:
+    """Which model a folder holds: a digest of its description, which names its weights by their own."""
+    import hashlib
+
+    return hashlib.sha256((model_folder(folder) / DESCRIPTION).read_bytes()).hexdigest()[:12]
+
+
+def check_text(text: str, place: int, settings: ServeSettings) -> str:
+    """A text within the limits."""
+    if len(text) > settings.max_characters:
+        raise Refusal(413, f"inputs[{place}] must have at most {settings.max_characters:,} characters; got {len(text):,}.")
+    return text
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON has, to six digits after the point; None for the others."""
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def clean(data: Any) -> Any:
+    """The same with None in the place of numbers that JSON does not have."""
+    if isinstance(data, float):
+        return finite(data)
+    if isinstance(data, dict):
+        return {key: clean(value) for key, value in data.items()}
+    return [clean(value) for value in data] if isinstance(data, (list, tuple)) else data
+
+
+def shortened(text: str) -> str:
+    """A client's own word in a message, cut to a length that can be read."""
+    return repr(text if len(text) <= 60 else text[:59] + "\u2026")

@@ -1,0 +1,204 @@
+"""One process that serves a model: sockets, signals, and the look for a new model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h11
+import torch
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from manyhot.serve.app import Service, make_app
+from manyhot.serve.counters import Counters
+from manyhot.serve.guard import Guard
+from manyhot.serve.refusals import Refusal
+from manyhot.serve.settings import ServeSettings
+
+log = logging.getLogger("manyhot.serve")
+# Bytes of a request's first line and headers at most.
+MAX_HEADERS = 32 << 10
+# Seconds for which the rest of a refused body is read and thrown away, so that the client gets to read the refusal.
+LINGER = 2.0
+KEEP_ALIVE = 30
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's HTTP with an end to patience: headers must come in time, and the rest of a refused body too."""
+
+    receive_timeout = 10.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """A client connects: it has some seconds to send its first headers."""
+        super().connection_made(transport)
+        self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.receive_timeout, self._give_up)
+        self._lingering = False
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came."""
+        super().data_received(data)
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy:
+            self._stop_timer()
+        elif self.cycle is not None and self.conn.their_state is h11.SEND_BODY:
+            if not self._lingering:
+                self._lingering = True
+                self._start_timer(LINGER)
+        elif self._timer is None and not self.transport.is_closing():
+            # The headers of another request have begun.
+            self._start_timer(self.receive_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client left."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP is answered in JSON as well."""
+        refusal = Refusal(400, f"this is not an HTTP request the server can read: {msg}")
+        body = refusal.body()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        with contextlib.suppress(h11.LocalProtocolError):
+            for event in (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body)):
+                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class ModelServer(uvicorn.Server):
+    """uvicorn's server that stops in two steps and reloads its model.
+
+    On SIGTERM or SIGINT it answers for ``drain`` seconds more, telling every client to close its connection, so that load
+    balancers and clients with open connections can leave; then it finishes what it has and ends. On SIGHUP it looks for a
+    new model.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, guard: Guard) -> None:
+        super().__init__(config)
+        self.service, self.guard = service, guard
+        self._background: set[asyncio.Task[Any]] = set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals for as long as the server runs."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._begin_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(self.service.reload()))
+        self._keep(self._look_for_models())
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            for task in self._background:
+                task.cancel()
+
+    def _begin_to_stop(self) -> None:
+        if self.guard.stopping:
+            # Asked twice: a person who does not want to wait.
+            self.should_exit = self.force_exit = True
+            return
+        self.guard.stopping = True
+        self._keep(self._drain())
+
+    async def _drain(self) -> None:
+        await asyncio.sleep(self.service.settings.drain)
+        self.should_exit = True
+
+    async def _look_for_models(self) -> None:
+        parent, every = os.getppid(), self.service.settings.reload_every
+        while True:
+            await asyncio.sleep(min(every, 1.0) if every else 1.0)
+            if os.environ.get("MANYHOT_SERVE_WORKER") and os.getppid() != parent:
+                # The supervisor is gone, and nobody would stop this worker.
+                self._begin_to_stop()
+                return
+            if every:
+                await asyncio.sleep(max(0.0, every - 1.0))
+                await self.service.reload()
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def run_worker(
+    folder: Path, settings: ServeSettings, listening: socket.socket, counters: Counters, *, workers: int = 1
+) -> None:
+    """Serve a model on a socket until a signal comes.
+
+    Args:
+        folder: the folder of a model or a run.
+        settings: limits and timing.
+        listening: a socket that listens.
+        counters: of this worker.
+        workers: how many share the cores.
+    """
+    torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // workers))
+    service = Service(folder, settings, counters)
+    _, guard = make_app(service)
+    protocol = type("Protocol", (PatientProtocol,), {"receive_timeout": settings.receive_timeout})
+    config = uvicorn.Config(
+        guard,
+        http=protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        h11_max_incomplete_event_size=MAX_HEADERS,
+        limit_concurrency=None,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(settings.timeout) + 5,
+    )
+    # The guard passes the lifespan on to the application.
+    ModelServer(config, service, guard).run(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, for this process or several."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise ValueError(f"serve: {host}:{port} cannot be listened on: {error.strerror}. Choose another --port.") from error
+    listening.set_inheritable(True)
+    return listening
+
+
+def set_up_log() -> None:
+    """Messages of the server to the standard error, one line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)

@@ -1,0 +1,64 @@
+"""What a server allows itself and its clients."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from manyhot._checks import check_at_least
+from manyhot._suggest import nearest
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Limits and timing of a server; flags of ``manyhot serve`` are made from them.
+
+    Example:
+        >>> ServeSettings(max_rows=8).max_rows
+        8
+        >>> ServeSettings(max_rows=0)
+        Traceback (most recent call last):
+            ...
+        ValueError: ServeSettings: `max_rows` must be a number >= 1; got 0.
+    """
+
+    max_body: int = _setting(2 << 20, "bytes of a request's body at most")
+    max_rows: int = _setting(256, "rows of a request at most")
+    max_characters: int = _setting(100_000, "characters of a text at most")
+    max_pixels: int = _setting(1 << 18, "numbers of an image at most, all channels together")
+    max_labels: int = _setting(1000, "labels that `top` may ask for at most")
+    explain_rows: int = _setting(8, "rows of a request to /explain at most")
+    max_waiting: int = _setting(1024, "rows that may wait for their turn; with more, requests are answered with 429")
+    max_connections: int = _setting(1024, "connections that are open at the same time at most")
+    timeout: float = _setting(30.0, "seconds until a request that is not answered gets 503")
+    receive_timeout: float = _setting(10.0, "seconds in which a client must send the whole of its request")
+    batch_rows: int = _setting(256, "rows that are computed together at most")
+    batch_wait: float = _setting(2.0, "milliseconds that a request waits at most for others to be computed with")
+    drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still taken")
+    reload_every: float = _setting(2.0, "seconds between looks for a new model in the folder, 0 for never")
+    threads: int = _setting(0, "CPU threads of a worker; 0 divides the cores among the workers")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            zero = each.name in ("batch_wait", "drain", "reload_every", "threads")
+            if isinstance(each.default, int) and isinstance(value, float):
+                raise ValueError(f"ServeSettings: `{each.name}` must be a whole number; got {value!r}.")
+            check_at_least("ServeSettings", each.name, value, 0 if zero or isinstance(each.default, float) else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dict."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ServeSettings:
+        """From what ``to_dict`` gave; unknown names are refused."""
+        known = [each.name for each in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise ValueError(f"ServeSettings: unknown setting {name!r}.{nearest(name, known)}")
+        return cls(**data)

@@ -1,0 +1,71 @@
+"""Servers in processes of their own, and a client that says little."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import manyhot
+
+SOURCE = str(Path(manyhot.__file__).parents[1])
+
+
+class Server:
+    """A running ``manyhot serve``."""
+
+    def __init__(self, folder, *flags):
+        environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        words = [sys.executable, "-m", "manyhot.cli", "serve", str(folder), "--port", "0", *map(str, flags)]
+        self.process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            if found:
+                self.port = int(found[1])
+                break
+        else:
+            raise AssertionError("".join(self.lines))
+        self.wait_until(lambda: self.ask("GET", "/health")[0] == 200)
+
+    def wait_until(self, holds, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if holds():
+                    return
+            time.sleep(0.05)
+        raise AssertionError("waited in vain")
+
+    def ask(self, method, path, body=None, headers=None):
+        """``(status, body)``; JSON is decoded."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            content = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+            connection.request(method, path, content, headers or {})
+            answer = connection.getresponse()
+            data = answer.read()
+            told = answer.getheader("content-type") or ""
+            return answer.status, json.loads(data) if "json" in told else data.decode()
+        finally:
+            connection.close()
+
+    def predict(self, inputs, **more):
+        return self.ask("POST", "/predict", {"inputs": inputs, **more})
+
+    def stop(self, number=signal.SIGTERM):
+        """The exit code and what was logged."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            _, err = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, err = self.process.communicate()
+        return self.process.returncode, "".join(self.lines) + err
