@@ -103,7 +103,7 @@ class MemberLoss:
             # With so few labels no row has more pairs than may be drawn: all are used, and nothing is drawn.
             all_pairs = self.num_labels**2 // 4 <= MOST_PAIRS
             return partial(_lsep, draws=None if all_pairs else draws, **given)
-        if name in ("bce", "focal", "asymmetric"):
+        if get_loss(name).takes("label_reduction"):
             given["label_reduction"] = "sum"
         info = get_loss(name)
         return partial(info.function, **{**info.settings, **given})
