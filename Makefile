@@ -36,7 +36,7 @@ test-gpu:
 
 # Fifty kills of a training run where make test has five.
 test-kills: setup
-	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py
+	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
 
 # What a model in production needs (serve, onnx), in an environment of its own. torch comes first: that takes a CPU build.
 $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.txt

@@ -8,8 +8,10 @@ import tempfile
 from pathlib import Path
 
 from cli.processes import Done
+from manyhot.cli.commands import COMMANDS
 
-PRELOADED = ["manyhot.cli.main", "manyhot.training.rows.train", "manyhot.evaluation", "scipy.sparse", "sklearn.isotonic"]
+COMMAND_MODULES = sorted({f"manyhot.cli.commands.{module}" for module, _ in COMMANDS.values()})
+PRELOADED = [*COMMAND_MODULES, "manyhot.training.rows.train", "manyhot.evaluation", "scipy.sparse", "sklearn.isotonic"]
 
 
 def _command(arguments, folder, limit):
