@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
-from manyhot import SparseLabels, pairwise_loss, tlpr_loss, two_sided_logsumexp, zlpr_loss
+from manyhot import (
+    SparseLabels,
+    asymmetric_loss,
+    bce_loss,
+    focal_loss,
+    pairwise_loss,
+    tlpr_loss,
+    two_sided_logsumexp,
+    zlpr_loss,
+)
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -109,6 +118,15 @@ def test_a_score_that_is_infinitely_wrong_gives_an_infinite_loss_and_a_finite_gr
     assert gradient[0, 0].item() == 1
     assert gradient[1, 0].item() == -1
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", [bce_loss, focal_loss, asymmetric_loss])
+def test_scores_that_are_infinitely_right_pull_nowhere_in_losses_of_single_labels(place, loss):
+    logits = place.put(torch.tensor([[INF, -INF, 0.25]]))
+    value, gradient = loss_and_gradient(logits, place.put(torch.tensor([[1.0, 0.0, 1.0]])), loss=loss, engine=place.engine)
+    assert value.isfinite().all()
+    assert gradient[0, :2].tolist() == [0, 0]
+    assert gradient[0, 2].item() < 0
 
 
 @pytest.mark.parametrize("scale", [1e7, 1e30])

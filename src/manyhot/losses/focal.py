@@ -17,13 +17,14 @@ def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Te
     """``-p t (1 - q)^{g+} log q - n (1 - t) m^{g-} log(1 - m)`` with ``q = sigma(s)`` and ``m = max(q - margin, 0)``."""
 
     def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        log_p, log_q = -softplus(-x), -softplus(x)
+        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is no number.
+        right, wrong = torch.where(pos > 0, x, 0.0), torch.where(neg > 0, x, 0.0)
         if margin:
-            shifted = (torch.sigmoid(x) - margin).clamp(min=0)
-            log_kept, focus = torch.log1p(-shifted), shifted**gamma_neg
+            shifted = (torch.sigmoid(wrong) - margin).clamp(min=0)
+            cost = -(shifted**gamma_neg) * torch.log1p(-shifted)
         else:
-            log_kept, focus = log_q, torch.exp(gamma_neg * log_p)
-        return weigh(pos, -torch.exp(gamma_pos * log_q) * log_p) + weigh(neg, -focus * log_kept)
+            cost = torch.exp(-gamma_neg * softplus(-wrong)) * softplus(wrong)
+        return weigh(pos, torch.exp(-gamma_pos * softplus(right)) * softplus(-right)) + weigh(neg, cost)
 
     return term
 
