@@ -23,6 +23,17 @@ def test_every_integration_has_a_module_an_extra_a_page_and_a_test(entry):
     )
 
 
+PACKAGES = sorted(path.parent.name for path in (ROOT / "src/manyhot/integrations").glob("*/__init__.pyi"))
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_package_shows_its_public_names(name):
+    package = importlib.import_module(f"manyhot.integrations.{name}")
+    assert set(package.__all__) <= set(dir(package))
+    for each in package.__all__:
+        assert getattr(package, each).__doc__
+
+
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
     with pytest.raises(ImportError, match=r"pip install 'manyhot\[keras\]'"):
