@@ -34,7 +34,7 @@ bench: setup
 test-gpu:
 	PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu -n 14 -p no:benchmark tests
 
-# Fifty kills of a training run where make test has five.
+# Fifty kills of every command that writes, where make test has a few.
 test-kills: setup
 	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
 
