@@ -15,7 +15,6 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.tokens import TokenInputs
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.versions import versions
-from manyhot.training.run.versions import versions
 
 
 def to_manyhot(
