@@ -128,6 +128,15 @@ def check_where(who: str, where: Any, shape: Sequence[int]) -> None:
     check_broadcast(who, "where", where, shape, "True where a label counts")
 
 
+def check_device(who: str, name: str, part: Any, device: torch.device) -> None:
+    """``part``, a tensor or anything with a device, is on ``device``; a tensor of one number may be anywhere, as in torch."""
+    if part.device != device and not (isinstance(part, Tensor) and part.ndim == 0):
+        raise ValueError(
+            f"{who}: `{name}` must be on the device of `logits`, {device}; got {part.device}."
+            f" Move it with .to({str(device)!r})."
+        )
+
+
 def check_weight(who: str, name: str, weight: Any, sizes: Sequence[int], *, validate: bool) -> None:
     """``weight`` is a number >= 0, or a tensor of them with one value per label."""
     if isinstance(weight, Tensor):

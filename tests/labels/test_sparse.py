@@ -135,3 +135,18 @@ def test_what_is_no_label_number_is_refused_with_its_row(row):
 def test_whole_floats_and_numpy_numbers_are_label_numbers():
     labels = SparseLabels.from_lists([[2.0, 0.0], np.array([1], dtype=np.uint8), []], num_labels=3)
     assert labels.lists() == [[0, 2], [1], []]
+
+
+def test_lists_with_a_stride_are_laid_out_one_behind_the_other():
+    table = torch.tensor([[0, 9], [2, 9], [1, 9]])
+    labels = SparseLabels(table[:, 0], torch.tensor([[0, 0], [2, 0], [3, 0]])[:, 0], 4, values=torch.rand(3, 2)[:, 0])
+    assert labels.lists() == [[0, 2], [1]]
+    assert all(part.is_contiguous() for part in (labels.indices, labels.offsets, labels.values))
+
+
+def test_lists_on_several_devices_are_an_error():
+    indices, offsets = torch.tensor([0, 1]), torch.tensor([0, 2])
+    with pytest.raises(ValueError, match="`offsets` must be on the device of `indices`, cpu; got meta"):
+        SparseLabels(indices, offsets.to("meta"), 4, validate=False)
+    with pytest.raises(ValueError, match="`values` must be on the device of `indices`, cpu; got meta"):
+        SparseLabels(indices, offsets, 4, values=torch.ones(2, device="meta"), validate=False)

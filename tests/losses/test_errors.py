@@ -180,3 +180,35 @@ def test_values_that_do_not_count_are_not_looked_at():
     where[:, 0] = True
     value = zlpr_loss(logits, unknown, where=where, validate=True)
     assert value.item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_on_another_device_are_an_error(name):
+    function = LOSSES[name].function.__name__
+    with pytest.raises(ValueError, match=rf"{function}: `labels` must be on the device of `logits`, cpu; got meta\. Move it"):
+        LOSSES[name](logits, labels.to("meta"))
+
+
+def test_lists_masks_weights_and_thresholds_on_another_device_are_errors():
+    away = torch.device("meta")
+    lists = SparseLabels(
+        torch.zeros(3, dtype=torch.int64, device=away), torch.zeros(9, dtype=torch.int64, device=away), 50, validate=False
+    )
+    x = logits.clone().requires_grad_()
+    for name, call in (
+        ("labels", lambda: zlpr_loss(x, lists)),
+        ("labels", lambda: zlpr_loss(LinearScores(torch.zeros(8, 3), torch.zeros(50, 3)), lists)),
+        ("where", lambda: zlpr_loss(x, labels, where=labels.to(away))),
+        ("pos_weight", lambda: zlpr_loss(x, labels, pos_weight=torch.ones(50, device=away))),
+        ("sample_weight", lambda: zlpr_loss(x, labels, sample_weight=torch.ones(8, device=away))),
+        ("threshold", lambda: tlpr_loss(x, labels, torch.ones(8, device=away))),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be on the device of `logits`, cpu; got meta"):
+            call()
+
+
+def test_one_number_may_be_on_the_cpu_as_in_torch(place):
+    x, truth = place.put(logits.clone()).requires_grad_(), place.put(labels)
+    for reduction in ("mean", "none"):
+        got = tlpr_loss(x, truth, torch.tensor(0.5), pos_weight=torch.tensor(2.0), engine="auto", reduction=reduction)
+        torch.testing.assert_close(got, tlpr_loss(x, truth, 0.5, pos_weight=2.0, reduction=reduction))

@@ -1,5 +1,8 @@
 """The exactness rules of the family, each with its own test, against a hundred-digit oracle, on every engine."""
 
+import contextlib
+import functools
+import inspect
 import math
 
 import pytest
@@ -12,10 +15,14 @@ from manyhot import (
     SparseLabels,
     asymmetric_loss,
     bce_loss,
+    dice_loss,
     focal_loss,
+    lsep_loss,
     pairwise_loss,
+    softmax_loss,
     tlpr_loss,
     two_sided_logsumexp,
+    two_way_loss,
     zlpr_loss,
 )
 
@@ -232,3 +239,50 @@ def test_threshold_and_pairs_agree_with_the_oracle(place, row, threshold):
     assert value.item() == pytest.approx(oracle.tlpr(logits[0].tolist(), labels, threshold), rel=1e-5, abs=1e-37)
     value = pairwise_loss(logits, truth, margin=0.25, engine=place.engine)
     assert value.item() == pytest.approx(oracle.pairwise(logits[0].tolist(), labels, margin=0.25), rel=1e-5, abs=1e-37)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("margin", [0.0, 0.05])
+def test_infinite_scores_have_finite_gradients_under_focal_and_asymmetric_loss(place, gamma, margin):
+    logits = torch.tensor([[INF, -INF, 1.0, -2.0]])
+    for labels, right in ((torch.tensor([[1, 0, 1, 0]]), True), (torch.tensor([[0, 1, 0, 1]]), False)):
+        for loss in (
+            functools.partial(focal_loss, gamma=gamma),
+            functools.partial(asymmetric_loss, gamma_pos=gamma, gamma_neg=gamma, margin=margin),
+        ):
+            x = place.put(logits.clone()).requires_grad_()
+            value = loss(x, place.put(labels), engine=place.engine)
+            value.backward()
+            assert x.grad.isfinite().all()
+            assert value.isfinite() == right
+            assert not right or x.grad[0, :2].eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_integer_labels_are_hard_positive_where_above_0(place, dtype, smoothing):
+    logits, truth = torch.randn(3, 40), torch.rand(3, 40) < 0.3
+    high, low = (255, 0) if dtype == torch.uint8 else (100, -1)
+    labels = torch.where(truth, high, low).to(dtype)
+    for loss in (zlpr_loss, bce_loss, focal_loss):
+        for reduction in ("mean", "none"):
+            x = place.put(logits.clone()).requires_grad_()
+            given = {"engine": place.engine, "reduction": reduction, "smoothing": smoothing}
+            got = loss(x, place.put(labels), **given)
+            torch.testing.assert_close(got, loss(x, place.put(truth), **given))
+
+
+LISTED = [zlpr_loss, softmax_loss, dice_loss, lsep_loss, two_way_loss, bce_loss, pairwise_loss]
+
+
+@pytest.mark.parametrize("loss", LISTED)
+@pytest.mark.parametrize("offsets", [[0, 10**15, 3], [0, -(10**15), 3], [10**15, 2, 3], [-7, -7, -7], [0, 3, 10**12]])
+def test_offsets_that_nobody_checked_read_no_memory_that_is_not_theirs(loss, offsets):
+    labels = SparseLabels(torch.tensor([0, 3, 4]), torch.tensor(offsets), 5, validate=False)
+    x = torch.randn(2, 5, requires_grad=True)
+    for engine in ({"engine": "torch"}, {}):
+        settings = engine if "engine" in inspect.signature(loss).parameters else {}
+        with contextlib.suppress(IndexError):
+            loss(x, labels, **settings).backward()
+    assert labels.rows.ge(0).all()
+    assert labels.rows.lt(2).all()

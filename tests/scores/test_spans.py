@@ -331,8 +331,18 @@ def test_narrower_labels_fit_wider_scores():
 @pytest.mark.parametrize("form", [TYPED, SHARED])
 def test_scores_times_a_number_are_the_dense_scores_times_it(form):
     scores = SpanScores(*make_parts(form), lengths=LENGTHS, scale=0.3)
-    torch.testing.assert_close((scores * -2.5).dense(), scores.dense() * -2.5)
+    counts = scores.where().expand(scores.shape)
+    torch.testing.assert_close((scores * -2.5).dense()[counts], scores.dense()[counts] * -2.5)
     assert (scores * 2).lengths.tolist() == LENGTHS
+
+
+@pytest.mark.parametrize("form", [TYPED, SHARED])
+def test_dense_scores_show_no_cell_that_does_not_count(form):
+    parts = [part.detach().abs().requires_grad_() for part in make_parts(form)]
+    scores = SpanScores(*parts, lengths=LENGTHS)
+    assert torch.equal(scores.dense() > 0, scores.where().expand(scores.shape))
+    scores.dense().sigmoid().sum().backward()
+    assert all(part.grad.isfinite().all() for part in parts)
 
 
 def test_a_gradient_of_the_gradient_is_refused():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from manyhot.engines.native import engine as native
+from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
 
@@ -81,11 +81,11 @@ def available_engines() -> dict[str, str]:
     return found
 
 
-def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> Engine | None:
-    """The engine for scores ``x [R, L]``; None is the plain form.
+def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *others: Any) -> Engine | None:
+    """The engine for scores ``x [R, L]``, terms, and other tensors or numbers beside them; None is the plain form.
 
-    ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form under ``torch.func``
-    transforms, for what they left behind, for types the fast ones do not have, and for nothing at all.
+    ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form for tensors that cannot be
+    read by their address (``manyhot.engines.readable``), for types that the fast engine does not have, and for no scores.
     """
     if engine == "torch":
         return None
@@ -97,21 +97,10 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) ->
                 f"{who}: engine {engine!r} cannot serve {x.dtype} logits on {x.device.type} with these labels."
                 " Use engine='auto'."
             )
-    if x.numel() == 0 or torch._C._are_functorch_transforms_active() or _is_left_behind(x, terms):
+    if x.numel() == 0 or not can_be_read((x, *terms, *others)):
         return None
     name = ("triton" if x.is_cuda else "native") if engine == "auto" else engine
     return _MODULES[name] if _is_there(name) and _MODULES[name].supports(x, terms) else None
-
-
-def _is_left_behind(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
-    """Whether a tensor came out of a ``torch.func`` transform that is over: it has no memory that an engine could read."""
-    if torch.compiler.is_compiling():
-        return False
-    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    for part in (x, *terms):  # noqa: SIM110 - any() over a generator takes twice as long, and this is done for every call.
-        if isinstance(part, Tensor) and is_wrapped(part):
-            return True
-    return False
 
 
 def _is_there(name: str) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from manyhot.engines.plain_spans import factorised as span_factorised
 from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.engines.plain_spans.terms import Engine, SpanParts, span_gradient, span_sides
+from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton.spans import engine as triton_span_engine
 
@@ -64,7 +65,7 @@ def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: 
     """
     tiles = parts.u is not None and method == "tiles"
     there, reason = _triton()
-    served = there and not tiles and triton_span_engine.supports(parts, *others)
+    served = there and not tiles and triton_span_engine.supports(parts, *others) and can_be_read((*parts, *others))
     if engine == "triton" and not served:
         why = reason or (
             f"it takes float32, bfloat16 and float16 parts on CUDA, head size up to {triton_span_engine.HEAD_SIZES}, and"

@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
+from manyhot.labels.sparse import rows_of_entries
+
 INF = float("inf")
 
 Weight = Tensor | float | None
@@ -98,7 +100,7 @@ def _columns(value: Weight, start: int, stop: int) -> Weight:
 
 
 class DenseTerms(NamedTuple):
-    """Terms for dense labels ``[..., L]``, hard or soft."""
+    """Terms for dense labels ``[..., L]``: soft where they are floating-point; others are hard, positive where above 0."""
 
     labels: Tensor
     where: Tensor | None = None
@@ -108,7 +110,8 @@ class DenseTerms(NamedTuple):
 
     def weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The weight of every term on either side, 0 where it does not count."""
-        labels = soften(self.labels.to(dtype), self.smoothing)
+        hard = not self.labels.is_floating_point()
+        labels = soften((self.labels > 0 if hard else self.labels).to(dtype), self.smoothing)
         pos, neg = labels, 1 - labels
         if self.pos_weight is not None:
             pos = pos * self.pos_weight
@@ -155,8 +158,7 @@ class SparseTerms(NamedTuple):
     @property
     def rows(self) -> Tensor:
         """int64 ``[P]``: the row of each entry."""
-        every = torch.arange(self.offsets.shape[0] - 1, device=self.offsets.device)
-        return every.repeat_interleave(self.offsets.diff(), output_size=self.indices.shape[0])
+        return rows_of_entries(self.offsets, self.indices.shape[0])
 
     def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The weight of every listed entry on either side, each ``[P]``, 0 where it does not count."""

@@ -47,6 +47,9 @@ class SparseLabels:
         self.num_labels = int(num_labels)
         self._rows: Tensor | None = None
         _check_layout(self)
+        # Engines read the lists by their address, one number behind the other.
+        self.indices, self.offsets = indices.contiguous(), offsets.contiguous()
+        self.values = None if values is None else values.contiguous()
         if validate:
             _check_contents(self)
 
@@ -147,8 +150,7 @@ class SparseLabels:
     def rows(self) -> Tensor:
         """int64 ``[P]``: the row of each listed entry."""
         if self._rows is None:
-            repeated = torch.arange(len(self), device=self.device)
-            self._rows = repeated.repeat_interleave(self.counts(), output_size=self.indices.shape[0])
+            self._rows = rows_of_entries(self.offsets, self.indices.shape[0])
         return self._rows
 
     def counts(self) -> Tensor:
@@ -251,6 +253,12 @@ def _label_numbers(place: int, row: Any) -> np.ndarray[Any, Any]:
     raise TypeError(f"SparseLabels.from_lists: row {place} must list label numbers, whole numbers; got {wrong!r}.{remedy}")
 
 
+def rows_of_entries(offsets: Tensor, num_entries: int) -> Tensor:
+    """int64 ``[P]``: the row of each listed entry, in [0, R) whatever the offsets are; no entry lies outside the memory."""
+    entries = torch.arange(num_entries, device=offsets.device)
+    return torch.searchsorted(offsets[1:-1], entries, right=True)
+
+
 def _offsets(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
@@ -261,6 +269,13 @@ def _check_layout(labels: SparseLabels) -> None:
         if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.ndim != 1:
             got = f"{part.dtype} {shape_text(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
             raise TypeError(f"SparseLabels: `{name}` must be an int64 tensor with one axis; got {got}.")
+    for name in ("offsets", "values"):
+        part = getattr(labels, name)
+        if part is not None and part.device != labels.indices.device:
+            raise ValueError(
+                f"SparseLabels: `{name}` must be on the device of `indices`, {labels.indices.device}; got {part.device}."
+                " Move all with .to(device)."
+            )
     if labels.num_labels < 0:
         raise ValueError(f"SparseLabels: `num_labels` must be >= 0; got {labels.num_labels}.")
     if labels.offsets.shape[0] < 1:

@@ -17,14 +17,15 @@ def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Te
     """``-p t (1 - q)^{g+} log q - n (1 - t) m^{g-} log(1 - m)`` with ``q = sigma(s)`` and ``m = max(q - margin, 0)``."""
 
     def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is no number.
-        right, wrong = torch.where(pos > 0, x, 0.0), torch.where(neg > 0, x, 0.0)
+        # Beyond this the factors do not change any more, and at an infinite score their gradient would be 0 times infinity.
+        limit = 80.0 if x.dtype == torch.float32 else 700.0
+        near = x.clamp(-limit, limit)
         if margin:
-            shifted = (torch.sigmoid(wrong) - margin).clamp(min=0)
-            cost = -(shifted**gamma_neg) * torch.log1p(-shifted)
+            shifted = (torch.sigmoid(near) - margin).clamp(min=0)
+            log_kept, focus = torch.log1p(-shifted), shifted**gamma_neg
         else:
-            cost = torch.exp(-gamma_neg * softplus(-wrong)) * softplus(wrong)
-        return weigh(pos, torch.exp(-gamma_pos * softplus(right)) * softplus(-right)) + weigh(neg, cost)
+            log_kept, focus = -softplus(x), torch.exp(-gamma_neg * softplus(-near))
+        return weigh(pos, torch.exp(-gamma_pos * softplus(near)) * softplus(-x)) + weigh(neg, -focus * log_kept)
 
     return term
 

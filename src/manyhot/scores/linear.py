@@ -109,6 +109,7 @@ class LinearScores:
             smoothing=smoothing,
             dim=-1,
             validate=validate,
+            device=self.device,
         )
         flat = self.hidden.reshape(rows[0], self.hidden.shape[-1])
         size = self.chunk_size or max(1, CHUNK_ELEMENTS // max(rows[0], 1))

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from manyhot.engines import span_ops
 from manyhot.engines.plain_spans.terms import SpanParts, joined, weighed
+from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton.spans import engine as triton_span_engine
+from manyhot.engines.triton.spans.plans import SpanCells
 
 
 class SpanLoss(torch.autograd.Function):
@@ -20,17 +22,20 @@ class SpanLoss(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, scale: float, *rest: Any) -> Tensor:
         """The loss of ``(cells, threshold, reduction)``."""
         cells, threshold, reduction = rest
-        value, ctx.memory = triton_span_engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
-        ctx.save_for_backward(q, k, u, v)
-        ctx.scale, ctx.cells = scale, cells
+        value, memory = triton_span_engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
+        tensors, ctx.constants = take_apart(cells)
+        ctx.save_for_backward(q, k, u, v, *tensors, *memory)
+        ctx.scale = scale
         return value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the parts."""
-        parts = SpanParts(*(*ctx.saved_tensors, ctx.scale))
-        made = triton_span_engine.loss_gradient(parts, ctx.cells, grad, ctx.memory)
+        q, k, u, v, *tensors = ctx.saved_tensors
+        parts = SpanParts(q, k, u, v, ctx.scale)
+        cells, memory = put_together(tensors, ctx.constants)
+        made = triton_span_engine.loss_gradient(parts, SpanCells(*cells), grad, tuple(memory))
         moved = (
             own if own is None or part is None or own.dtype == part.dtype else own.to(part.dtype)
             for own, part in zip(made[:4], parts[:4], strict=True)
@@ -47,8 +52,7 @@ class SpanSides(torch.autograd.Function):
         parts, weights, fields = rest[:4], rest[4:6], rest[6:]
         *sides, memory = _running(engine).sides(SpanParts(*(*parts, scale)), kind(*fields))
         sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
-        tensors = [field for field in fields if isinstance(field, Tensor)]
-        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+        tensors, ctx.constants = take_apart(fields)
         ctx.save_for_backward(*sums[0], *sums[1], *parts, *weights, *tensors, *memory)
         ctx.engine, ctx.kind, ctx.others, ctx.scale = engine, kind, others, scale
         pos, neg = (side.value.squeeze(others) if others else side.value for side in sums)
@@ -60,8 +64,8 @@ class SpanSides(torch.autograd.Function):
         """Gradients of the parts."""
         saved = ctx.saved_tensors
         parts, weights = SpanParts(*(*saved[4:8], ctx.scale)), saved[8:10]
-        stored = iter(saved[10:])
-        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
+        fields, memory = put_together(saved[10:], ctx.constants)
+        terms = ctx.kind(*fields)
         shape = (parts.q.shape[0], parts.num_types)
         sums = [LogSum(shift.expand(shape), rest.expand(shape)) for shift, rest in (saved[:2], saved[2:4])]
         pulls = []
@@ -69,7 +73,7 @@ class SpanSides(torch.autograd.Function):
             for axis in ctx.others:
                 grad = grad.unsqueeze(axis)
             pulls.append((grad if weight is None else grad * weight).expand(shape))
-        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(stored))
+        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(memory))
         moved = (
             None if grad is None or part is None or not needed else grad.to(part.dtype)
             for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[4:8], strict=True)

@@ -96,11 +96,11 @@ class SpanScores:
         return counts & (tokens.unsqueeze(1) <= tokens) if self.triangle else counts
 
     def dense(self) -> Tensor:
-        """The whole tensor ``[B, H, T, T]``, raw: which of its cells count is ``where()``."""
+        """The whole tensor ``[B, H, T, T]``; cells that do not count, ``~where()``, are ``-inf`` and above no threshold."""
         products = self.q @ self.k.mT * self.scale
-        if self.u is None or self.v is None:
-            return products
-        return products.unsqueeze(1) + self.u.unsqueeze(3) + self.v.unsqueeze(2)
+        if self.u is not None and self.v is not None:
+            products = products.unsqueeze(1) + self.u.unsqueeze(3) + self.v.unsqueeze(2)
+        return products.masked_fill(~self.where(), -INF)
 
     def tiles(self) -> Iterator[span_tiles.Tile]:
         """Every cell that counts, block by block, without gradients; cells that do not count are ``-inf``."""

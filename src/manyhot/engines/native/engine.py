@@ -115,10 +115,12 @@ def available() -> tuple[bool, str]:
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     """Whether this engine can serve scores ``x`` with ``terms``: on the CPU, of a type it knows."""
-    parts = (x, *(field for field in terms if isinstance(field, Tensor)))
-    return (
-        x.dtype in SCORES and x.ndim == 2 and all(part.device.type == "cpu" and part.layout == torch.strided for part in parts)
-    )
+    if x.dtype not in SCORES or x.ndim != 2 or x.device.type != "cpu":
+        return False
+    for field in terms:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
+        if isinstance(field, Tensor) and field.device.type != "cpu":
+            return False
+    return True
 
 
 def sides(x: Tensor, terms: DenseTerms | SparseTerms, *, variant: str | None = None) -> tuple[LogSum, LogSum]:
@@ -299,11 +301,11 @@ class _Call:
 
     def new_rows(self, name: str) -> Tensor:
         """A result ``[R]``."""
-        return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32))
+        return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32, device="cpu"))
 
     def new_grad(self, name: str = "grad") -> Tensor:
         """A gradient ``[R, L]``."""
-        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype))
+        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype, device="cpu"))
 
     def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
         """One value per row, or one for all in the field ``number``."""
@@ -328,7 +330,7 @@ class _Call:
 
     def _give_labels(self, labels: Tensor) -> None:
         if labels.dtype not in KINDS:
-            labels = labels.to(torch.float32)
+            labels = labels.to(torch.float32) if labels.is_floating_point() else labels > 0
         self.job.label_kind = KINDS[labels.dtype]
         self.job.label_stride = self.give_matrix("labels", labels)
 

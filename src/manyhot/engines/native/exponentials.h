@@ -58,9 +58,9 @@ static void NAME(widen)(const char *from, int64_t kind, int64_t n, float *restri
     case BF16: for (int64_t i = 0; i < n; i++) to[i] = from_bits((uint32_t)half[i] << 16); break;
     case F16: for (int64_t i = 0; i < n; i++) to[i] = from_half(half[i]); break;
     case F64: for (int64_t i = 0; i < n; i++) to[i] = (float)((const double *)from)[i]; break;
-    case I64: for (int64_t i = 0; i < n; i++) to[i] = (float)((const int64_t *)from)[i]; break;
-    case I32: for (int64_t i = 0; i < n; i++) to[i] = (float)((const int32_t *)from)[i]; break;
-    default: for (int64_t i = 0; i < n; i++) to[i] = (float)((const uint8_t *)from)[i]; break;
+    case I64: for (int64_t i = 0; i < n; i++) to[i] = ((const int64_t *)from)[i] > 0; break;
+    case I32: for (int64_t i = 0; i < n; i++) to[i] = ((const int32_t *)from)[i] > 0; break;
+    default: for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[i] != 0; break;
     }
 }
 

@@ -17,6 +17,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.engines.triton.launch.launcher import Launcher, Numbers, Started, launcher
 
 WORDWISE = (torch.float32, torch.bfloat16)
+BYTES = (torch.bool, torch.uint8)
 INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # A kernel with its constants.
@@ -111,7 +112,7 @@ def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, 
         return "lists" if start % 16 == 0 or x_stride == num_labels else None
     if start % 8 and not x_stride == label_stride == num_labels:
         return None
-    if label_type.itemsize == 1:
+    if label_type in BYTES:
         return "hard"
     return "soft" if label_type == x_type else None
 

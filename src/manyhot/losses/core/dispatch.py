@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_broadcast, check_choice, check_engine, check_reduction, check_sample_weight
+from manyhot._checks import check_broadcast, check_choice, check_device, check_engine, check_reduction, check_sample_weight
 from manyhot.engines import ops
+from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import NAMES, Engine, choose
+from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.engines.totals import total
 from manyhot.losses.core.forms import FORMS
@@ -56,7 +58,7 @@ def side_loss(
         if value is not None:
             return value
         pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
-        values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype))
+        values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype, pos.device))
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
     rows = arrange(
         who,
@@ -69,21 +71,24 @@ def side_loss(
         dim=dim,
         validate=validate,
     )
-    chosen = choose(who, engine, rows.logits, rows.terms)
-    offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype))
+    chosen = choose(who, engine, rows.logits, rows.terms, offset, sample_weight)
+    offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
     if isinstance(offset, Tensor):
         offset = offset.expand(rows.shape).reshape(-1)
     scale = row_scale(who, rows, sample_weight, reduction, validate)
-    return apply_fused(rows, scale, chosen, _SideLoss(form, offset), offset)
+    return apply_fused(rows, scale, chosen, _SideLoss(form), offset)
 
 
-def _fit_offset(who: str, offset: Tensor | float, shape: torch.Size, dtype: torch.dtype) -> Tensor | float:
+def _fit_offset(
+    who: str, offset: Tensor | float, shape: torch.Size, dtype: torch.dtype, device: torch.device
+) -> Tensor | float:
     if isinstance(offset, Tensor):
         check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
-        return offset.to(dtype)
+        check_device(who, "threshold", offset, device)
+        return offset.to(device, dtype)
     return offset
 
 
@@ -98,7 +103,8 @@ def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str
     if sample_weight is None:
         return 1.0 if reduction == "sum" else 1.0 / max(rows.shape.numel(), 1)
     check_sample_weight(who, sample_weight, rows.shape, validate=validate)
-    weight = sample_weight.detach().to(torch.float32).expand(rows.shape).reshape(-1)
+    check_device(who, "sample_weight", sample_weight, rows.logits.device)
+    weight = sample_weight.detach().to(rows.logits.device, torch.float32).expand(rows.shape).reshape(-1)
     if reduction == "sum":
         return weight
     whole = weight.sum()
@@ -108,23 +114,20 @@ def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str
 class _SideLoss:
     """One loss of the family: fused by an engine, and in the plain form that can be differentiated again."""
 
-    __slots__ = ("form", "offset")
+    __slots__ = ("form",)
 
-    def __init__(self, form: str, offset: Tensor | float) -> None:
-        self.form, self.offset = form, offset
+    def __init__(self, form: str) -> None:
+        self.form = form
 
-    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Values, gradient by ``x`` times ``scale``, derivative by the offset."""
-        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
-        out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale)
+    def fused(
+        self, engine: Any, x: Tensor, offset: Tensor | float, terms: Terms, scale: Tensor | float, **whole: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values (or with ``whole`` the reduced loss), gradient by ``x`` times ``scale``, derivative by the offset."""
+        offset = offset.detach() if isinstance(offset, Tensor) else offset
+        out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale, **whole)
         return out
 
-    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same with the reduced loss in the place of the values."""
-        offset = self.offset.detach() if isinstance(self.offset, Tensor) else self.offset
-        return engine.fused(x, terms, self.form, offset, scale, whole=True)
-
-    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:
+    def plain(self, x: Tensor, offset: Tensor | float, terms: Terms) -> Tensor:
         """Values of the rows in the plain form."""
         pos, neg = sides_of_rows(Rows(x, terms, x.shape[:1]), None)
         return FORMS[self.form](pos, neg, offset)
@@ -146,7 +149,7 @@ def labelwise_loss(
     """``sum_i term_i`` of each row, or the mean over the labels that count, reduced. Engines know the term by ``kind``."""
     check_reduction(who, reduction)
     check_engine(who, engine, NAMES)
-    chosen = choose(who, engine, rows.logits, rows.terms)
+    chosen = choose(who, engine, rows.logits, rows.terms, sample_weight)
     if chosen is None or not wants_fusion(rows.logits, 0.0, reduction):
         values = over_labels(who, rows, term, label_reduction)
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
@@ -166,27 +169,24 @@ class _LabelwiseLoss:
     def __init__(self, kind: str, term: Term, powers: dict[str, float]) -> None:
         self.kind, self.term, self.powers = kind, term, powers
 
-    def fused(self, engine: Any, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
-        """Values, and the gradient by ``x`` times ``scale``."""
-        values, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, **self.powers)
+    def fused(
+        self, engine: Any, x: Tensor, _: Any, terms: Terms, scale: Tensor | float, **whole: bool
+    ) -> tuple[Tensor, Tensor, None]:
+        """Values (or with ``whole`` the reduced loss), and the gradient by ``x`` times ``scale``."""
+        values, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, **self.powers, **whole)
         return values, grad, None
 
-    def reduced(self, engine: Engine, x: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, None]:
-        """The same with the reduced loss in the place of the values."""
-        value, grad = engine.labelwise(x, terms, self.kind, row_scale=scale, whole=True, **self.powers)
-        return value, grad, None
-
-    def plain(self, x: Tensor, terms: Terms, offset: Any) -> Tensor:  # noqa: ARG002
+    def plain(self, x: Tensor, _: Any, terms: Terms) -> Tensor:
         """Values of the rows in the plain form."""
         return sum_over_labels(Rows(x, terms, x.shape[:1]), self.term)
 
 
 def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
-    """The reduced loss with its gradient made on the way."""
+    """The reduced loss, with its gradient computed in the same pass."""
     if torch.compiler.is_compiling():
         out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     else:
-        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
+        out = _run_eager(rows.logits, offset, scale, engine, loss, rows.terms)
     return out
 
 
@@ -194,39 +194,64 @@ class _Eager(torch.autograd.Function):
     """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
-        scale, engine, loss, terms = call
+    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, engine: Engine, loss: Any, terms: Terms) -> Tensor:
         value: Tensor
-        value, grad, slope = loss.reduced(engine, x, terms, scale)
-        ctx.save_for_backward(x, offset if isinstance(offset, Tensor) else None)
-        ctx.call, ctx.offset, ctx.finished = call, offset, [(engine.scale_, grad, slope)]
+        value, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
+        tensors, ctx.constants = take_apart((offset, scale, *terms))
+        ctx.save_for_backward(x, *tensors)
+        ctx.settings, ctx.finished = (engine, loss, type(terms)), [(grad, slope)]
         return value
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        # Autograd runs CUDA backward on its own thread; keep Python work here minimal. Reading the saved tensors is what
+        # raises if one was changed in place, or if the graph was freed.
+        saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            x, offset = ctx.saved_tensors
-            scale, _, loss, terms = ctx.call
-            return *_differentiable(loss, terms, x, ctx.offset if offset is None else offset, scale, grad_out), None
-        # Of a CUDA device this runs in a thread of its own, where Python is slow: nothing is looked at that is not wanted.
-        scale_, grad, slope = ctx.finished.pop() if ctx.finished else _finish_again(ctx)
-        if slope is None:
-            return scale_(grad, grad_out), None, None
-        by_x, by_offset = ctx.needs_input_grad[:2]
-        by_slope = slope * ctx.call[0] * grad_out if by_offset else None
-        return scale_(grad, grad_out) if by_x else None, by_slope, None
+            return (*_differentiable(ctx, saved, grad_out), None, None, None, None)
+        own = is_readable(grad_out)
+        grad, slope = (ctx.finished.pop() if own else ctx.finished[0]) if ctx.finished else _finish_again(ctx, saved)
+        by_x = by_offset = None
+        if slope is None or ctx.needs_input_grad[0]:
+            by_x = ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out)
+        if slope is not None and ctx.needs_input_grad[1]:
+            by_offset = slope * _inputs(ctx, saved)[2] * grad_out
+        return by_x, by_offset, None, None, None, None
 
 
-def _finish_again(ctx: Any) -> tuple[Any, Tensor, Tensor | None]:
-    """The gradient for a second backward; torch tells those who did not keep the graph."""
-    x, _ = ctx.saved_tensors
-    scale, engine, loss, terms = ctx.call
-    _, grad, slope = loss.reduced(engine, x, terms, scale)
-    return engine.scale_, grad, slope
+def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
+    """Scores, offset, scale and terms, as forward had them."""
+    x, *tensors = saved
+    (offset, scale, *fields), _ = put_together(tensors, ctx.constants)
+    return x, offset, scale, ctx.settings[2](*fields)
+
+
+def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
+    """The gradient for a second backward of a graph that was retained."""
+    engine, loss, _ = ctx.settings
+    x, offset, scale, terms = _inputs(ctx, saved)
+    _, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
+    return grad, slope
+
+
+def scaled(grad: Tensor, factor: Tensor) -> Tensor:
+    """``grad * factor`` in the type of ``grad``, for a factor that is no plain tensor, as under ``vmap``."""
+    return (grad * factor).to(grad.dtype)
+
+
+def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient once more, by the plain form, with a graph of its own."""
+    x, offset, scale, terms = _inputs(ctx, saved)
+    wanted = ctx.needs_input_grad[:2]
+    reduced = total(ctx.settings[1].plain(x, offset, terms), scale)
+    inputs = [part for part, want in zip((x, offset), wanted, strict=True) if want]
+    found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
+    by_x, by_offset = (next(found) if want else None for want in wanted)
+    return by_x, by_offset
 
 
 # Function.apply without what it does for torch.func, where no engine is chosen: that takes as long as a launch.
-_run_eager: Any = super(torch.autograd.Function, _Eager).apply
+_run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
 
 
 class _Compiled(torch.autograd.Function):
@@ -234,7 +259,7 @@ class _Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
-        values, grad, slope = loss.fused(ops, x, kind(*fields), scale)
+        values, grad, slope = loss.fused(ops, x, offset, kind(*fields), scale)
         by_offset = slope * scale if isinstance(offset, Tensor) else None
         ctx.save_for_backward(grad, by_offset)
         ctx.rest = 3 + len(fields)
@@ -245,12 +270,4 @@ class _Compiled(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, by_offset = ctx.saved_tensors
         by_offset = None if by_offset is None else by_offset * grads[0]
-        return (grad * grads[0]).to(grad.dtype), by_offset, *((None,) * ctx.rest)
-
-
-def _differentiable(loss: Any, terms: Terms, x: Tensor, offset: Any, scale: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The gradient once more, by the plain form, with a graph of its own."""
-    inputs = [x, offset] if isinstance(offset, Tensor) and offset.requires_grad else [x]
-    reduced = total(loss.plain(x, terms, offset), scale)
-    found = torch.autograd.grad(reduced, inputs, grad.to(reduced.dtype), create_graph=True)
-    return found[0], found[1] if len(found) > 1 else None
+        return scaled(grad, grads[0]), by_offset, *((None,) * ctx.rest)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from manyhot._checks import (
     check_dense_labels,
+    check_device,
     check_engine,
     check_label_values,
     check_logits,
@@ -27,7 +28,9 @@ from manyhot._checks import (
     shape_text,
 )
 from manyhot.engines import ops
+from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import NAMES, Engine, choose
+from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.first_call import check_first_call
@@ -96,7 +99,8 @@ def two_sided_logsumexp(
 
     Args:
         logits: ``[..., L]``, or lazy scores.
-        labels: ``[..., L]`` in [0, 1] of any number type, or ``SparseLabels`` with one row for each row of ``logits``.
+        labels: ``[..., L]`` in [0, 1], or ``SparseLabels`` with one row for each row of ``logits``. Bool and integer labels are
+            hard, positive where they are above 0.
         where: bool, broadcastable to ``logits``; False leaves an entry out of both sums, whatever its score.
         pos_weight: a number or ``[L]``, weighs the terms inside the positive sum.
         neg_weight: the same for the negative sum.
@@ -152,7 +156,8 @@ class Rows(NamedTuple):
 
 def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
     """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
-    sums = _Sides.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    function = _Sides if torch.compiler.is_compiling() else _MovingSides
+    sums = function.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
     return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
 
@@ -196,6 +201,7 @@ def arrange(
         smoothing=float(smoothing),
         dim=dim,
         validate=validate,
+        device=logits.device,
     )
     moved = _to_end(logits, _axes(who, dim, logits.ndim))
     return Rows(_as_matrix(moved), terms, moved.shape[:-1])
@@ -208,6 +214,7 @@ def _is_plain(logits: Any, labels: Tensor) -> bool:
         and logits.dtype in _SCORES
         and logits.ndim == 2
         and logits.shape == labels.shape
+        and logits.device == labels.device
         and not (labels.requires_grad or labels.dtype.is_complex)
     )
 
@@ -223,15 +230,18 @@ def check_terms(
     smoothing: float,
     dim: Dim,
     validate: bool,
+    device: torch.device | None = None,
 ) -> DenseTerms | SparseTerms:
-    """Labels, weights and ``where`` as the terms of scores of ``shape``, checked."""
+    """Labels, weights and ``where`` as the terms of scores of ``shape`` on ``device``, checked; None takes any device."""
     dims = _axes(who, dim, len(shape))
     if isinstance(labels, SparseLabels):
         _check_sparse(who, labels, shape, dims)
     else:
         check_dense_labels(who, shape, labels)
+    _check_device(who, "labels", labels, device)
     if where is not None:
         check_where(who, where, shape)
+        _check_device(who, "where", where, device)
         where = _to_rows(where.expand(shape), dims)
     sizes = [shape[axis] for axis in dims]
     weights: list[Weight] = []
@@ -239,6 +249,7 @@ def check_terms(
         if weight is not None:
             check_weight(who, name, weight, sizes, validate=validate)
         if isinstance(weight, Tensor):
+            _check_device(who, name, weight, device)
             weight = weight.detach().expand(sizes).reshape(-1)
         elif weight is not None:
             weight = float(weight)
@@ -251,6 +262,11 @@ def check_terms(
     else:
         check_first_call(who, flat, where)
     return DenseTerms(flat, where, weights[0], weights[1], smoothing)
+
+
+def _check_device(who: str, name: str, part: Any, device: torch.device | None) -> None:
+    if device is not None:
+        check_device(who, name, part, device)
 
 
 def _check_sparse(who: str, labels: SparseLabels, shape: torch.Size, dims: list[int]) -> None:
@@ -307,20 +323,49 @@ class _Sides(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, ctx.engine, ctx.kind, *fields = inputs
         ctx.mark_non_differentiable(output[0], output[2])
-        ctx.save_for_backward(logits, *output, *(field for field in fields if isinstance(field, Tensor)))
-        ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+        tensors, ctx.constants = take_apart(fields)
+        ctx.save_for_backward(logits, *output, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
-        stored = iter(tensors)
-        terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
-        pos, neg = LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
+        logits, terms, pos, neg = _saved_sides(ctx)
+        pulls = grads[1], grads[3]
         if torch.compiler.is_compiling() and ctx.engine is not None:
-            grad = ops.gradient(logits, terms, pos, neg, grads[1], grads[3])
-        elif ctx.engine is None or torch.is_grad_enabled():
-            x = logits.to(accumulation_dtype(logits.dtype))
-            grad = terms.gradient(x, pos, neg, grads[1], grads[3]).to(logits.dtype)
+            grad = ops.gradient(logits, terms, pos, neg, *pulls)
+        elif ctx.engine is None or torch.is_grad_enabled() or not (is_readable(pulls[0]) and is_readable(pulls[1])):
+            grad = _plain_gradient(logits, terms, pos, neg, *pulls).to(logits.dtype)
         else:
-            grad = ctx.engine.gradient(logits, terms, pos, neg, grads[1], grads[3])
+            grad = ctx.engine.gradient(logits, terms, pos, neg, *pulls)
         return (grad, None, None, *(None for _ in ctx.constants))
+
+
+class _MovingSides(_Sides):
+    """The same with forward derivatives, which ``torch.func.jacfwd`` and ``hessian`` ask for and a compiler does not take."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _Sides.setup_context(ctx, inputs, output)
+        tensors = [field for field in inputs[3:] if isinstance(field, Tensor)]
+        ctx.save_for_forward(inputs[0], *output, *tensors)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """How the sides move with the scores: the gradient of each side, times the tangent."""
+        logits, terms, pos, neg = _saved_sides(ctx)
+        one, zero = torch.ones_like(pos.rest), torch.zeros_like(pos.rest)
+        moves = (_plain_gradient(logits, terms, pos, neg, *pulls) * tangent for pulls in ((one, zero), (zero, one)))
+        by_pos, by_neg = (move.sum(dim=-1) for move in moves)
+        return None, by_pos, None, by_neg
+
+
+def _saved_sides(ctx: Any) -> tuple[Tensor, DenseTerms | SparseTerms, LogSum, LogSum]:
+    """Scores, terms and both sides, as forward had them."""
+    logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
+    fields, _ = put_together(tensors, ctx.constants)
+    return logits, ctx.kind(*fields), LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
+
+
+def _plain_gradient(
+    logits: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
+) -> Tensor:
+    return terms.gradient(logits.to(accumulation_dtype(logits.dtype)), pos, neg, grad_pos, grad_neg)

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from manyhot.engines import ops
+from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import Engine, choose
+from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.engines.totals import total
-from manyhot.losses.core.dispatch import Terms, row_scale, wants_fusion
+from manyhot.losses.core.dispatch import Terms, row_scale, scaled, wants_fusion
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows
 
@@ -58,7 +60,7 @@ def pair_loss(
     """
     if not isinstance(b, Tensor) or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return None
-    chosen = choose(who, engine, rows.logits, rows.terms)
+    chosen = choose(who, engine, rows.logits, rows.terms, b, sample_weight)
     if chosen is None or not hasattr(chosen, "rdrop") or not wants_fusion(a, b, reduction):
         return None
     scale = row_scale(who, rows, sample_weight, reduction, False)
@@ -67,7 +69,7 @@ def pair_loss(
     if torch.compiler.is_compiling():
         out: Tensor = _Compiled.apply(rows.logits, other, scale, pair, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     else:
-        out = _Eager.apply(rows.logits, other, (scale, chosen, pair, rows.terms))  # type: ignore[no-untyped-call]
+        out = _Eager.apply(rows.logits, other, scale, chosen, pair, rows.terms)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -99,27 +101,29 @@ class _Eager(torch.autograd.Function):
     """Forward keeps the finished gradients; the first backward scales them in place and gives them away."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, call: tuple[Any, Engine, _Pair, Terms]) -> Tensor:
-        scale, engine, pair, terms = call
+    def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, engine: Engine, pair: _Pair, terms: Terms) -> Tensor:
         values, *grads = pair.fused(engine, a, b, terms, scale)
-        ctx.save_for_backward(a, b)
-        ctx.finished, ctx.call = [grads], call
+        tensors, ctx.constants = take_apart((scale, *terms))
+        ctx.save_for_backward(a, b, *tensors)
+        ctx.settings, ctx.finished = (engine, pair, type(terms)), [grads]
         return engine.total(values, scale)
 
     @staticmethod
-    def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
-        a, b = ctx.saved_tensors
-        scale, engine, pair, terms = ctx.call
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, *tensors = ctx.saved_tensors
+        (scale, *fields), _ = put_together(tensors, ctx.constants)
+        engine, pair, kind = ctx.settings
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():
-            reduced = total(pair.plain(a, b, terms), scale)
+            reduced = total(pair.plain(a, b, kind(*fields)), scale)
             inputs = [x for x, want in zip((a, b), wanted, strict=True) if want]
-            found = iter(torch.autograd.grad(reduced, inputs, pulls[0].to(reduced.dtype), create_graph=True))
-            return *(next(found) if want else None for want in wanted), None
+            found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
+            return *(next(found) if want else None for want in wanted), None, None, None, None
         if not ctx.finished:
-            ctx.finished.append(pair.fused(engine, a, b, terms, scale)[1:])
-        grads = ctx.finished.pop()
-        return *(engine.scale_(grad, pulls[0]) if want else None for grad, want in zip(grads, wanted, strict=True)), None
+            ctx.finished.append(pair.fused(engine, a, b, kind(*fields), scale)[1:])
+        own = is_readable(grad_out)
+        grads, scale_ = (ctx.finished.pop(), engine.scale_) if own else (ctx.finished[0], scaled)
+        return *(scale_(grad, grad_out) if want else None for grad, want in zip(grads, wanted, strict=True)), *(None,) * 4
 
 
 class _Compiled(torch.autograd.Function):
@@ -135,7 +139,7 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
-        return *((grad * pulls[0]).to(grad.dtype) for grad in ctx.saved_tensors), *((None,) * ctx.rest)
+        return *(scaled(grad, pulls[0]) for grad in ctx.saved_tensors), *((None,) * ctx.rest)
 
 
 def divergence_rows(a: Tensor, b: Tensor, where: Tensor | None) -> Rows:

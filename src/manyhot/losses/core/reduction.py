@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_reduction, check_sample_weight
+from manyhot._checks import check_device, check_reduction, check_sample_weight
 
 
 def reduce(
@@ -20,6 +20,7 @@ def reduce(
     total: Tensor | int = values.numel()
     if sample_weight is not None:
         check_sample_weight(who, sample_weight, values.shape, validate=validate)
+        check_device(who, "sample_weight", sample_weight, values.device)
         weight = sample_weight.detach().to(values.dtype).expand(values.shape)
         values = torch.where(weight == 0, 0.0, values * weight)
         total = weight.sum()

@@ -56,7 +56,9 @@ def tile_labels(
     if LABELS == "dense":
         place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, WIDTH])
         t = tl.load(place, mask=in_tile, other=0, eviction_policy=KEEP)
-        t = t != 0 if LEAN else t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
+        if labels.dtype.element_ty.is_int():
+            t = t > 0
+        t = t if LEAN else t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
     else:
         t = tl.zeros([ROWS, BLOCK], tl.int1) if LEAN else tl.zeros([ROWS, BLOCK], tl.float32) + smoothing / 2
         last = tl.max(columns)

@@ -73,5 +73,6 @@ def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memo
     """Gradients of the parts, in their types, given that of the loss."""
     plan, parts = planned(parts, cells)
     state, *kept = memory
-    state[6, :1].copy_(grad)
+    # By ``data``, which does not count as a change of what was saved for backward: another backward writes it again.
+    state.data[6, :1].copy_(grad)
     return plan.pulls(parts, cells, state, Kept(*kept))

@@ -1,0 +1,96 @@
+"""Which tensors an engine may read by their address.
+
+The native and the Triton engine read raw memory. That is safe for a plain tensor or a Parameter. It is not for a subclass
+(DTensor, FakeTensor), a wrapper of ``torch.func``, a lazy zero or a negative view: they have no memory of their own, or one
+with other numbers in it. And while a dispatch mode, a transform or a tracer is active, work that does not go through torch's
+operators would be lost. All of these take the plain form.
+
+The tests are private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _private(path: str) -> Any:
+    """A private name of torch, or None where this version does not have it."""
+    try:
+        return operator.attrgetter(path)(torch._C)
+    except AttributeError:
+        return None
+
+
+_transforms_active = _private("_are_functorch_transforms_active")
+_count_modes = _private("_len_torch_dispatch_stack")
+_tracer = _private("_get_tracing_state")
+_is_included = _private("_dispatch_tls_is_dispatch_key_included")
+_PRE_DISPATCH = _private("DispatchKey.PreDispatch")
+_dispatch_keys = _private("_dispatch_keys")
+KNOWN = None not in (_transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatch_keys)
+
+# The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is met.
+_PLAIN: set[int] = set()
+
+
+def can_be_read(parts: Iterable[Any]) -> bool:
+    """Whether an engine may serve a call with these tensors and numbers, now or in a graph that is being compiled."""
+    return all_compilable(parts) if torch.compiler.is_compiling() else all_readable(parts)
+
+
+def is_watched() -> bool:
+    """Whether operators are being transformed, recorded or replaced, so that all work has to go through them."""
+    return not KNOWN or bool(
+        _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH),
+    )
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether the tensor's address leads to its numbers."""
+    kind = type(tensor)
+    if (kind is not Tensor and kind is not torch.nn.Parameter) or not KNOWN:
+        return False
+    return _dispatch_keys(tensor).raw_repr() in _PLAIN or _is_new_plain(tensor)
+
+
+def all_readable(parts: Iterable[Any]) -> bool:
+    """Whether all tensors among ``parts`` can be read, and no one watches."""
+    if is_watched():
+        return False
+    for part in parts:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
+        if isinstance(part, Tensor) and not is_readable(part):
+            return False
+    return True
+
+
+def all_compilable(parts: Iterable[Any]) -> bool:
+    """The same in a graph that is being compiled: fake tensors stand for readable ones, and operators take them."""
+    if torch._C._are_functorch_transforms_active():
+        return False
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return not any(isinstance(part, Tensor) and is_traceable_wrapper_subclass(part) for part in parts)
+
+
+def _is_new_plain(tensor: Tensor) -> bool:
+    """Whether the tensor is like a fresh one of its device; asked for the first of a device, and for what is not plain."""
+    if tensor.device.type not in ("cpu", "cuda") or is_watched():
+        return False
+    _PLAIN.update(_plain_keys(tensor.device.type))
+    return _dispatch_keys(tensor).raw_repr() in _PLAIN
+
+
+@functools.cache
+def _plain_keys(device: str) -> tuple[int, ...]:
+    """The keys of fresh tensors, inside and outside of inference mode."""
+    found = []
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            found.append(_dispatch_keys(torch.empty(0, device=device)).raw_repr())
+    return tuple(found)

@@ -1,0 +1,34 @@
+"""What an autograd context keeps of terms: their tensors through ``save_for_backward``, and the rest as it is.
+
+Torch frees saved tensors after backward, and raises if one was changed in place since. A tensor that hangs on the context by
+itself would have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+Constants = tuple[tuple[Any] | None, ...]
+
+
+def take_apart(fields: Iterable[Any]) -> tuple[list[Tensor], Constants]:
+    """The tensors among the fields, and the other fields in their places."""
+    tensors: list[Tensor] = []
+    constants: list[tuple[Any] | None] = []
+    for field in fields:
+        if isinstance(field, Tensor):
+            tensors.append(field)
+            constants.append(None)
+        else:
+            constants.append((field,))
+    return tensors, tuple(constants)
+
+
+def put_together(tensors: Sequence[Tensor], constants: Constants) -> tuple[list[Any], list[Tensor]]:
+    """All fields in their order, and the tensors that are left over."""
+    rest = iter(tensors)
+    fields = [next(rest) if constant is None else constant[0] for constant in constants]
+    return fields, list(rest)
