@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cli.processes import command, environment
+from cli.processes import command, environment, real
 
 
 def lines(text):
@@ -140,3 +140,23 @@ def test_show_tells_labels_and_files(run, trained):
     assert "bread, eggs, pans" in shown
     assert "train.jsonl" in shown
     assert run("show", trained, "--json").json()["files"]["train"]
+
+
+def test_a_text_on_the_command_line_is_a_row(run, trained):
+    lines = run("predict", trained, "--input", "boil the egg\nyolk", "--input", "iron pan steel").out.splitlines()
+    assert [json.loads(line)["labels"] for line in lines] == [["eggs"], ["pans"]]
+    done = run("predict", trained, "rows.jsonl", "--input", "egg")
+    assert done.code == 2
+    assert "--input and files" in done.err
+
+
+def test_plain_text_is_predicted_from_a_file_and_from_a_pipe(run, trained, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("boil the egg yolk\niron pan steel\n")
+    assert [json.loads(line)["labels"] for line in run("predict", trained, file).out.splitlines()] == [["eggs"], ["pans"]]
+    done = real("predict", trained, stdin=b"boil the egg yolk\n")
+    assert json.loads(done.out)["labels"] == ["eggs"]
+
+
+def test_json_and_csv_contradict_each_other(run, trained):
+    assert run("predict", trained, "--input", "egg", "--json", "--output-format", "csv").code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json as json_text
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -23,6 +23,7 @@ from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
 from manyhot.decisions.links import probabilities as probabilities_of
 from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
@@ -33,6 +34,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PredictFiles = Annotated[
     list[str] | None, typer.Argument(help="Files of rows to predict; - is the standard input.", show_default=STDIN)
 ]
+InputFlag = Annotated[list[str] | None, typer.Option("--input", help="A text to predict, instead of files; repeatable.")]
 TopFlag = Annotated[int | None, typer.Option("--top-k", min=1, help="The k best labels of each row, not those of the rule.")]
 ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Give the probability of each label written.")]
 ScoresFlag = Annotated[bool, typer.Option("--scores", help="Give the score of each label written.")]
@@ -60,6 +62,7 @@ def predict(
     model: ModelArgument,
     files: PredictFiles = None,
     *,
+    input: InputFlag = None,
     top_k: TopFlag = None,
     probabilities: ProbabilitiesFlag = False,
     scores: ScoresFlag = False,
@@ -76,19 +79,25 @@ def predict(
     A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page.
     """
     check_outputs({"--to": to, "--html": html}, files or ())
+    if input and files:
+        raise typer.BadParameter("--input and files: give one or the other.")
     if is_span_bundle(model):
         if top_k is not None or output_format != "jsonl":
             raise typer.BadParameter("--top-k and --output-format are for models of labels; this is one of spans.")
         chosen = span_reading_of(reading, span_reading)
         asked = {"scores": scores, "probabilities": probabilities}
-        predict_spans(model, files, reading=chosen, to=to, html=html, as_json=json, quiet=quiet, **asked)
+        predict_spans(model, files, texts=input, reading=chosen, to=to, html=html, as_json=json, quiet=quiet, **asked)
         return
     refuse_span_flags({**span_reading, **({"html": html} if html else {})})
     try:
         check_choice("predict", "output_format", output_format, OUTPUTS)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if json and output_format != "jsonl":
+        raise typer.BadParameter("--json and --output-format csv contradict each other. Leave one out.")
     trained = open_model(model)
+    if input and trained.inputs.kind in ("features", "images"):
+        raise typer.BadParameter(f"--input is for models that read texts; this one reads {trained.inputs.kind}. Name a file.")
     if probabilities and trained.link is None and trained.calibration is None:
         raise typer.BadParameter(
             f"--probabilities: the loss {trained.settings.loss} only ranks."
@@ -97,7 +106,11 @@ def predict(
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
     chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
     format = chosen.pop("format", None)
-    blocks = (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen))
+    blocks: Iterable[Examples]
+    if input:
+        blocks = [Examples(SparseLabels.from_lists([[] for _ in input], num_labels=0), (), texts=list(input))]
+    else:
+        blocks = (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen, quiet=quiet))
     count = 0
     with text_output(to) as out:
         write = _writer(out, output_format, trained.label_names, with_scores=scores, with_probabilities=probabilities)

@@ -48,6 +48,7 @@ def predict_spans(
     folder: Path,
     files: Sequence[str] | None,
     *,
+    texts: Sequence[str] | None,
     reading: Mapping[str, Any],
     to: Path | None,
     html: Path | None,
@@ -58,7 +59,10 @@ def predict_spans(
 ) -> None:
     """Find the spans of texts: highlighted on a terminal, JSON lines in a pipe or a file."""
     model = open_span_model(folder)
-    examples = read_span_files(files or [STDIN], reading, need_spans=False)
+    if texts:
+        examples = SpanExamples(list(texts), [[] for _ in texts])
+    else:
+        examples = read_span_files(files or [STDIN], reading, need_spans=False, quiet=quiet)
     found = model.predict(examples)
     total = sum(map(len, found))
     if html is not None:
