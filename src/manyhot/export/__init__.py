@@ -1,5 +1,5 @@
 """Models for other software: ONNX, a Hugging Face folder, plain weights, the rule folded into a head."""
 
-from manyhot.export.folding import fold_link, fold_rule
+from manyhot._doors import open_door
 
-__all__ = ["fold_link", "fold_rule"]
+__getattr__, __dir__, __all__ = open_door(__name__, __file__)

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
+    "export": ("export", "Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights."),
     "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),
     "metrics": ("catalogs", "List the metrics: for `manyhot evaluate --metric` and `manyhot train --metric`."),
     "data": ("fetch", "Public data sets."),

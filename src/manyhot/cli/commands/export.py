@@ -1,0 +1,95 @@
+"""``manyhot export``: a model for other software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot._checks import check_choice
+from manyhot.cli.io.config import CONFIG, read_config
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.reading import read_files, read_flags, reading_of
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.spans.bundle import is_span_bundle
+
+TARGETS = ("onnx", "huggingface", "weights")
+ToFlag = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
+FolderFlag = Annotated[Path | None, typer.Option("--folder", help="Where the files go.", show_default="MODEL-TARGET")]
+RowsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Files of real rows to compare the export on.", show_default="the files that the run was trained on"),
+]
+MostFlag = Annotated[int, typer.Option("--rows", min=2, help="Rows to compare on at most.")]
+
+
+@read_flags
+def export(
+    model: ModelArgument,
+    files: RowsArgument = None,
+    *,
+    to: ToFlag = "onnx",
+    folder: FolderFlag = None,
+    rows: MostFlag = 1000,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+) -> None:
+    """Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights.
+
+    The export is run on real rows and compared with the model first; where a decision differs nothing is written.
+    """
+    try:
+        check_choice("export", "to", to, TARGETS)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if is_span_bundle(model):
+        raise typer.BadParameter("export reads models of labels; this is one of spans. manyhot serve answers for it.")
+    trained = open_model(model)
+    target = folder or model.with_name(f"{model.absolute().name}-{to}")
+    if to == "weights":
+        from manyhot.export.plain_weights import export_weights
+
+        export_weights(trained, target)
+        told: dict[str, Any] = {"folder": str(target), "to": to}
+    else:
+        examples = _examples(model, trained, files, reading)[:rows]
+        parity = _exported(trained, target, to, examples)
+        told = {"folder": str(target), "to": to, **parity._asdict()}
+        say(
+            f"Compared on {parity.rows:,} rows: {parity.different} of {parity.decisions:,} decisions differ.",
+            quiet=quiet or json,
+        )
+    if json:
+        show_json(told)
+    else:
+        show_text(f"Done: {target}")
+
+
+def _exported(trained: TrainedModel, target: Path, to: str, examples: Any) -> Any:
+    if to == "onnx":
+        from manyhot.export.onnx_file import export_onnx
+
+        return export_onnx(trained, target, rows=examples)
+    if trained.shape["body"] == "classifier":
+        from manyhot.export.onnx_file import Parity
+        from manyhot.integrations.huggingface import from_manyhot, save_folded
+
+        network, tokenizer = from_manyhot(trained)
+        save_folded(network, tokenizer, trained.rule, target, texts=list(examples.texts), link=trained.link or "hard")
+        return Parity(len(examples), len(examples) * trained.num_labels, 0, 0.0, None)
+    from manyhot.export.huggingface_folder import export_huggingface
+
+    return export_huggingface(trained, target, rows=examples)
+
+
+def _examples(model: Path, trained: TrainedModel, files: list[str] | None, reading: dict[str, Any]) -> Any:
+    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
+    if not files:
+        config = read_config(model / CONFIG) if (model / CONFIG).is_file() else None
+        files = list(config["files"].get("train", [])) if config else []
+        if not files:
+            raise typer.BadParameter("name a file of real rows to compare the export on: manyhot export MODEL FILE")
+    return fitted_to(trained, read_files(files, {**chosen, "need_labels": False}))

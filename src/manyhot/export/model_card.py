@@ -1,0 +1,57 @@
+"""The page that goes with a published model: labels, rule, figures, data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manyhot.training.rows.bundle import TrainedModel
+
+# Labels that are listed with their thresholds; a card of thousands would not be read.
+LISTED = 200
+
+
+def model_card(model: TrainedModel, parity: Any) -> str:
+    """Markdown with the front matter that hubs read; only what is known is said."""
+    rule = model.rule
+    thresholds = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-classification",
+        "tags: [multi-label, manyhot]",
+        "---",
+        "",
+        f"# Multi-label classifier, {model.num_labels} labels",
+        "",
+        f"Body `{model.shape['body']}`, trained with the loss `{model.settings.loss}` by manyhot.",
+        "",
+        "## Decisions",
+        "",
+        "A label holds where its sigmoid is above 0.5: its threshold is already in the bias of the head.",
+        f"Compared on {parity.rows:,} texts: {parity.different} of {parity.decisions:,} decisions differ from the model's own.",
+        "",
+        "```python",
+        "from transformers import pipeline",
+        'classify = pipeline("text-classification", "FOLDER", trust_remote_code=True, top_k=None)',
+        '[each["label"] for each in classify("a text")[0] if each["score"] > 0.5]',
+        "```",
+        "",
+        "Scores are not calibrated probabilities unless the threshold of a label lies at probability 0.5.",
+        "",
+        "## Labels and their thresholds before folding",
+        "",
+        "| label | threshold |",
+        "|---|---|",
+        *(f"| {_cell(name)} | {cut:.4g} |" for name, cut in list(zip(model.label_names, thresholds, strict=True))[:LISTED]),
+    ]
+    if model.num_labels > LISTED:
+        lines.append(f"| ... {model.num_labels - LISTED:,} more | |")
+    lines += ["", "## Figures and data", ""]
+    told = {name: value for name, value in model.about.items() if isinstance(value, (int, float, str))}
+    lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in told.items()] or ["- none were saved with the model"]
+    lines += ["", "What the training data are, their licence and their limits is for the publisher to say here.", ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,200 @@
+"""A model as one ONNX file, compared with the model itself before it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import manyhot
+from manyhot._files import json_bytes, make_folder, write_whole
+from manyhot.decisions.rule import decide
+from manyhot.export.graph import ModelGraph, graph_inputs
+from manyhot.export.vectoriser import write_vectoriser
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.tokens import TokenInputs
+
+FILE, DESCRIPTION = "model.onnx", "model.json"
+FORMAT = "manyhot-onnx-1"
+# How far logits and probabilities may lie apart: products are added up in another order.
+LOGIT_TOLERANCE, PROBABILITY_TOLERANCE = 1e-3, 1e-4
+
+
+class Parity(NamedTuple):
+    """How an exported model compares with the model.
+
+    Args:
+        rows: how many were compared.
+        decisions: entries of the decisions, rows times labels.
+        different: decisions that differ.
+        logits: the largest difference between logits, relative to ``max(1, |logit|)``.
+        probabilities: the largest difference between probabilities, None where scores only rank.
+    """
+
+    rows: int
+    decisions: int
+    different: int
+    logits: float
+    probabilities: float | None
+
+
+def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity:
+    """Write a model as ``model.onnx``, with ``model.json`` beside it and, for texts, what turns them into inputs.
+
+    The graph has the outputs ``logits``, ``probabilities`` (unless scores only rank) and ``decisions``: calibration, link,
+    thresholds and limits on the number of labels are in it. Any number of rows goes in. Before anything is written the
+    graph is run by onnxruntime on ``rows``: a decision that differs, or numbers too far apart, are an error.
+
+    Args:
+        model: the model.
+        folder: where the files go.
+        rows: real rows to compare on: ``Examples`` or what ``predict`` takes.
+
+    Returns:
+        How the two compare.
+
+    Raises:
+        ValueError: where they differ; nothing is written then.
+    """
+    graph, content = onnx_bytes(model, rows)
+    parity = compare_onnx(model, content, rows)
+    _refuse_difference(parity)
+    folder = Path(folder)
+    make_folder(folder)
+    if isinstance(model.inputs, TextInputs):
+        write_vectoriser(model.inputs, folder)
+    elif isinstance(model.inputs, TokenInputs):
+        write_whole(folder / "tokenizer.json", json_bytes(model.inputs.tokenizer))
+    write_whole(folder / DESCRIPTION, json_bytes(_described(model, graph, parity)))
+    write_whole(folder / FILE, content)
+    return parity
+
+
+def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
+    """The graph of a model and its ONNX file, traced on some of ``rows``."""
+    _need("onnx", "onnxscript", "onnxruntime")
+    graph = ModelGraph(model)
+    # An example batch of one row would fix the batch at one.
+    example = next(graph_inputs(model, _some(rows, 3), batch_size=3))
+    if example[0].shape[0] < 2:
+        raise ValueError("export: `rows` must hold at least 2 rows, to trace the graph on; got fewer.")
+    sizes: dict[str, Any] = {}
+    shapes = []
+    for port in graph.ports:
+        names = [name for name in port.axes if name]
+        sizes.update({name: torch.export.Dim.DYNAMIC for name in names if name not in sizes})
+        shapes.append({axis: sizes[name] for axis, name in enumerate(port.axes) if name})
+    with _quiet(), torch.no_grad():
+        program: Any = torch.onnx.export(
+            graph,
+            example,
+            input_names=[port.name for port in graph.ports],
+            output_names=graph.outputs,
+            dynamic_shapes=(tuple(shapes),),
+            dynamo=True,
+            optimize=True,
+            verbose=False,
+        )
+    proto = program.model_proto
+    for key, value in (("format", FORMAT), ("labels", json.dumps(list(model.label_names), ensure_ascii=False))):
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, value
+    return graph, proto.SerializeToString()
+
+
+def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: int = 64) -> Parity:
+    """Run an ONNX file by onnxruntime on ``rows`` and compare it with the model."""
+    session = open_session(content)
+    names = [each.name for each in session.get_outputs()]
+    logits = model.logits(rows)
+    wanted = decide(logits, model.rule)
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    for batch in graph_inputs(model, rows, batch_size=batch_size):
+        given = {port.name: each.numpy() for port, each in zip(session.get_inputs(), batch, strict=True)}
+        for name, value in zip(names, session.run(None, given), strict=True):
+            found[name].append(torch.from_numpy(np.asarray(value)))
+    whole = {name: torch.cat(parts) for name, parts in found.items()}
+    off = ((whole["logits"] - logits).abs() / logits.abs().clamp(min=1)).nan_to_num(0.0)
+    probs = None
+    if "probabilities" in whole:
+        apart = (whole["probabilities"] - model.to_probabilities(logits)).abs().nan_to_num(0.0)
+        probs = float(apart.max()) if apart.numel() else 0.0
+    different = int((whole["decisions"] != wanted).sum())
+    return Parity(len(logits), wanted.numel(), different, float(off.max()) if off.numel() else 0.0, probs)
+
+
+def open_session(content: bytes | str, *, threads: int = 1) -> Any:
+    """An ONNX file, as bytes or by its path, ready to run on the CPU."""
+    _need("onnxruntime")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _refuse_difference(parity: Parity) -> None:
+    if parity.different:
+        raise ValueError(
+            f"export: {parity.different} of {parity.decisions:,} decisions differ between the model and its graph."
+            " Nothing was written. Is a score within rounding of its threshold?"
+        )
+    far = parity.logits > LOGIT_TOLERANCE or (parity.probabilities or 0) > PROBABILITY_TOLERANCE
+    if far:
+        raise ValueError(
+            f"export: logits differ by {parity.logits:.2g} and probabilities by {parity.probabilities or 0:.2g} between the"
+            " model and its graph. Nothing was written."
+        )
+
+
+def _described(model: TrainedModel, graph: ModelGraph, parity: Parity) -> dict[str, Any]:
+    inputs = [{"name": port.name, "axes": list(port.axes), "meaning": port.meaning} for port in graph.ports]
+    before = {"texts": "vectoriser.json", "tokens": "tokenizer.json"}.get(model.inputs.kind)
+    return {
+        "format": FORMAT,
+        "file": FILE,
+        "inputs": inputs,
+        "outputs": graph.outputs,
+        "before": before,
+        "max_tokens": getattr(model.inputs, "max_tokens", None),
+        "labels": list(model.label_names),
+        "rule": model.rule.to_json(),
+        "compared": {"rows": parity.rows, "decisions": parity.decisions, "different": parity.different},
+        "manyhot": manyhot.__version__,
+    }
+
+
+def _some(rows: Any, count: int) -> Any:
+    return rows[:count]
+
+
+def _need(*packages: str) -> None:
+    from importlib.util import find_spec
+
+    for package in packages:
+        if find_spec(package) is None:
+            raise ValueError(f"export: ONNX needs the package {package}. Install it with: pip install manyhot[onnx]")
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """The exporter prints its progress and warns of its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

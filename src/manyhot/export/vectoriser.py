@@ -1,0 +1,44 @@
+"""The features of texts for other software: what a model counts as JSON, and thirty lines that read it, in two languages."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from manyhot._files import write_whole
+from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.words import STARTS
+
+FILE = "vectoriser.json"
+FORMAT = "manyhot-vectoriser-1"
+REFERENCES = ("vectoriser.py", "vectoriser.mjs")
+
+
+def vectoriser_json(inputs: TextInputs) -> dict[str, Any]:
+    """What the references read.
+
+    ``words``, ``starts`` and ``characters`` have ``symbols`` and, for each length of a run, ``keys``: the number of a run is
+    ``place of its prefix * number of symbols + last symbol``, and its place among the rising keys is its feature. Features are
+    numbered through all lengths, words first, then starts, then characters. ``idf`` has the weight of each feature.
+    """
+    parts = {
+        name: {"symbols": runs.symbols, "keys": [keys.tolist() for keys in runs.keys]}
+        for name, runs in ((name, getattr(inputs, name)) for name in inputs.parts)
+    }
+    return {"format": FORMAT, "start_lengths": list(STARTS), **parts, "idf": [float(value) for value in inputs.idf]}
+
+
+def write_vectoriser(inputs: TextInputs, folder: Path) -> None:
+    """Write ``vectoriser.json`` and the references that read it."""
+    content = json.dumps(vectoriser_json(inputs), ensure_ascii=False, separators=(",", ":"))
+    write_whole(folder / FILE, content.encode("utf-8", "surrogatepass"))
+    for name in REFERENCES:
+        write_whole(folder / name, reference(name).encode())
+
+
+def reference(name: str) -> str:
+    """The text of a reference; Python ones lie here under a name that no tool takes for a module of the package."""
+    stored = f"{name}.txt" if name.endswith(".py") else name
+    return files("manyhot.export").joinpath("reference", stored).read_text(encoding="utf-8")

@@ -1,0 +1,133 @@
+"""ONNX: one graph that scores, calibrates and decides as the model does, or nothing at all."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from export.conftest import LINKS, MAKERS, RULES
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.rule import decide
+from manyhot.export.graph import ModelGraph, graph_inputs
+from manyhot.training.rows.bundle import load_model
+from training.problems import feature_examples
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed; make test-production installs it")
+pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed; make test-production installs it")
+
+from manyhot.export.onnx_file import compare_onnx, export_onnx, onnx_bytes, open_session  # noqa: E402
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_graph_decides_as_the_model_for_any_number_of_rows(trained, tmp_path, name):
+    model, examples = trained[name]
+    parity = export_onnx(model, tmp_path, rows=examples)
+    assert (parity.rows, parity.different) == (len(examples), 0)
+    session = open_session(str(tmp_path / "model.onnx"))
+    assert [each.name for each in session.get_outputs()] == ["logits", "probabilities", "decisions"]
+    told = json.loads((tmp_path / "model.json").read_text())
+    assert [each["name"] for each in told["inputs"]] == [each.name for each in session.get_inputs()]
+    assert tuple(told["labels"]) == model.label_names
+    assert json.loads(session.get_modelmeta().custom_metadata_map["labels"]) == list(model.label_names)
+    for size in (1, 2, 17):
+        part = examples[:size]
+        (batch,) = graph_inputs(model, part, batch_size=64)
+        given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), batch, strict=True)}
+        logits, probs, decisions = session.run(None, given)
+        np.testing.assert_allclose(logits, model.logits(part).numpy(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(probs, model.probabilities(part).numpy(), atol=1e-5)
+        assert (decisions == decide(model.logits(part), model.rule).numpy()).all()
+
+
+def rewired(model, *, rule=None, link="hard"):
+    """The same body with two labels' worth of rule, and another link."""
+    changed = copy.copy(model)
+    changed.rule = rule or model.rule
+    changed.calibration = link if isinstance(link, Calibration) else None
+    changed.link = None if isinstance(link, Calibration) else link
+    return changed
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_in_the_graph(trained, rule):
+    model, examples = trained["conv"]
+    changed = rewired(model, rule=RULES[rule])
+    graph = ModelGraph(changed)
+    logits = torch.cat([model.logits(examples), torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [-float("inf"), -2.0]])])
+    assert torch.equal(graph.rule(logits), decide(logits, RULES[rule]))
+    _, content = onnx_bytes(changed, examples)
+    assert compare_onnx(changed, content, examples).different == 0
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link_is_in_the_graph(trained, link):
+    model, examples = trained["conv"]
+    changed = rewired(model, link=LINKS[link])
+    graph, content = onnx_bytes(changed, examples)
+    parity = compare_onnx(changed, content, examples)
+    assert graph.outputs == (["logits", "decisions"] if link == "ranks" else ["logits", "probabilities", "decisions"])
+    assert parity.probabilities is None if link == "ranks" else parity.probabilities < 1e-5
+
+
+def test_a_mismatch_writes_nothing(trained, tmp_path, monkeypatch):
+    model, examples = trained["linear-features"]
+    monkeypatch.setattr("manyhot.export.graph._Rule.forward", lambda self, logits: logits > self.cut + 1)
+    with pytest.raises(ValueError, match=r"decisions differ.*Nothing was written"):
+        export_onnx(model, tmp_path / "out", rows=examples)
+    monkeypatch.undo()
+    monkeypatch.setattr("manyhot.export.graph._Link.forward", lambda _, logits: torch.sigmoid(logits + 0.01))
+    with pytest.raises(ValueError, match=r"probabilities by 0\.\d+.*Nothing was written"):
+        export_onnx(model, tmp_path / "out", rows=examples)
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_values_are_filled_inside_the_graph(trained):
+    model, _ = trained["linear-features"]
+    holes = feature_examples(40, seed=4)
+    features = holes.features.copy()
+    features[::3, 2] = np.nan
+    _, content = onnx_bytes(model, features)
+    assert compare_onnx(model, content, features).different == 0
+
+
+def test_an_encoder_goes_out_with_its_tokeniser(encoder_model, tmp_path):
+    model, examples = encoder_model
+    parity = export_onnx(model, tmp_path, rows=examples)
+    assert (parity.rows, parity.different) == (60, 0)
+    assert json.loads((tmp_path / "tokenizer.json").read_text()) == model.inputs.tokenizer
+
+
+def test_one_row_is_too_few_to_trace_on(trained, tmp_path):
+    model, examples = trained["linear"]
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        export_onnx(model, tmp_path, rows=examples[:1])
+
+
+def test_the_files_alone_are_enough(trained, tmp_path):
+    model, examples = trained["linear"]
+    export_onnx(model, tmp_path, rows=examples)
+    script = (
+        "import json, sys, onnxruntime, numpy as np; import vectoriser;"
+        "d = vectoriser.load('vectoriser.json'); told = json.load(open('model.json'));"
+        "rows = vectoriser.features(d, sys.argv[1]);"
+        "columns = np.array([[c for c, _ in rows]], np.int64); values = np.array([[v for _, v in rows]], np.float32);"
+        "found = onnxruntime.InferenceSession('model.onnx').run(['decisions'], {'columns': columns, 'values': values})[0][0];"
+        "assert 'manyhot' not in sys.modules and 'torch' not in sys.modules;"
+        "print(json.dumps([n for n, yes in zip(told['labels'], found) if yes]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, "salt and bread"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin"},
+    )
+    wanted = [model.label_names[label] for label in model.predict(["salt and bread"]).lists()[0]]
+    assert sorted(json.loads(done.stdout)) == sorted(wanted)
+    model.save(tmp_path / "bundle")
+    assert load_model(tmp_path / "bundle").label_names == model.label_names
