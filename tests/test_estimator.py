@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyhot.estimator import ManyhotClassifier
+from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 
 STEPS = (
@@ -78,6 +79,59 @@ def test_texts_are_taken_as_they_are():
         fitted.predict(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="Put it into a list"):
         fitted.predict("egg")
+
+
+TEXTS, SETS = ["boil the egg", "an iron pan", "egg in a pan", "nothing here"] * 30, [["egg"], ["pan"], ["pan", "egg"], []] * 30
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        SETS,
+        [set(row) for row in SETS],
+        [tuple(row) for row in SETS],
+        [np.array(row, dtype=object) for row in SETS],
+        np.array([*SETS, None], dtype=object)[:-1],
+    ],
+    ids=["lists", "sets", "tuples", "arrays", "object array"],
+)
+def test_labels_are_taken_as_names_and_given_back_as_names(y):
+    fitted = ManyhotClassifier().fit(TEXTS, y)
+    assert fitted.classes_.tolist() == ["egg", "pan"]
+    assert fitted.model_.label_names == ("egg", "pan")
+    assert fitted.predict(TEXTS[:4]) == [["egg"], ["pan"], ["egg", "pan"], []]
+    assert fitted.score(TEXTS, y) == 1
+    assert fitted.predict_proba(TEXTS[:4]).shape == (4, 2)
+
+
+def kinds():
+    X, y = table()
+    words = np.array(["low", "middle", "high"])[(X[:, 0] > 0).astype(int) + (X[:, 0] > 1)]
+    yield "names", TEXTS, SETS
+    yield "indicators", X, y
+    yield "binary", X, y[:, 0]
+    yield "multiclass", X, words
+
+
+@pytest.mark.parametrize(("X", "y"), [case[1:] for case in kinds()], ids=[case[0] for case in kinds()])
+def test_a_saved_classifier_is_the_same_when_loaded(X, y, tmp_path):
+    fitted = ManyhotClassifier(loss="bce", epochs=3).fit(X, y)
+    fitted.save(tmp_path / "kept")
+    loaded = ManyhotClassifier.load(tmp_path / "kept")
+    assert np.array_equal(np.asarray(loaded.predict(X), dtype=object), np.asarray(fitted.predict(X), dtype=object))
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert loaded.classes_.tolist() == fitted.classes_.tolist()
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.score(X, y) == fitted.score(X, y)
+    assert load_model(tmp_path / "kept").label_names == fitted.model_.label_names
+
+
+def test_a_model_folder_of_training_is_a_classifier_of_names(tmp_path):
+    ManyhotClassifier().fit(TEXTS, SETS).model_.save(tmp_path)
+    assert ManyhotClassifier.load(tmp_path).predict(["egg"]) == [["egg"]]
+    (tmp_path / "classifier.json").write_text('{"format": "other"}')
+    with pytest.raises(ValueError, match="must have the format 'manyhot-classifier-1'"):
+        ManyhotClassifier.load(tmp_path)
 
 
 def test_unknown_labels_are_left_out_of_training():
@@ -148,10 +202,13 @@ def test_every_training_setting_is_a_parameter():
 @pytest.mark.parametrize(
     ("y", "said"),
     [
-        (np.full((20, 3), 2), "0 or 1, or NaN"),
+        (np.full((20, 3), 2), "0 or 1, between them for soft labels, or NaN"),
         (np.zeros(20), "more than one class"),
         (np.zeros((19, 3)), "as many rows"),
-        (sparse.csr_matrix(np.full((20, 3), 0.5)), "0 or 1"),
+        (sparse.csr_matrix(np.full((20, 3), 1.5)), "0 or 1"),
+        ([["a"], [1]] * 10, "names .* in every row; got 1 in row 1"),
+        ([[0, 2], [1]] * 10, "names .* where rows have different numbers of labels; got 0"),
+        ([[], ()] * 10, "must name at least one label; got 20 rows"),
     ],
 )
 def test_labels_that_are_none_are_told(y, said):

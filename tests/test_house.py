@@ -37,6 +37,7 @@ LADDER = [
     ["report"],
     ["export"],
     ["serve"],
+    ["targets"],
     ["estimator"],
     ["integrations"],
     ["cli"],

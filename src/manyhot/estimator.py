@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from manyhot._files import json_bytes, write_whole
 from manyhot._suggest import nearest
 from manyhot.data.examples import Examples
+from manyhot.labels.encode import decode_label_sets
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.bundle import TrainedModel
+from manyhot.targets import BINARY, INDICATORS, MULTICLASS, NAMES, label_sets, read_targets
+from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 
 Array = np.ndarray[Any, Any]
 WHO = "ManyhotClassifier"
+FORMAT = "manyhot-classifier-1"
+DESCRIPTION = "classifier.json"
 
 
 class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier for scikit-learn's pipelines, searches and scorers.
 
     Every setting of ``TrainSettings`` is a parameter, under its name and with its default: ``ManyhotClassifier(loss="bce",
-    epochs=5)``. ``X`` is dense or sparse features, NaN where one is missing, or a list of
-    texts; ``y`` is an indicator matrix, dense or sparse, in
-    which NaN means that a label is not known. A column of classes is taken too: two classes are one label, more are one
-    label each, of which the best is predicted.
+    epochs=5)``. ``X`` is texts (a list, an array, a data frame's column) or features, dense or sparse, NaN where one is
+    missing. ``y`` is one of
+
+    - a list of names for each row, ``[["sea", "sun"], ["snow"], []]``; sets and columns of lists too;
+    - an indicator matrix ``[N, L]``, dense or sparse, or columns of a data frame: 0 or 1, between them for soft labels, NaN
+      where a label is not known;
+    - a column of classes: two classes are one label, more are one label each, of which the best is predicted.
+
+    ``predict`` answers in the same form. ``save`` and ``load`` keep a fitted classifier in a folder, as safetensors and JSON:
+    nothing is pickled, and the command line reads the folder too (``manyhot predict FOLDER FILE``).
 
     Attributes:
-        classes_: the label numbers, or the column names of a data frame; the classes where ``y`` is a column.
-        model_: the ``TrainedModel``, with ``save``, the decision rule and the calibration.
+        classes_: the label names; label numbers or column names for indicators; the classes where ``y`` is a column.
+        model_: the ``TrainedModel``, with the decision rule and the calibration.
         n_features_in_: F, where ``X`` is features.
 
     Example:
@@ -45,6 +57,10 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> y = np.repeat([[1, 0], [0, 1], [1, 1], [0, 0]], 10, axis=0)
         >>> ManyhotClassifier(tune="none").fit(X, y).predict(np.eye(4)).tolist()
         [[1, 0], [0, 1], [1, 1], [0, 0]]
+        >>> texts = ["boil an egg", "a pan of iron", "an egg in a pan", "nothing here"] * 20
+        >>> fitted = ManyhotClassifier().fit(texts, [["egg"], ["pan"], ["egg", "pan"], []] * 20)
+        >>> fitted.predict(["an egg", "a pan"])
+        [['egg'], ['pan']]
     """
 
     classes_: Array
@@ -63,54 +79,127 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features ``[N, F]``, dense or sparse, or N texts.
-            y: indicators ``[N, L]``, dense or sparse, NaN where a label is not known; or N classes.
+            y: N collections of names; indicators ``[N, L]``, dense or sparse, soft labels among them, NaN where a label is not
+                known; or N classes.
             sample_weight: N numbers >= 0: how much each row counts; 0 leaves it out.
         """
         settings = TrainSettings.from_dict(self.get_params(deep=False))
         if y is None:
             raise ValueError(f"{WHO}: requires y to be passed, but the target y is None.")
         inputs = self._inputs(X, reset=True)
-        labels, unknown, self.classes_, self._target = _labels(y)
+        targets = read_targets(WHO, y)
+        labels, self.classes_, self._target = targets.labels, targets.classes, targets.kind
         size = len(inputs) if isinstance(inputs, list) else inputs.shape[0]
         if size != len(labels):
             raise ValueError(f"{WHO}: X and y must have as many rows; got {size} and {len(labels)}.")
-        if self._target != "multilabel":
+        if self._target in (BINARY, MULTICLASS):
             # predict, decision_function and predict_proba must agree for classes: the best label, or the sign, decides.
             settings = TrainSettings.from_dict({**settings.to_dict(), "tune": "none", "min_labels": 0})
-        names = tuple(f"{place}" for place in range(labels.num_labels))
-        examples = _examples(inputs, labels, names, unknown=unknown)
+        examples = _examples(inputs, labels, targets.label_names, unknown=targets.unknown)
         weights = None
         if sample_weight is not None:
-            checked = _check_sample_weight(sample_weight, np.empty((size, 1)), ensure_non_negative=True)
-            # A row without weight must be as good as not there, also where rows are counted, held out or dealt to folds.
-            kept = np.flatnonzero(checked)
-            if self._target != "multilabel" and len({tuple(row) for row in labels[torch.from_numpy(kept)].lists()}) < 2:
-                raise ValueError(f"{WHO}: rows of more than one class must have a weight; got 1 class.")
-            examples, weights = examples[kept], torch.from_numpy(checked[kept]).float()
+            examples, weights = self._weighted(examples, sample_weight)
         self.model_ = train(examples, settings, sample_weight=weights)
         return self
+
+    def _weighted(self, examples: Examples, sample_weight: Any) -> tuple[Examples, torch.Tensor]:
+        """The rows that have a weight: one without must be as good as not there, also where rows are counted or held out."""
+        checked = _check_sample_weight(sample_weight, np.empty((len(examples), 1)), ensure_non_negative=True)
+        kept = np.flatnonzero(checked)
+        classes = {tuple(row) for row in examples.labels[torch.from_numpy(kept)].lists()}
+        if self._target in (BINARY, MULTICLASS) and len(classes) < 2:
+            raise ValueError(f"{WHO}: rows of more than one class must have a weight; got 1 class.")
+        return examples[kept], torch.from_numpy(checked[kept]).float()
 
     def decision_function(self, X: Any) -> Array:
         """Scores ``[N, L]`` to rank by; ``[N]`` for two classes. What is predicted follows from them by the model's rule."""
         logits = self._logits(X)
-        return logits[:, 0] if self._target == "binary" else logits
+        return logits[:, 0] if self._target == BINARY else logits
 
-    def predict(self, X: Any) -> Array:
-        """Indicators ``[N, L]`` of the labels that the model's rule takes; classes ``[N]`` where ``y`` was classes."""
+    def predict(self, X: Any) -> Any:
+        """What the model's rule takes, in the form that ``y`` had.
+
+        Lists of names; indicators ``[N, L]``; or classes ``[N]``.
+        """
         check_is_fitted(self)
-        if self._target == "multilabel":
-            return np.asarray(self.model_.predict(self._rows(X)).dense(torch.int64).numpy())
-        scores = self._logits(X)
-        chosen = (scores[:, 0] > 0).astype(np.int64) if self._target == "binary" else scores.argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
+        if self._target in (BINARY, MULTICLASS):
+            scores = self._logits(X)
+            chosen = (scores[:, 0] > 0).astype(np.int64) if self._target == BINARY else scores.argmax(axis=1)
+            return np.asarray(self.classes_[chosen])
+        chosen_labels = self.model_.predict(self._rows(X))
+        if self._target == NAMES:
+            return decode_label_sets(chosen_labels, names=[str(name) for name in self.classes_])
+        return np.asarray(chosen_labels.dense(torch.int64).numpy())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose prediction is exactly right (subset accuracy); soft labels count from one half on."""
+        check_is_fitted(self)
+        predicted = self.predict(X)
+        if self._target == NAMES:
+            sets = label_sets(WHO, y)
+            if sets is None:
+                raise ValueError(f"{WHO}: y must be collections of names, as the model was trained on; got {type(y).__name__}.")
+            right = [set(ours) == set(row) for ours, row in zip(predicted, sets, strict=True)]
+            return float(np.average(right, weights=sample_weight))
+        if self._target == INDICATORS and not hasattr(y, "tocsr"):
+            y = (np.asarray(y, dtype=np.float64) > 0.5).astype(np.int64)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted classifier into a folder: the model's bundle and ``classifier.json``.
+
+        Example:
+            >>> import tempfile
+            >>> fitted = ManyhotClassifier().fit(["a cat sat", "a dog ran"] * 10, [["cat"], ["dog"]] * 10)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     fitted.save(folder)
+            ...     ManyhotClassifier.load(folder).predict(["the dog"])
+            [['dog']]
+        """
+        check_is_fitted(self)
+        self.model_.save(folder)
+        described = {
+            "format": FORMAT,
+            "settings": self.get_params(deep=False),
+            "target": self._target,
+            "classes": self.classes_.tolist(),
+            "dtype": self.classes_.dtype.str if self.classes_.dtype.kind in "biuf" else "str",
+            "features": getattr(self, "n_features_in_", None),
+            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", ())],
+        }
+        write_whole(Path(folder) / DESCRIPTION, json_bytes(described))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu") -> ManyhotClassifier:
+        """Read what ``save`` wrote, or any model folder: of one that ``train`` wrote, predictions are lists of names.
+
+        Args:
+            folder: the folder.
+            device: where the model goes.
+        """
+        model = load_model(folder, device=device)
+        path = Path(folder) / DESCRIPTION
+        data = json.loads(path.read_text()) if path.is_file() else {}
+        if data and (data.get("format") != FORMAT or data.get("target") not in (INDICATORS, NAMES, BINARY, MULTICLASS)):
+            raise ValueError(f"{WHO}.load: {str(path)!r} must have the format {FORMAT!r}. Save the classifier again.")
+        fitted = cls(**data.get("settings", model.settings.to_dict()))
+        fitted.model_ = model
+        fitted._target = data.get("target", NAMES)
+        kind = data.get("dtype", "str")
+        fitted.classes_ = np.asarray(data.get("classes", model.label_names), dtype=None if kind == "str" else np.dtype(kind))
+        if model.inputs.kind == "features":
+            fitted.n_features_in_ = data.get("features") or model.inputs.width
+        if data.get("feature_names"):
+            fitted.feature_names_in_ = np.asarray(data["feature_names"], dtype=object)
+        return fitted
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities ``[N, L]``, each label's own; rows sum to 1 where ``y`` was classes."""
         check_is_fitted(self)
         probs = self.model_.probabilities(self._rows(X)).double().numpy()
-        if self._target == "binary":
+        if self._target == BINARY:
             return np.stack([1 - probs[:, 0], probs[:, 0]], axis=1)
-        if self._target == "multiclass":
+        if self._target == MULTICLASS:
             total = probs.sum(axis=1, keepdims=True)
             return np.asarray(np.where(total > 0, probs / np.where(total > 0, total, 1), 1 / probs.shape[1]))
         return np.asarray(probs)
@@ -162,9 +251,11 @@ _with_signature(ManyhotClassifier.__init__)
 
 
 def _texts(X: Any) -> list[str] | None:
-    """A list of texts, where ``X`` is one: a list, a series, or an array of strings with one axis."""
+    """A list of texts, where ``X`` is one: a list, a series, an array of strings with one axis, a frame's only column."""
     if isinstance(X, str):
         raise ValueError(f"{WHO}: X must be a list of texts; got one text. Put it into a list.")
+    if hasattr(X, "columns") and getattr(X, "shape", (0, 0))[1] == 1:
+        X = X[X.columns[0]]
     if hasattr(X, "tocsr") or getattr(X, "ndim", 1) != 1:
         return None
     try:
@@ -177,36 +268,3 @@ def _texts(X: Any) -> list[str] | None:
 def _examples(inputs: Any, labels: SparseLabels, names: Sequence[str], *, unknown: SparseLabels | None = None) -> Examples:
     part = {"texts": inputs} if isinstance(inputs, list) else {"features": inputs}
     return Examples(labels, tuple(names), unknown=unknown, **part)
-
-
-def _labels(y: Any) -> tuple[SparseLabels, SparseLabels | None, Array, str]:
-    """``(labels, unknown, classes, target)`` of what scikit-learn calls y; target is multilabel, binary or multiclass."""
-    if hasattr(y, "tocsr"):
-        _check_hard(y.tocsr().data)
-        labels = SparseLabels.from_scipy(y)
-        return labels, None, np.arange(labels.num_labels), "multilabel"
-    columns = getattr(y, "columns", None)
-    values = np.asarray(y)
-    if values.ndim == 2 and values.shape[1] > 1:
-        table = values.astype(np.float64)
-        known = ~np.isnan(table)
-        _check_hard(table[known])
-        unknown = None if known.all() else SparseLabels.from_dense(torch.from_numpy(~known))
-        labels = SparseLabels.from_dense(torch.from_numpy(table == 1))
-        return labels, unknown, np.arange(labels.num_labels) if columns is None else np.asarray(columns), "multilabel"
-    column = column_or_1d(y, warn=True)
-    assert_all_finite(column, input_name="y")
-    check_classification_targets(column)
-    classes, places = np.unique(column, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"{WHO}: y must have more than one class; got 1 class.")
-    if len(classes) == 2:
-        return SparseLabels.from_dense(torch.from_numpy(places == 1)[:, None]), None, classes, "binary"
-    one_each = SparseLabels.from_lists(places[:, None], num_labels=len(classes))
-    return one_each, None, classes, "multiclass"
-
-
-def _check_hard(values: Array) -> None:
-    wrong = values[(values != 0) & (values != 1)]
-    if len(wrong):
-        raise ValueError(f"{WHO}: y must be 0 or 1, or NaN where a label is not known; got {wrong[0]!r}.")
