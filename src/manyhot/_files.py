@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-DRAFT_SUFFIX = ".part"
+DRAFT_SUFFIX, LOCK = ".part", ".lock"
 
 
 class StorageError(OSError):
@@ -124,6 +124,11 @@ def remove_drafts(folder: Path) -> None:
     """Take away what a killed process left half-written."""
     for draft in folder.glob(f".*{DRAFT_SUFFIX}"):
         _remove_quietly(draft)
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether a folder is empty, but for what a process leaves that was killed in its first moment."""
+    return all(path.suffix == DRAFT_SUFFIX or path.name == LOCK for path in folder.iterdir())
 
 
 def _remove_quietly(path: Path) -> None:

@@ -14,7 +14,6 @@ from cli.processes import command, environment, real
 from manyhot.cli.io.config import read_config
 from manyhot.cli.main import main
 from manyhot.training.rows.bundle import load_model
-from manyhot.training.run.folder import discard_unbegun
 
 
 def test_the_file_is_enough(tmp_path, posts):
@@ -93,22 +92,21 @@ def test_one_text_is_enough(run, tmp_path):
     assert load_model(tmp_path / "run" / "model").predict(["hello"]).indices.tolist() == [0]
 
 
-def test_a_refused_run_takes_away_nothing_but_its_own(tmp_path):
-    for name in ("settings.json", "config.toml", "mine.txt"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "checkpoints").mkdir()
-    discard_unbegun(tmp_path, "config.toml")
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    for name in ("settings.json", "metrics.jsonl"):
-        (tmp_path / name).write_text("")
-    discard_unbegun(tmp_path, "config.toml")
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_resume_refuses_what_would_change_the_run(run, trained):
-    done = run("train", "--resume", trained, "--epochs", "99")
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--epochs", "99"], "--epochs"),
+        (["--seed", "0"], "--seed"),
+        (["--dropout", "0"], "--dropout"),
+        (["--no-word-starts"], "--no-word-starts"),
+        (["--rdrop", "0.0", "--no-tensorboard"], "--rdrop, --no-tensorboard"),
+        (["--validation-file", "rows.jsonl"], "--validation-file"),
+    ],
+)
+def test_resume_refuses_every_flag_that_is_given_whatever_its_value(run, trained, flags, named):
+    done = run("train", "--resume", trained, *flags)
     assert done.code == 2
-    assert "leave out: epochs" in done.err
+    assert f"leave out: {named}." in done.err
 
 
 def test_a_run_without_a_model_says_how_to_go_on(run, tmp_path):

@@ -80,3 +80,39 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path)
     unbroken, killed = load_model(tmp_path / "unbroken"), load_model(tmp_path / "killed")
     assert same_weights(killed, unbroken)
     assert not list((tmp_path / "killed").rglob("*.part"))
+
+
+def killed_before_the_report(*arguments):
+    """The command in this process, ended where the report would be written: the moment after the model is saved."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_, **__):
+        raise KilledError
+
+    from manyhot.cli.main import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manyhot.report.files.write_report", die)
+        assert main([str(each) for each in arguments]) != 0
+
+
+@pytest.mark.parametrize("kind", list(RUNS))
+def test_a_run_killed_between_model_and_report_gets_its_report_when_it_is_resumed(kind, tmp_path):
+    make, flags, _ = RUNS[kind]
+    file, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    write_rows(file, make(200))
+    line = ["train", file, *flags, "--epochs", "2", "--run"]
+    killed_before_the_report(*line, run)
+    before = load_model(run)
+    assert not (run / "report.html").exists()
+    assert Forked("train", "--resume", run, "--quiet").done().code == 0
+    assert same_weights(load_model(run), before)
+    assert Forked(*line, tmp_path / "unbroken").done().code == 0
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (run, tmp_path / "unbroken")]
+    assert reports[0]["metrics"] == reports[1]["metrics"]
+    assert (run / "report.html").is_file()
+    report = (run / "report.html").stat().st_mtime_ns
+    assert Forked("train", "--resume", run, "--quiet").done().code == 0
+    assert (run / "report.html").stat().st_mtime_ns == report, "a report that is there is not made again"

@@ -84,6 +84,13 @@ def run_reporter(
     return write
 
 
+def has_report(folder: Path) -> bool:
+    """Whether a folder holds all files of a report."""
+    from manyhot.report.files import HTML, JSON, MARKDOWN
+
+    return all((folder / name).is_file() for name in (JSON, HTML, MARKDOWN))
+
+
 def headline(folder: Path) -> str | None:
     """The first figures of a run's report in one line, None where it has none."""
     from manyhot.report.files import JSON, read_report

@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from manyhot._files import DRAFT_SUFFIX, make_folder, remove_drafts
+from manyhot._files import is_unused
 from manyhot.cli.commands.evaluate import tell_unseen
-from manyhot.cli.commands.report import HTML, TEST_REPORT, headline, report_on, run_reporter
+from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, headline, report_on, run_reporter
 from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.commands.spans.train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
 from manyhot.cli.io.config import CONFIG, read_config, write_config
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
 from manyhot.cli.io.flags import flags_of, with_flags
-from manyhot.cli.io.interruption import early_ends
 from manyhot.cli.io.models import fitted_to
 from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
+from manyhot.cli.io.run_folder import claimed_run, not_new
 from manyhot.cli.io.scores import show_scores
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
@@ -34,6 +34,9 @@ from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
 from manyhot.training.rows.settings import TUNINGS, TrainSettings
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS
+
+if TYPE_CHECKING:
+    from manyhot.training.rows.bundle import TrainedModel
 
 CHOICES = {
     "model": (AUTO_BODY, *trained_bodies()),
@@ -87,10 +90,11 @@ def train(
     The run folder holds the settings, a log, checkpoints and the model.
     """
     given_files = {"train": files, "validation": validation_file, "test": test}
+    beside = {**reading, **settings, **span_reading, **span_settings}
+    if resume is not None:
+        _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
     if checked_task(task) == "spans" or is_span_config(resume or config):
         if resume is not None:
-            beside = {**reading, **settings, **span_reading, **span_settings}
-            _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
             found, folder = read_span_config(_config_of(resume)), resume
         else:
             found = span_tables(config, given_files, span_reading_of(reading, span_reading), {**settings, **span_settings})
@@ -100,9 +104,7 @@ def train(
         return
     refuse_span_flags({**span_reading, **span_settings})
     if resume is not None:
-        _refuse_beside_resume({**given_files, "run": run, "config": config, **reading, **settings})
-        tables = read_config(_config_of(resume))
-        folder = resume
+        tables, folder = read_config(_config_of(resume)), resume
     else:
         tables = read_config(config) if config else {"files": {}, "read": {}, "train": {}}
         tables["files"] |= {key: [absolute(part) for part in value] for key, value in given_files.items() if value}
@@ -116,39 +118,47 @@ def train(
 
 def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
     # Here, not above: they load slowly, and --help should not wait for them.
+    from manyhot.training.rows.train import train as train_model
     from manyhot.training.run.processes import several_processes
 
     with several_processes() as processes:
         # Of several processes the first one alone writes and prints.
-        _train_here(tables, folder, resume=resume, report=report, json=json, quiet=quiet, first=processes.first)
+        first, files = processes.first, tables["files"]
+        chosen = settings_from(tables["train"])
+        if not resume and first:
+            _check_new(folder)
+        silent = quiet or json or not first
+        examples = read_files(files["train"], tables["read"], quiet=silent)
+        held_out, test = (
+            _read_like(examples, files.get(each), tables["read"], quiet=silent) for each in ("validation", "test")
+        )
+        say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
+        with claimed_run(folder, new=not resume, first=first) as claim:
+            if not resume and first:
+                resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
+                write_config(folder / CONFIG, resolved)
+            # A run that was killed after its model was saved gets its report now.
+            reporter = run_reporter(folder, examples, held_out, files) if report and not has_report(folder) else None
+            with Watch(quiet=silent) as watch:
+                model = train_model(
+                    examples, chosen, validation=held_out, run=claim, resume=resume, progress=watch, held_out=reporter
+                )
+            if first:
+                _tell(model, folder, test, files, report=report, json=json)
 
 
-def _train_here(
-    tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool, first: bool
+def _tell(
+    model: TrainedModel, folder: Path, test: Examples | None, files: Mapping[str, Any], *, report: bool, json: bool
 ) -> None:
+    """Measure on the test examples, and print what came out."""
     from manyhot.evaluation import evaluate
-    from manyhot.training.rows.train import train as train_model
 
-    chosen = settings_from(tables["train"])
-    if not resume and first:
-        _check_new(folder)
-    files, silent = tables["files"], quiet or json or not first
-    examples = read_files(files["train"], tables["read"], quiet=silent)
-    held_out, test = (_read_like(examples, files.get(part), tables["read"], quiet=silent) for part in ("validation", "test"))
-    say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
-    if not resume and first:
-        make_folder(folder)
-        remove_drafts(folder)
-        resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
-        write_config(folder / CONFIG, resolved)
-    reporter = run_reporter(folder, examples, held_out, files) if report else None
-    with early_ends(folder, new=not resume, first=first), Watch(quiet=silent) as watch:
-        model = train_model(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch, held_out=reporter)
-    if not first:
-        return
-    scores = None if test is None else evaluate(model, fitted_to(model, test))
-    if report and test is not None:
-        report_on(model, fitted_to(model, test), folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test rows")
+    scores = None
+    if test is not None:
+        test = fitted_to(model, test)
+        scores = evaluate(model, test)
+        if report:
+            report_on(model, test, folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test rows")
     pages = [str(path) for path in (folder / HTML, folder / TEST_REPORT / HTML) if path.is_file()]
     if json:
         show_json({"run": str(folder), "model": model.describe(), "test": scores, "reports": pages})
@@ -195,7 +205,12 @@ def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
 
 def _refuse_beside_resume(given: Mapping[str, Any]) -> None:
     """A run is continued as it was begun: a flag that would change it is an error, not ignored."""
-    set_here = [name for name, value in given.items() if value]
+    flags = {"train": "files", "validation": "--validation-file"}
+    set_here = [
+        flags.get(name, f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
+        for name, value in given.items()
+        if value is not None and value != []
+    ]
     if set_here:
         raise typer.BadParameter(f"--resume continues a run as it was begun; leave out: {', '.join(set_here)}.")
 
@@ -207,12 +222,8 @@ def _config_of(folder: Path) -> Path:
 
 
 def _check_new(folder: Path) -> None:
-    # What a run that was killed in its first moment leaves is a draft: nothing is lost with it.
-    if folder.exists() and (not folder.is_dir() or any(path.suffix != DRAFT_SUFFIX for path in folder.iterdir())):
-        raise typer.BadParameter(
-            f"--run must be a folder that is not there yet, or empty; {folder} is not."
-            f" To continue a run: manyhot train --resume {folder}"
-        )
+    if folder.exists() and (not folder.is_dir() or not is_unused(folder)):
+        raise not_new(folder)
 
 
 def _new_folder(file: str) -> Path:

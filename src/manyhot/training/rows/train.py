@@ -22,8 +22,9 @@ from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import AUTO, ENCODER, TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
+from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device
-from manyhot.training.run.folder import RunFolder, fingerprint
+from manyhot.training.run.folder import RunFolder, claimed, fingerprint
 from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.random_state import seeded
@@ -38,7 +39,7 @@ def train(
     *,
     validation: Examples | None = None,
     sample_weight: Tensor | None = None,
-    run: Path | str | None = None,
+    run: Path | str | RunClaim | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     held_out: HeldOut | None = None,
@@ -55,11 +56,13 @@ def train(
         settings: what to do; None is the defaults.
         validation: rows to stop and tune by; their labels are brought to the order of the training labels.
         sample_weight: one value per row of ``train_examples``.
-        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory.
-        resume: go on with the run in ``run`` where there is one; the data and settings must be the same.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. One training at a time
+            may write to it.
+        resume: continue the run in ``run`` where there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
         held_out: is called once, after the model is saved, with the model and the scores its rule was tuned on, or None
-            where no rows were held out; of several processes in the first, and not where the run was finished before.
+            where no rows were held out; of several processes in the first. A finished run that is resumed makes the scores
+            again from its checkpoints.
 
     Returns:
         A ``TrainedModel``; with ``run`` it is also saved there, under ``model``.
@@ -80,27 +83,50 @@ def train(
     settings = resolved(_with_body(given), train_examples)
     loss_settings(settings)
     _check_processes(settings, processes)
-    if settings.tensorboard and run is None:
-        raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
-    folder = None
-    if run is not None:
-        prints = {"train": fingerprint(train_examples, sample_weight)}
-        if validation is not None:
-            prints["validation"] = fingerprint(validation)
-        reads_more = None if settings.model == AUTO_BODY else get_body(settings.model).fingerprint
-        if reads_more is not None:
-            prints[settings.model] = reads_more(settings)
-        processes.check_same("data", json.dumps(prints, sort_keys=True))
-        folder = RunFolder(Path(run), given, prints, resume=resume)
-        if folder.finished:
+    if run is None:
+        if settings.tensorboard:
+            raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
+        return _run(train_examples, settings, validation, sample_weight, None, progress, held_out)
+    prints = _fingerprints(train_examples, validation, sample_weight, settings)
+    processes.check_same("data", json.dumps(prints, sort_keys=True))
+    with claimed(run) as path:
+        folder = RunFolder(path, given, prints, resume=resume)
+        if folder.finished and held_out is None:
             return load_model(folder.model)
+        return _run(train_examples, settings, validation, sample_weight, folder, progress, held_out)
+
+
+def _run(
+    examples: Examples,
+    settings: TrainSettings,
+    validation: Examples | None,
+    sample_weight: Tensor | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+    held_out: HeldOut | None,
+) -> TrainedModel:
+    """Train, save, and hand over the held-out scores. A finished run comes from its checkpoints again, to the same numbers."""
+    first = Processes.current().first
     with seeded(settings.seed, settings.threads):
-        model, tuning = _train(train_examples, settings, validation, sample_weight, folder, progress)
-    if folder is not None and processes.first:
+        model, tuning = _train(examples, settings, validation, sample_weight, folder, progress)
+    if folder is not None and first and not folder.finished:
         model.save(folder.model)
-    if held_out is not None and processes.first:
+    if held_out is not None and first:
         held_out(model, tuning)
     return model
+
+
+def _fingerprints(
+    examples: Examples, validation: Examples | None, sample_weight: Tensor | None, settings: TrainSettings
+) -> dict[str, str]:
+    """Digests of everything that a run reads."""
+    prints = {"train": fingerprint(examples, sample_weight)}
+    if validation is not None:
+        prints["validation"] = fingerprint(validation)
+    reads_more = None if settings.model == AUTO_BODY else get_body(settings.model).fingerprint
+    if reads_more is not None:
+        prints[settings.model] = reads_more(settings)
+    return prints
 
 
 def _train(

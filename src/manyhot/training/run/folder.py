@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from manyhot._files import append_line, make_folder, write_json
 from manyhot.data.examples import Examples
 from manyhot.training.run.checkpoint import Checkpoints, SharedCheckpoints
+from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, json_line
 from manyhot.training.run.settings import RunSettings
@@ -29,9 +30,9 @@ class RunFolder:
         path: the folder.
         settings: of this run.
         fingerprints: of its data.
-        resume: whether a run that is there is gone on with; without it, it is an error to have one.
+        resume: continue the run that is there; without it, a run in the folder is an error.
 
-    Of several processes the first one alone looks at the folder and writes.
+    Of several processes the first one alone reads and writes the folder.
     """
 
     def __init__(self, path: Path, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
@@ -83,20 +84,17 @@ class RunFolder:
             self._events.add(event)
 
 
-def discard_unbegun(path: Path, *others: str) -> None:
-    """Take away the folder of a run that was refused before its first step, and the files ``others`` in it.
+@contextlib.contextmanager
+def claimed(run: Path | str | RunClaim) -> Iterator[Path]:
+    """The path of a run folder, claimed for the time of the block unless the caller has done that.
 
-    Where anything has been trained, nothing is taken away; nor is what a run does not write.
+    Of several processes the first one claims it.
     """
-    checkpoints = path / "checkpoints"
-    if (path / "metrics.jsonl").exists() or (checkpoints.is_dir() and any(checkpoints.iterdir())):
+    if isinstance(run, RunClaim) or not Processes.current().first:
+        yield run.path if isinstance(run, RunClaim) else Path(run)
         return
-    with contextlib.suppress(OSError):
-        for name in ("settings.json", *others):
-            (path / name).unlink(missing_ok=True)
-        for folder in (checkpoints, path / "tensorboard"):
-            shutil.rmtree(folder, ignore_errors=True)
-        path.rmdir()
+    with RunClaim(Path(run)) as claim:
+        yield claim.path
 
 
 def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:

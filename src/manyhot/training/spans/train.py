@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from manyhot.data.spans.examples import SpanExamples
-from manyhot.training.run.folder import RunFolder
+from manyhot.training.run.claim import RunClaim
+from manyhot.training.run.folder import RunFolder, claimed
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Progress
 from manyhot.training.run.random_state import seeded
@@ -20,7 +21,7 @@ def train_spans(
     settings: SpanSettings | None = None,
     *,
     validation: SpanExamples | None = None,
-    run: Path | str | None = None,
+    run: Path | str | RunClaim | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> TrainedSpanModel:
@@ -32,8 +33,9 @@ def train_spans(
         train_examples: texts with marked spans.
         settings: what to do; None is the defaults.
         validation: texts to stop by; None holds a share of the training texts out.
-        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory.
-        resume: go on with the run in ``run`` where there is one; the data and settings must be the same.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. One training at a time
+            may write to it.
+        resume: continue the run in ``run`` where there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
 
     Returns:
@@ -50,19 +52,30 @@ def train_spans(
     """
     given = settings or SpanSettings()
     _check_examples(train_examples, validation)
-    processes, folder = Processes.current(), None
-    if run is not None:
-        prints = {"train": train_examples.fingerprint()}
-        if validation is not None:
-            prints["validation"] = validation.fingerprint()
-        processes.check_same("data", json.dumps(prints, sort_keys=True))
-        folder = RunFolder(Path(run), given, prints, resume=resume)
+    if run is None:
+        return _run(train_examples, given, validation, None, progress)
+    prints = {"train": train_examples.fingerprint()}
+    if validation is not None:
+        prints["validation"] = validation.fingerprint()
+    Processes.current().check_same("data", json.dumps(prints, sort_keys=True))
+    with claimed(run) as path:
+        folder = RunFolder(path, given, prints, resume=resume)
         if folder.finished:
             return load_span_model(folder.model)
-    with seeded(given.seed, given.threads):
-        session = SpanSession(train_examples, given, validation, folder, progress)
-        model = session.train()
-    if folder is not None and processes.first:
+        return _run(train_examples, given, validation, folder, progress)
+
+
+def _run(
+    examples: SpanExamples,
+    settings: SpanSettings,
+    validation: SpanExamples | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+) -> TrainedSpanModel:
+    """Train and save."""
+    with seeded(settings.seed, settings.threads):
+        model = SpanSession(examples, settings, validation, folder, progress).train()
+    if folder is not None and Processes.current().first:
         model.save(folder.model)
     return model
 

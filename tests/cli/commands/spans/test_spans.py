@@ -103,7 +103,7 @@ def test_a_run_is_resumed_as_it_was_begun(run, trained, texts, tmp_path):
     assert same_network(load_span_model(copy), load_span_model(trained))
     refused = run("train", "--resume", copy, "--head", "efficient")
     assert refused.code == 2
-    assert "leave out: head" in refused.err
+    assert "leave out: --head." in refused.err
 
 
 def test_a_settings_file_is_enough_to_repeat_a_run(run, trained, tmp_path):

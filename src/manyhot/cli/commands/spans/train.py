@@ -6,22 +6,25 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from manyhot._files import make_folder
 from manyhot._suggest import nearest
 from manyhot.cli.commands.spans.reading import SHARED, SPAN_READ_FLAGS, read_span_files
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.config import CONFIG, write_config
 from manyhot.cli.io.console import say, show_json, show_text
 from manyhot.cli.io.flags import Flag, flags_of
-from manyhot.cli.io.interruption import early_ends
 from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute
+from manyhot.cli.io.run_folder import claimed_run
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.spans.settings import CHOICES, SpanSettings
+
+if TYPE_CHECKING:
+    from manyhot.data.spans.examples import SpanExamples
+    from manyhot.training.spans.bundle import TrainedSpanModel
 
 TABLE = "spans"
 KEYS: dict[str, tuple[str, ...]] = {
@@ -77,24 +80,35 @@ def span_tables(
 
 def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, json: bool, quiet: bool) -> None:
     """The whole run; the folder is new, or the run in it is continued."""
-    # Here, not above: it loads slowly, and --help should not wait for it.
+    # Here, not above: they load slowly, and --help should not wait for them.
+    from manyhot.training.run.processes import several_processes
     from manyhot.training.spans.train import train_spans
 
     try:
         chosen = SpanSettings.from_dict(tables[TABLE])
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
-    files, silent = tables["files"], quiet or json
-    examples = read_span_files(files["train"], tables["read"])
-    held_out = read_span_files(files["validation"], tables["read"]) if files.get("validation") else None
-    test = read_span_files(files["test"], tables["read"]) if files.get("test") else None
-    types = len(examples.type_names)
-    say(f"{len(examples):,} texts, {examples.num_spans:,} spans, {types:,} types; run folder {folder}", quiet=silent)
-    if not resume:
-        make_folder(folder)
-        write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
-    with early_ends(folder, new=not resume), Watch(quiet=silent) as watch:
-        model = train_spans(examples, chosen, validation=held_out, run=folder, resume=resume, progress=watch)
+    with several_processes() as processes:
+        # Of several processes the first one alone writes and prints.
+        first, files = processes.first, tables["files"]
+        examples, held_out, test = (
+            read_span_files(files[name], tables["read"]) if files.get(name) else None
+            for name in ("train", "validation", "test")
+        )
+        assert examples is not None
+        silent, types = quiet or json or not first, len(examples.type_names)
+        say(f"{len(examples):,} texts, {examples.num_spans:,} spans, {types:,} types; run folder {folder}", quiet=silent)
+        with claimed_run(folder, new=not resume, first=first) as claim:
+            if not resume and first:
+                write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
+            with Watch(quiet=silent) as watch:
+                model = train_spans(examples, chosen, validation=held_out, run=claim, resume=resume, progress=watch)
+            if first:
+                _tell(model, folder, test, json=json)
+
+
+def _tell(model: TrainedSpanModel, folder: Path, test: SpanExamples | None, *, json: bool) -> None:
+    """Measure on the test texts, and print what came out."""
     scores = None if test is None else span_scores(model, test)
     if json:
         show_json({"run": str(folder), "model": model.describe(), "test": None if scores is None else scores.to_json()})

@@ -1,0 +1,47 @@
+"""The folder of a training run from the command line: claimed while it runs, and what is said when the run is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from manyhot._files import remove_drafts
+
+if TYPE_CHECKING:
+    from manyhot.training.run.claim import RunClaim
+
+
+@contextmanager
+def claimed_run(folder: Path, *, new: bool, first: bool = True) -> Iterator[Path | RunClaim]:
+    """Hold a run folder for the time of the block; of several processes the ``first`` alone writes and prints.
+
+    A new run needs a folder that is not there or empty. A new run that is refused leaves no folder behind, one that is
+    interrupted can be resumed.
+    """
+    # Here, not above: it loads slowly, and --help should not wait for it.
+    from manyhot.training.run.claim import RunClaim
+
+    if not first:
+        yield folder
+        return
+    try:
+        with RunClaim(folder) as claim:
+            if new and not claim.new:
+                raise not_new(folder)
+            remove_drafts(folder)
+            yield claim
+    except KeyboardInterrupt:
+        typer.echo(f"manyhot: interrupted. Continue with: manyhot train --resume {folder}", err=True)
+        raise typer.Exit(130) from None
+
+
+def not_new(folder: Path) -> typer.BadParameter:
+    """The folder of a new run holds something."""
+    return typer.BadParameter(
+        f"--run must be a folder that is not there yet, or empty; {folder} is not."
+        f" To continue a run: manyhot train --resume {folder}"
+    )
