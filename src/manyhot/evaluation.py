@@ -32,7 +32,8 @@ def evaluate(
     Args:
         model_or_logits: a model, whose rule and link are used, or logits ``[N, L]`` in the order of ``examples``.
         examples: rows with labels; for a model they are brought to its label names. Labels the model does not know count in
-            no metric; how many rows have them is in ``examples.with_labels(names).unseen``.
+            no metric; how many rows have them is in ``examples.with_labels(names).unseen``. A soft label above one half
+            counts as positive, as ``Examples.hardened`` says.
         metrics: names of the catalog; ``P@k`` with k above the number of labels is left out.
         rule: another decision rule.
         link: another link or calibration. Where a model's scores only rank and nothing is given, metrics of probabilities are
@@ -63,6 +64,7 @@ def evaluate(
                 f" got {list(model_or_logits.shape)}."
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
+    examples = examples.hardened()
     names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
     measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link)
     empty = start = 0

@@ -14,7 +14,6 @@ from manyhot.data.files.problems import Problem
 from manyhot.data.tables.numbered import by_number, column_numbers, picked_columns
 from manyhot.data.tables.reorder import (
     Rows,
-    index_lists,
     name_numbers,
     renumbered_labels,
     resized_features,
@@ -133,11 +132,7 @@ class Examples:
             >>> Examples(soft, ("cat", "dog"), texts=["a cat"]).hardened().labels.lists()
             [[0]]
         """
-        if self.labels.values is None:
-            return self
-        kept = (self.labels.values > 0.5).numpy()
-        rows, columns = self.labels.rows.numpy()[kept], self.labels.indices.numpy()[kept]
-        return replace(self, labels=index_lists(rows, columns, (len(self), self.num_labels)))
+        return self if self.labels.values is None else replace(self, labels=self.labels.hardened())
 
     def where(self) -> Tensor | None:
         """Bool ``[R, L]``, True where a label is known; None when all are."""

@@ -69,14 +69,20 @@ class LabelSets:
 
     def label_scores(self, logits: Tensor) -> Tensor:
         """Log odds ``[..., L]`` of each label: the probability of the sets that have it against those that have not."""
-        probs = torch.softmax(logits, dim=-1)
-        return (probs @ self.members).clamp(min=TINY).log() - (probs @ (1 - self.members)).clamp(min=TINY).log()
+        return label_scores(logits, self.members)
 
-    def decided_scores(self, logits: Tensor) -> Tensor:
-        """``label_scores``, above 0 for the labels of the most probable set and not above 0 for the others.
 
-        The most probable set can hold a label that is improbable by itself. Its score is then moved to just above 0, and that
-        of a probable label outside the set to 0, so that ``s > 0`` decides for the set.
-        """
-        scores, chosen = self.label_scores(logits), self.chosen(logits) > 0
-        return torch.where(chosen, scores.clamp(min=1e-6), scores.clamp(max=0.0))
+def label_scores(logits: Tensor, members: Tensor) -> Tensor:
+    """Log odds ``[..., L]`` of each label from ``logits [..., C]`` of sets with ``members [C, L]``."""
+    probs = torch.softmax(logits, dim=-1)
+    return (probs @ members).clamp(min=TINY).log() - (probs @ (1 - members)).clamp(min=TINY).log()
+
+
+def decided_scores(logits: Tensor, members: Tensor) -> Tensor:
+    """``label_scores``, above 0 for the labels of the most probable set and not above 0 for the others.
+
+    The most probable set can hold a label that is improbable by itself. Its score is then moved to just above 0, and that of
+    a probable label outside the set to 0, so that ``s > 0`` decides for the set.
+    """
+    scores, chosen = label_scores(logits, members), members[logits.argmax(dim=-1)] > 0
+    return torch.where(chosen, scores.clamp(min=1e-6), scores.clamp(max=0.0))

@@ -163,6 +163,19 @@ class SparseLabels:
             return torch.ones(self.indices.shape, dtype=dtype, device=self.device)
         return self.values.to(dtype)
 
+    def hardened(self) -> SparseLabels:
+        """The same labels as hard ones: an entry above one half is positive, as a score above 0 is.
+
+        Example:
+            >>> SparseLabels.from_lists([[0, 1], [1]], num_labels=2, values=[[0.7, 0.5], [1.0]]).hardened().lists()
+            [[0], [1]]
+        """
+        if self.values is None:
+            return self
+        kept = self.values > 0.5
+        before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
+        return SparseLabels(self.indices[kept], before[self.offsets], self.num_labels, validate=False)
+
     def lists(self) -> list[list[int]]:
         """One Python list of label numbers per row."""
         flat, cuts = self.indices.tolist(), self.offsets.tolist()

@@ -31,7 +31,7 @@ def test_settings_are_frozen_and_go_through_a_dict():
         ({"epochs": 1.5}, "`epochs` must be a whole number"),
         ({"dropout": 1}, r"`dropout` must be a number in \[0, 1\)"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0"),
-        ({"learn_threshold": True, "loss": "bce"}, "`learn_threshold` must go with"),
+        ({"learn_threshold": True, "loss": "bce"}, "`learn_threshold` must be left out: bce has no threshold"),
     ],
 )
 def test_a_wrong_setting_is_named(given, words):

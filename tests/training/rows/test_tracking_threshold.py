@@ -95,8 +95,9 @@ def test_rows_not_trained_on_get_as_many_labels_as_training_rows_have():
 
 @pytest.mark.parametrize("make", [feature_examples, text_examples])
 def test_training_with_the_automatic_weight_gives_a_rule_and_leaves_the_scores_alone(make):
-    plain = {"epochs": 5, "tune": "none", "threads": 1, "model": "auto", "hidden": 8, "patience": 0}
     examples = make()
+    plain = {"epochs": 5, "tune": "none", "threads": 1, "model": "auto"}
+    plain |= {"hidden": 8, "patience": 0} if examples.texts is None else {}
     auto = train(examples, TrainSettings(pos_weight="auto", **plain))
     zero = train(examples, TrainSettings(pos_weight=1.0, **plain))
     assert auto.rule.threshold != 0

@@ -20,7 +20,7 @@ BODIES = [
     pytest.param(text_examples, TrainSettings(threads=1, batch_size=16), "linear", id="linear-text"),
     pytest.param(text_examples, replace(QUICK, model="bag"), "bag", id="bag-text"),
     pytest.param(feature_examples, replace(QUICK, epochs=30), "mlp", id="mlp-dense"),
-    pytest.param(feature_examples, replace(QUICK, model="linear", epochs=30), "linear", id="linear-dense"),
+    pytest.param(feature_examples, replace(QUICK, model="linear", hidden=256, epochs=30), "linear", id="linear-dense"),
     pytest.param(
         lambda **k: feature_examples(as_sparse=True, **k), replace(QUICK, model="mlp", epochs=30), "mlp", id="mlp-sparse"
     ),
@@ -69,9 +69,30 @@ def test_every_setting_of_the_loss_trains(changed):
     assert evaluate(model, feature_examples(seed=1))["micro-F1"] > 0.7
 
 
-def test_a_learned_threshold_is_the_natural_rule():
-    model = train(feature_examples(), replace(QUICK, learn_threshold=True, tune="none"))
-    assert model.rule.threshold != 0
+def learned_threshold(settings, **more):
+    """The model, and the threshold that training tells of."""
+    told = []
+    model = train(feature_examples(), settings, progress=lambda event: told.append(event.message), **more)
+    (line,) = [line for line in told if "learned threshold" in line]
+    return model, float(line.partition("learned threshold is ")[2].split(";")[0])
+
+
+@pytest.mark.parametrize("change", [{"learn_threshold": True}, {"loss": "tlpr"}], ids=str)
+def test_decisions_and_probabilities_are_measured_from_the_learned_threshold(change):
+    model, threshold = learned_threshold(replace(QUICK, tune="none", **change))
+    assert threshold != 0
+    assert model.rule.threshold == 0
+    examples = feature_examples(seed=1)
+    likely = model.probabilities(examples) > 0.5
+    assert torch.equal(likely, model.predict(examples).dense())
+    assert not same_weights(model, train(feature_examples(), replace(QUICK, tune="none", pos_weight=1.0)))
+
+
+def test_the_loss_tlpr_learns_the_threshold_as_learn_threshold_does():
+    same = replace(QUICK, epochs=4, pos_weight=1.0)
+    tlpr = train(feature_examples(), replace(same, loss="tlpr"))
+    assert same_weights(tlpr, train(feature_examples(), replace(same, learn_threshold=True)))
+    assert not same_weights(tlpr, train(feature_examples(), same))
 
 
 def test_unknown_labels_are_left_out():
@@ -139,7 +160,9 @@ def test_progress_and_log_tell_the_same(tmp_path):
     ("change", "words"),
     [
         ({"model": "conv"}, "must be linear or bag or encoder for texts"),
-        ({"mixup": 0.3}, "`mixup` must be 0 for texts"),
+        ({"rdrop": 0.3}, "`rdrop` must be left out: the body linear on sparse inputs has no dropout"),
+        ({"model": "bag", "rdrop": 0.3}, "`rdrop` must be left out: two passes without dropout"),
+        ({"hidden": 3}, "`hidden` must be left out"),
         ({"loss": "dice1", "pos_weight": 3.0}, "`pos_weight` must be left out"),
         ({"device": "cuda:7"}, "no GPU"),
     ],

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, BodyInfo, bodies_for, get_body
 from manyhot.training.rows.inputs.prepare import Inputs
 from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.strategies import get_strategy
 
 # In texts a positive weighs as much as all other labels of its row, up to this. With a tuned rule that gains 0.1 to 0.4 points
 # of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so that they go without.
@@ -41,6 +43,8 @@ def is_sparse(examples: Examples) -> bool:
 
 def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
     """The settings with what can be said before the inputs are prepared filled in."""
+    if settings.tune == AUTO:
+        settings = replace(settings, tune="none" if decides_itself(settings) else "balanced")
     if settings.model != AUTO_BODY and not get_body(settings.model).weighs_positives:
         return settings
     if settings.pos_weight is None:
@@ -56,16 +60,42 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:
     """The weight of the positives where none is given: a cut that follows training stands in for a rule that is not tuned."""
+    info = get_loss(settings.loss)
     if settings.tune == "none":
-        return AUTO if settings.loss == "zlpr" and not settings.learn_threshold else None
-    weighed = examples.kind == "texts" and settings.loss in ("zlpr", "tlpr")
+        learns = settings.learn_threshold or settings.row_threshold
+        return AUTO if settings.loss == "zlpr" and not learns else None
+    # Soft labels give every label a part in the sum of the positives: there a weight would lift them all.
+    hard = not (examples.soft or settings.softens)
+    weighed = examples.kind == "texts" and info.learned_threshold and hard
     return float(min(examples.num_labels, MOST_WEIGHT)) if weighed else None
+
+
+def decides_itself(settings: TrainSettings) -> bool:
+    """Whether the loss or the strategy decides without a threshold: by the best label, or the most probable set."""
+    return get_loss(settings.loss).decision == "argmax" or get_strategy(settings.strategy).make_reader is not None
 
 
 def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:
     """``log(p / (1 - p))`` of each label's share of the rows that know it, half a row added to both sides."""
-    positive = torch.bincount(labels.indices, minlength=labels.num_labels)
+    positive = torch.bincount(labels.indices, weights=labels.values, minlength=labels.num_labels)
     known = torch.full_like(positive, len(labels))
     if unknown is not None:
         known = known - torch.bincount(unknown.indices, minlength=labels.num_labels)
-    return ((positive + 0.5) / (known - positive + 0.5)).log()
+    return ((positive + 0.5) / (known - positive + 0.5)).log().float()
+
+
+def starting_scores(settings: TrainSettings, labels: SparseLabels, unknown: SparseLabels | None, *, link: str | None) -> Tensor:
+    """``[L]``: the scores at which the heads' biases start: those that give each label its mean, as the loss sees it.
+
+    Smoothing and flipping move the means towards one half, and with the link ``sigma(2 s)`` of soft labels the score is half
+    the log odds. From the log odds of rare hard labels the way to these scores is long: each side of ZLPR pulls with less than
+    1 in total, however many labels have to move.
+    """
+    odds = log_odds(labels, unknown)
+    if not settings.smoothing and not settings.flip and link != "soft":
+        return odds
+    means, others = odds.double().sigmoid(), max(labels.num_labels - 1, 1)
+    for share in (settings.smoothing, settings.flip):
+        to_others = (1 - means) / others if get_loss(settings.loss).one_label else 0.5
+        means = means * (1 - share) + share * to_others
+    return (means.logit() / (2 if link == "soft" else 1)).float()

@@ -1,8 +1,7 @@
-"""What a step minimises: the loss of the settings, with smoothing, mixup, R-Drop and a learned threshold."""
+"""What a step minimises: the loss of the settings, with smoothing, flipping, mixup, R-Drop and a learned threshold."""
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import Any
 
@@ -10,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.decisions.rule import DecisionRule
-from manyhot.labels.soften import mixup
+from manyhot.labels.soften import flip_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.info import LossInfo
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.inputs.prepare import Batch
+from manyhot.training.rows.mixing import mix_batch
 from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.strategies import get_strategy
 from manyhot.training.rows.tracking_threshold import FollowedCut
 
 
@@ -27,14 +28,31 @@ class Objective(nn.Module):
     def __init__(self, settings: TrainSettings) -> None:
         super().__init__()
         self.settings = settings
+        self.info = get_loss(settings.loss)
         self.loss_settings = loss_settings(settings)
-        self.learned = nn.Parameter(torch.zeros(1)) if settings.learn_threshold else None
+        self.learned = nn.Parameter(torch.zeros(1)) if settings.learns_threshold else None
         self.cut = FollowedCut() if settings.pos_weight == AUTO else None
 
     @property
     def threshold(self) -> Tensor | None:
-        """The score from which on a label is predicted, where it is not zero."""
-        return self.learned if self.cut is None else self.cut.value
+        """The cut that followed training: the score from which on a label is predicted, where it is not zero."""
+        return None if self.cut is None else self.cut.value
+
+    @torch.no_grad()
+    def fold_threshold(self, head: Any) -> float | None:
+        """Subtract the learned threshold from the biases of ``head``, so that 0 decides and links give probabilities.
+
+        Shifting all scores and the threshold alike changes no loss, decision or ranking. The threshold is 0 afterwards.
+
+        Returns:
+            The threshold, or None where none is learned.
+        """
+        if self.learned is None:
+            return None
+        found = float(self.learned)
+        head.bias.sub_(self.learned)
+        self.learned.zero_()
+        return found
 
     def forward(
         self, body: nn.Module, batch: Batch, labels: SparseLabels, where: Tensor | None, sample_weight: Tensor | None
@@ -42,35 +60,37 @@ class Objective(nn.Module):
         """The mean loss of the rows of ``batch``."""
         settings = self.settings
         targets: SparseLabels | Tensor = labels
-        if settings.mixup and self.training and isinstance(batch, Tensor):
-            batch, targets, _ = mixup(batch, labels.dense(torch.float32), alpha=settings.mixup)
+        if self.training and settings.flip:
+            kind = "single" if self.info.one_label else "uniform"
+            targets = flip_labels(labels.dense(torch.float32), settings.flip, kind=kind)
+        if self.training and settings.mixup:
+            dense = _dense(targets)
+            batch, targets, where, sample_weight = mix_batch(batch, dense, where, sample_weight, alpha=settings.mixup)
         loss = self._loss()
         logits = body(batch).float()
         if self.cut is not None and self.training:
-            self._follow(logits, targets, where, sample_weight)
+            self._follow(logits, _dense(targets), where, sample_weight)
         if settings.rdrop and self.training:
             again = body(batch).float()
             return rdrop_loss(logits, again, targets, alpha=settings.rdrop, loss=loss, where=where, sample_weight=sample_weight)
         value: Tensor = loss(logits, targets, where=where, sample_weight=sample_weight)
         return value
 
-    def _follow(
-        self, logits: Tensor, targets: SparseLabels | Tensor, where: Tensor | None, sample_weight: Tensor | None
-    ) -> None:
+    def _follow(self, logits: Tensor, labels: Tensor, where: Tensor | None, sample_weight: Tensor | None) -> None:
         assert self.cut is not None
-        dense = targets.dense(torch.float32) if isinstance(targets, SparseLabels) else targets
         counts = None if where is None else where.float()
         if sample_weight is not None:
             by_row = sample_weight.float()[:, None]
             counts = by_row if counts is None else counts * by_row
-        self.cut.update(logits.detach()[None, :, None], dense[None, :, None], None if counts is None else counts[None, :, None])
+        self.cut.update(
+            logits.detach()[None, :, None], labels[None, :, None], None if counts is None else counts[None, :, None]
+        )
 
     def _loss(self) -> Any:
         """The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows it."""
         if self.learned is not None:
             return partial(tlpr_loss, threshold=self.learned, **self.loss_settings)
-        info = get_loss(self.settings.loss)
-        return partial(info.function, **{**info.settings, **self.loss_settings})
+        return partial(self.info.function, **{**self.info.settings, **self.loss_settings})
 
 
 def loss_settings(settings: TrainSettings) -> dict[str, Any]:
@@ -79,35 +99,58 @@ def loss_settings(settings: TrainSettings) -> dict[str, Any]:
     Losses that judge every label by itself are summed over labels, so that a row weighs what it does in ZLPR and one
     learning rate serves both.
     """
-    function = get_loss("tlpr" if settings.learn_threshold else settings.loss).function
-    takes = inspect.signature(function).parameters
-    found: dict[str, Any] = {}
-    for name in ("pos_weight", "smoothing"):
-        value = getattr(settings, name)
-        if value == AUTO:
-            continue  # a shift of the scores: where decisions are changes, the loss does not
-        if value and name not in takes:
-            raise ValueError(f"TrainSettings: `{name}` must be left out with the loss {settings.loss!r}, which has none.")
-        if value:
-            found[name] = value
-    if "label_reduction" in takes:
+    info = get_loss(settings.loss)
+    found: dict[str, Any] = info.parse_options(settings.loss_option)
+    if settings.pos_weight not in (None, AUTO):  # auto is a shift of the scores: the cut moves, the loss does not change
+        found["pos_weight"] = settings.pos_weight
+    if settings.smoothing:
+        found["smoothing"] = settings.smoothing
+    if info.takes("label_reduction"):
         found["label_reduction"] = "sum"
     return found
 
 
-def link_of(settings: TrainSettings) -> str | None:
-    """Which link the scores have: of the loss, for the kind of labels it saw."""
+def check_loss(settings: TrainSettings) -> None:
+    """Refuse what the loss cannot honour, and values that its function does not take."""
     info = get_loss(settings.loss)
-    return info.soft_link if settings.smoothing or settings.mixup else info.link
+    given = {"pos_weight": settings.pos_weight not in (None, AUTO)}
+    given |= {name: bool(getattr(settings, name)) for name in ("smoothing", "mixup", "rdrop")}
+    for name, wanted in given.items():
+        why = info.why_not(name) if wanted else None
+        if why is not None:
+            raise ValueError(f"train: `{name}` must be left out: {why}.")
+    try:
+        info(torch.zeros(2, 2), torch.eye(2), **loss_settings(settings))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"train: `loss_option` must suit the loss {settings.loss}: {error}") from None
 
 
-def natural_rule(settings: TrainSettings, threshold: Tensor | None, cardinality: float) -> DecisionRule:
+def link_of(settings: TrainSettings, *, soft: bool) -> str | None:
+    """Which link the scores have: that of the loss, for the kind of labels it was trained on; log odds for label powerset.
+
+    Args:
+        settings: smoothing and mixup make soft labels of hard ones; flipping leaves them hard.
+        soft: whether the labels of the examples are soft.
+    """
+    if get_strategy(settings.strategy).make_reader is not None:
+        return "hard"
+    info = get_loss(settings.loss)
+    return info.soft_link if soft or settings.smoothing or settings.mixup or settings.teacher else info.link
+
+
+def natural_rule(settings: TrainSettings, cut: Tensor | None, cardinality: float) -> DecisionRule:
     """The rule that belongs to the loss; for losses that only rank, as many labels as rows have on average."""
     info: LossInfo = get_loss(settings.loss)
-    if threshold is not None:
-        return DecisionRule(threshold=float(threshold.detach()), min_labels=settings.min_labels)
+    if cut is not None:
+        return DecisionRule(threshold=float(cut.detach()), min_labels=settings.min_labels)
+    if get_strategy(settings.strategy).make_reader is not None:
+        return DecisionRule(min_labels=settings.min_labels)
     if info.decision == "argmax":
         return DecisionRule(top_k=1)
     if info.decision in ("top-k", "tuned"):
         return DecisionRule(top_k=max(1, round(cardinality), settings.min_labels))
     return DecisionRule(min_labels=settings.min_labels)
+
+
+def _dense(labels: SparseLabels | Tensor) -> Tensor:
+    return labels.dense(torch.float32) if isinstance(labels, SparseLabels) else labels

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
 from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, make_body
-from manyhot.training.rows.choose import log_odds
+from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.inputs.prepare import SparseRows
+from manyhot.training.rows.objective import link_of
+from manyhot.training.rows.row_threshold import RowThreshold
 from manyhot.training.rows.rule import Tuning, best_value, empty_logits
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import ReadBody, without_reader
@@ -25,6 +27,8 @@ from manyhot.training.run.session import RunSession
 
 # Multiples of the step that are tried on the first fold of a linear body: noisy labels want a smaller one.
 STEPS = (1.0, 1 / 3)
+# Soft labels pull at every label in every step, also where the model fits them, so that large steps never settle.
+SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
 # Bodies that a bag is the mean of.
 NUM_MEMBERS = 2
 # Body, learned threshold, scores to tune on.
@@ -47,6 +51,9 @@ class RowSession(RunSession):
         super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=settings.metric)
         self.settings, self.shape, self.rows, self.device = settings, shape, rows, device
         self.reader = reader
+        soft = rows.targets.values is not None
+        self.link = link_of(settings, soft=soft)
+        self.steps = SOFT_STEPS if soft or settings.softens else STEPS
         self.learning_rate = 0.0
 
     def with_reader(self, body: nn.Module) -> nn.Module:
@@ -58,16 +65,30 @@ class RowSession(RunSession):
     ) -> RowFit:
         """Run the fit called ``name`` to its end, from its checkpoint where it has one."""
         torch.manual_seed(self.settings.seed * 1000 + salt)
-        body = make_body(self.shape)
-        set_prior(body, log_odds(rows.targets, rows.unknown))
-        fit = RowFit(self.with_reader(body).to(self.device), rows, self.settings, salt=salt, device=self.device, linear=linear)
+        fit = RowFit(self._body(rows).to(self.device), rows, self.settings, salt=salt, device=self.device, linear=linear)
 
         def score() -> float:
             assert held is not None
             return best_value(self.settings, Tuning(logits_of(fit.body, held, self), held.labels, held.where()))
 
         self.run(name, fit, start=lambda: fit.start(factor), score=None if held is None or linear else score)
+        learned = fit.objective.fold_threshold(fit.body.head)
+        if learned is not None:
+            self.note(f"fit {name}: the learned threshold is {learned:.3g}; biases are measured from it")
+        if isinstance(fit.body, RowThreshold):
+            fit.body = fit.body.folded()
         return fit
+
+    def _body(self, rows: TrainingRows) -> nn.Module:
+        """A fresh body whose biases start at the mean labels of ``rows``."""
+        prior = starting_scores(self.settings, rows.targets, rows.unknown, link=self.link)
+        if not self.settings.row_threshold:
+            body = make_body(self.shape)
+            set_prior(body, prior)
+            return self.with_reader(body)
+        body = make_body({**self.shape, "num_labels": self.shape["num_labels"] + 1})
+        set_prior(body, torch.cat([prior, prior.new_zeros(1)]))
+        return RowThreshold(body)
 
 
 def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
@@ -101,11 +122,11 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
 
 
 def _first_fold(session: RowSession, fold: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
-    """``(multiple of the step, scores of the fold)``: the best of ``STEPS`` on the rows of the first fold."""
+    """``(multiple of the step, scores of the fold)``: the best of the session's ``steps`` on the rows of the first fold."""
     rows, settings = session.rows, session.settings
     rest, own = _without(rows, fold), rows.take(fold)
     tried: list[tuple[float, float, Tensor]] = []
-    for factor in STEPS if settings.learning_rate is None else STEPS[:1]:
+    for factor in session.steps if settings.learning_rate is None else session.steps[:1]:
         fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
         scores = logits_of(fit.body, own, session)
         tried.append((best_value(settings, Tuning(scores, own.labels, own.where())), factor, scores))

@@ -12,7 +12,7 @@ from manyhot.decisions.calibrate import Calibration, fit_calibration
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.tune import balanced_thresholds, tune_rule
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.tracking_threshold import density_cut
 
 
@@ -51,7 +51,7 @@ def fit_rule(
         calibration = fit_calibration(tuning.logits, tuning.labels, kind=settings.calibrate, where=tuning.where)
     if settings.tune == "none":
         return natural, calibration, ""
-    rule, found = _balanced(settings, tuning) if settings.tune == "balanced" else _tuned(settings, natural, tuning)
+    rule, found = _balanced(settings, tuning) if settings.tune in (AUTO, "balanced") else _tuned(settings, natural, tuning)
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found

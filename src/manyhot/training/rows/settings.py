@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
-from manyhot.losses.catalog import LOSSES
+from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
-from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
+from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
 
-ENCODER = "encoder"
-TUNINGS = ("balanced", "micro-F1", "macro-F1", "none")
+ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
 AUTO = "auto"
+TUNINGS = (AUTO, "balanced", "micro-F1", "macro-F1", "none")
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,22 @@ class TrainSettings(RunSettings):
     model: str = setting("auto", "body: auto, linear, mlp, bag (text), conv (images) or encoder (text)")
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
     max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
-    strategy: str = setting(PLAIN, f"how labels are posed to body and loss: {', '.join(STRATEGIES)}")
-    loss: str = setting("zlpr", "a loss of the catalog (manyhot losses)")
+    strategy: str = setting(PLAIN, "plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)")
+    loss: str = setting(AUTO, "a loss of the catalog (manyhot losses); auto: zlpr, or the loss of the strategy")
+    loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
         None,
-        "weight of the positives inside the loss, or auto (zlpr): a cut that follows training, with no fewer labels on other"
-        " rows; where not given auto if nothing is tuned, the number of labels in texts (at most 100), else none",
+        "weight of the positives inside the loss, or auto (zlpr: a decision threshold that follows training). Default: auto"
+        " with --tune none; the number of labels, at most 100, for hard labels of texts; otherwise 1",
     )
     smoothing: float = setting(0.0, "label smoothing, 0 to 1")
-    mixup: float = setting(0.0, "alpha of mixup, 0 for none; not with sparse inputs")
+    flip: float = setting(0.0, "label flipping, 0 to 1: hard labels drawn anew in every step with the smoothed label as mean")
+    mixup: float = setting(0.0, "alpha of mixup, 0 for none (not with an encoder)")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    learn_threshold: bool = setting(False, "learn the decision threshold with the model (loss zlpr or tlpr)")
+    learn_threshold: bool = setting(False, "learn one decision threshold with the model (zlpr); the loss tlpr always does")
+    row_threshold: bool = setting(False, "learn a decision threshold for each row, as one more class score (zlpr, tlpr)")
+    teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
+    teacher_share: float = setting(0.5, "share of the teacher in the labels, 0 to 1")
     epochs: int | None = setting(
         None,
         "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 10 to 40",
@@ -56,16 +61,20 @@ class TrainSettings(RunSettings):
     learning_rate: float | None = setting(
         None, "peak learning rate; found where not given, by a range test for mlp on dense features and conv"
     )
-    weight_decay: float = setting(0.01, "decoupled weight decay (mlp, bag, conv; not on sparse inputs)")
-    warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
+    weight_decay: float = setting(0.01, "decoupled weight decay (not for linear on sparse inputs)")
+    warmup: float = setting(0.05, "share of all steps in which the learning rate rises (not for linear on sparse inputs)")
     schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
-    clip: float = setting(1.0, "largest norm of the gradient of a step, 0 for none (not on sparse inputs)")
+    clip: float = setting(1.0, "largest norm of the gradient of a step, 0 for none (not for sparse gradients)")
     patience: int = setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
-    metric: str = setting("micro-F1", "metric on the validation rows for early stopping (manyhot metrics)")
+    metric: str = setting("micro-F1", "metric on held-out rows for early stopping (manyhot metrics; not for bag)")
     validation: float = setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
     folds: int = setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
     checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
-    tune: str = setting("balanced", "what the decision rule is tuned for: micro-F1, macro-F1, balanced (their sum) or none")
+    tune: str = setting(
+        AUTO,
+        "metric that the decision rule is tuned for: micro-F1, macro-F1, balanced (their sum) or none. Default: balanced; none"
+        " for the loss softmax and for label powerset",
+    )
     per_label: bool = setting(True, "tune one threshold per label, drawn to the common one; otherwise one for all")
     shrink: float = setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
     min_labels: int = setting(0, "labels every row gets at least, its best ones")
@@ -87,6 +96,13 @@ class TrainSettings(RunSettings):
 
     def __post_init__(self) -> None:
         who = "TrainSettings"
+        strategy = get_strategy(self.strategy)
+        for name, value in (
+            ("strategy", strategy.name),
+            ("loss", (strategy.loss or DEFAULT_LOSS) if self.loss == AUTO else self.loss),
+            ("loss_option", option_texts(self.loss_option)),
+        ):
+            object.__setattr__(self, name, value)
         for name, choices in (
             ("model", (AUTO_BODY, *trained_bodies())),
             ("loss", tuple(LOSSES)),
@@ -96,9 +112,8 @@ class TrainSettings(RunSettings):
             ("precision", PRECISIONS),
         ):
             check_choice(who, name, getattr(self, name), choices)
-        get_strategy(self.strategy)
         parse_metric(self.metric)
-        for name in ("smoothing", "warmup", "validation"):
+        for name in ("smoothing", "flip", "teacher_share", "warmup", "validation"):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
@@ -113,27 +128,78 @@ class TrainSettings(RunSettings):
             check_at_least(who, name, getattr(self, name), 0)
         if self.learning_rate is not None:
             check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True)
+        self._check_loss(who)
         self._check_pos_weight(who)
         if self.encoder and self.model not in (AUTO_BODY, ENCODER):
             raise ValueError(f"{who}: `encoder` must go with the model encoder; got {self.model!r}.")
         if self.model == ENCODER and not self.encoder:
             raise ValueError(f"{who}: `encoder` must name an encoder or its folder with the model encoder; got none.")
-        if self.learn_threshold and self.loss not in ("zlpr", "tlpr"):
-            raise ValueError(f"{who}: `learn_threshold` must go with the loss zlpr or tlpr; got {self.loss!r}.")
+
+    @property
+    def learns_threshold(self) -> bool:
+        """Whether one threshold is learned for all rows."""
+        return (self.learn_threshold or self.loss == "tlpr") and not self.row_threshold
+
+    @property
+    def softens(self) -> bool:
+        """Whether hard labels are changed in training: smoothed, flipped, mixed, or mixed with those of a teacher."""
+        return bool(self.smoothing or self.flip or self.mixup or self.teacher)
+
+    def _check_loss(self, who: str) -> None:
+        info, strategy = get_loss(self.loss), get_strategy(self.strategy)
+        if strategy.families and info.family not in strategy.families:
+            fitting = [name for name, other in LOSSES.items() if other.family in strategy.families]
+            raise ValueError(
+                f"{who}: `loss` must be {', '.join(fitting)} or auto for the strategy {self.strategy}; got {self.loss!r}."
+            )
+        try:
+            info.parse_options(self.loss_option)
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from None
+        for name in ("learn_threshold", "row_threshold"):
+            why = info.why_not("learned_threshold") if getattr(self, name) else None
+            if why is not None:
+                raise ValueError(f"{who}: `{name}` must be left out: {why}.")
+        if self.row_threshold and self.learn_threshold:
+            raise ValueError(
+                f"{who}: `learn_threshold` and `row_threshold` must not go together: one threshold, or one per row."
+            )
+        if self.teacher_share != 0.5 and not self.teacher:
+            raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")
 
     def _check_pos_weight(self, who: str) -> None:
         if self.pos_weight == AUTO:
-            if self.loss != "zlpr" or self.learn_threshold:
+            if self.loss != "zlpr" or self.learn_threshold or self.row_threshold:
                 raise ValueError(f"{who}: `pos_weight` auto must go with the loss zlpr and no learned threshold.")
         elif isinstance(self.pos_weight, str):
             raise ValueError(f"{who}: `pos_weight` must be a number > 0 or 'auto'; got {self.pos_weight!r}.")
         elif self.pos_weight is not None:
             check_at_least(who, "pos_weight", self.pos_weight, 0, strict=True)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, for JSON or TOML."""
+        return {**super().to_dict(), "loss_option": list(self.loss_option)}
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From some or all settings; an unknown name is an error that names the nearest one."""
         return super().from_dict({**data, **_as_number("pos_weight", data)})
+
+
+def option_texts(given: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+    """Options of a loss as ``name=value``, in the order of their names; the last value of a name wins.
+
+    Example:
+        >>> option_texts({"gamma": 2, "alpha": None})
+        ('alpha=none', 'gamma=2')
+        >>> option_texts(["gamma=1", "gamma=2"])
+        ('gamma=2',)
+    """
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Mapping):
+        given = [f"{name}={'none' if value is None else value}" for name, value in given.items()]
+    return tuple(sorted({text.partition("=")[0].strip(): text for text in given}.values()))
 
 
 def _as_number(name: str, data: Mapping[str, Any]) -> dict[str, float]:

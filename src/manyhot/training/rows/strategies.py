@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_choice
+from manyhot.labels.powerset import LabelSets, decided_scores
 from manyhot.labels.sparse import SparseLabels
 
-PLAIN = "plain"
+PLAIN, POWERSET = "plain", "label-powerset"
 
 
 class Posed(NamedTuple):
@@ -51,7 +52,62 @@ class Strategy:
     families: tuple[str, ...] = ()
 
 
-_ENTRIES = (Strategy(PLAIN, (), "the labels as they are, with the loss of the settings", Posed),)
+class SetReader(nn.Module):
+    """Scores of the labels from the logits of label sets: ``s > 0`` for those of the most probable set, and only for them.
+
+    Args:
+        members: ``[C, L]``, 0 or 1: which labels each set has.
+    """
+
+    members: Tensor
+
+    def __init__(self, members: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("members", members)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """``[B, L]`` of ``[B, C]``."""
+        return decided_scores(logits, self.members)
+
+
+def _pose_sets(labels: SparseLabels) -> Posed:
+    """Each row's label set as its one class."""
+    if labels.values is not None:
+        raise ValueError(f"train: `strategy` {POWERSET} must have hard labels; the examples have soft ones.")
+    sets = LabelSets.of(labels)
+    classes = sets.classes(labels)
+    one_each = SparseLabels(classes, torch.arange(len(classes) + 1), len(sets), validate=False)
+    return Posed(one_each, SetReader(sets.members))
+
+
+_ENTRIES = (
+    Strategy(PLAIN, (), "the labels as they are, with the loss of the settings", Posed),
+    Strategy(
+        "binary-relevance",
+        ("br", "binary relevance"),
+        "every label judged by itself",
+        Posed,
+        loss="bce",
+        families=("binary relevance",),
+    ),
+    Strategy(
+        "label-ranking",
+        ("lr", "label ranking"),
+        "positives ranked above negatives",
+        Posed,
+        loss="pairwise",
+        families=("label ranking",),
+    ),
+    Strategy(
+        POWERSET,
+        ("lp", "label powerset", "powerset"),
+        "each label set of the training rows is a class; the most probable one is predicted",
+        _pose_sets,
+        make_reader=lambda shape: SetReader(torch.zeros(int(shape["num_labels"]), int(shape["read_labels"]))),
+        loss="softmax",
+        families=("one label a row",),
+    ),
+)
 STRATEGIES: dict[str, Strategy] = {entry.name: entry for entry in _ENTRIES}
 
 

@@ -17,11 +17,13 @@ from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.prepare import INPUTS, FeatureInputs, Inputs
-from manyhot.training.rows.objective import link_of, loss_settings, natural_rule
+from manyhot.training.rows.objective import check_loss, natural_rule
+from manyhot.training.rows.options import check_used
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
-from manyhot.training.rows.settings import AUTO, ENCODER, TrainSettings
+from manyhot.training.rows.settings import ENCODER, TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
+from manyhot.training.rows.teacher import open_teacher, taught_labels, teacher_fingerprint
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
@@ -76,28 +78,29 @@ def train(
         [[0, 1]]
     """
     given = settings or TrainSettings()
-    _check_examples(train_examples, given, sample_weight)
+    _check_examples(train_examples, sample_weight)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
     processes = Processes.current()
     settings = resolved(_with_body(given), train_examples)
-    loss_settings(settings)
+    check_loss(settings)
     _check_processes(settings, processes)
     if run is None:
         if settings.tensorboard:
             raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
-        return _run(train_examples, settings, validation, sample_weight, None, progress, held_out)
+        return _run(train_examples, given, settings, validation, sample_weight, None, progress, held_out)
     prints = _fingerprints(train_examples, validation, sample_weight, settings)
     processes.check_same("data", json.dumps(prints, sort_keys=True))
     with claimed(run) as path:
         folder = RunFolder(path, given, prints, resume=resume)
         if folder.finished and held_out is None:
             return load_model(folder.model)
-        return _run(train_examples, settings, validation, sample_weight, folder, progress, held_out)
+        return _run(train_examples, given, settings, validation, sample_weight, folder, progress, held_out)
 
 
 def _run(
     examples: Examples,
+    given: TrainSettings,
     settings: TrainSettings,
     validation: Examples | None,
     sample_weight: Tensor | None,
@@ -108,7 +111,7 @@ def _run(
     """Train, save, and hand over the held-out scores. A finished run comes from its checkpoints again, to the same numbers."""
     first = Processes.current().first
     with seeded(settings.seed, settings.threads):
-        model, tuning = _train(examples, settings, validation, sample_weight, folder, progress)
+        model, tuning = _train(examples, given, settings, validation, sample_weight, folder, progress)
     if folder is not None and first and not folder.finished:
         model.save(folder.model)
     if held_out is not None and first:
@@ -126,11 +129,14 @@ def _fingerprints(
     reads_more = None if settings.model == AUTO_BODY else get_body(settings.model).fingerprint
     if reads_more is not None:
         prints[settings.model] = reads_more(settings)
+    if settings.teacher:
+        prints["teacher"] = teacher_fingerprint(settings.teacher)
     return prints
 
 
 def _train(
     examples: Examples,
+    given: TrainSettings,
     settings: TrainSettings,
     validation: Examples | None,
     sample_weight: Tensor | None,
@@ -138,19 +144,20 @@ def _train(
     progress: Progress | None,
 ) -> tuple[TrainedModel, Tuning | None]:
     session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
+    settings, hard = session.settings, examples.hardened().labels
+    check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
     held = None
     if validation is not None:
         if isinstance(inputs, FeatureInputs) and validation.features is not None:
             Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
-        held = TrainingRows(inputs.rows(validation), validation.labels, validation.unknown)
+        held = TrainingRows(inputs.rows(validation), validation.hardened().labels, validation.unknown)
     fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
     body, threshold, tuning = fitted(session, held)
     body.zero_grad(set_to_none=True)
     session.note("tuning the decision rule")
-    settings, cardinality = session.settings, examples.labels.indices.numel() / max(len(examples), 1)
-    if threshold is not None and tuning is not None and settings.pos_weight == AUTO:
-        threshold = bounded_cut(threshold, tuning, examples.labels, examples.unknown, sample_weight)
-    natural = natural_rule(settings, threshold, cardinality)
+    if threshold is not None and tuning is not None:
+        threshold = bounded_cut(threshold, tuning, hard, examples.unknown, sample_weight)
+    natural = natural_rule(settings, threshold, cardinality=hard.indices.numel() / max(len(examples), 1))
     rule, calibration, found = fit_rule(settings, natural, tuning)
     session.tell(Event("rule", found or "the natural rule of the loss"))
     about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
@@ -160,7 +167,7 @@ def _train(
         inputs,
         examples.label_names,
         settings,
-        link=link_of(settings),
+        link=session.link,
         rule=rule,
         calibration=calibration,
         about=about,
@@ -184,8 +191,8 @@ def _session(
         kind = get_body(settings.model).inputs or kind
     inputs, prepared = INPUTS[kind].fit(examples, settings)
     entry = body_for(settings, examples, inputs)
-    posed = _posed(examples, settings)
-    rows = TrainingRows(prepared, examples.labels, examples.unknown, sample_weight, posed.labels if posed.reader else None)
+    posed, hard = _posed(examples, settings), examples.hardened().labels
+    rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
     sparse = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
     dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
     shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": settings.hidden}
@@ -208,8 +215,14 @@ def _session(
 
 
 def _posed(examples: Examples, settings: TrainSettings) -> Posed:
-    """The labels as the strategy poses them."""
-    posed = get_strategy(settings.strategy).pose(examples.labels)
+    """The labels to train on: mixed with those of the teacher, and posed by the strategy."""
+    labels = examples.labels
+    if settings.teacher:
+        labels = taught_labels(open_teacher(settings.teacher, examples), examples, settings.teacher_share)
+    why = None if labels.values is None else get_loss(settings.loss).why_not("soft_labels")
+    if why is not None:
+        raise ValueError(f"train: `loss` must take soft labels, as the examples or the teacher give them: {why}.")
+    posed = get_strategy(settings.strategy).pose(labels)
     if posed.reader is not None and examples.unknown is not None and len(examples.unknown.indices):
         raise ValueError(f"train: `strategy` {settings.strategy} must have all labels known; the examples have unknown ones.")
     return posed
@@ -235,7 +248,7 @@ def _check_processes(settings: TrainSettings, processes: Processes) -> None:
         )
 
 
-def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: Tensor | None) -> None:
+def _check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
     if not isinstance(examples, Examples):
         raise TypeError(
             f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
@@ -246,8 +259,6 @@ def _check_examples(examples: Examples, settings: TrainSettings, sample_weight: 
         raise ValueError(
             f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
         )
-    if settings.mixup and examples.kind != "images" and not hasattr(examples.features, "dtype"):
-        raise ValueError("train: `mixup` must be 0 for texts; it mixes images and dense features.")
 
 
 def _width(examples: Examples, width: int) -> str:

@@ -104,6 +104,8 @@ def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:
     for labels in (examples.labels, examples.unknown):
         if labels is not None:
             digest.update(labels.offsets.numpy().tobytes() + labels.indices.numpy().tobytes())
+            if labels.values is not None:
+                digest.update(labels.values.float().numpy().tobytes())
     if examples.texts is not None:
         for text in examples.texts:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\0")

@@ -68,7 +68,8 @@ class BodyInfo:
         epochs: a fixed number of epochs instead.
         learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
-        mixes: whether mixup can mix its inputs; on sparse inputs it never can.
+        hidden: whether it has a hidden layer whose width is the setting ``hidden``.
+        mixes: whether mixup can mix its inputs.
         weighs_positives: whether positives get a larger weight in texts where the settings do not say.
         shape: further entries of its description.
         describe: entries of its description that depend on settings and prepared inputs.
@@ -91,6 +92,7 @@ class BodyInfo:
     epochs: int | None = None
     learning_rate: float | None = None
     dropout: float | None = 0.3
+    hidden: bool = True
     mixes: bool = True
     weighs_positives: bool = True
     shape: Mapping[str, Any] = field(default_factory=dict)
@@ -142,6 +144,7 @@ _ENTRIES = (
         sparse_fitting=CROSSED,
         sparse_visits=LINEAR_VISITS,
         dropout=None,
+        hidden=False,
     ),
     BodyInfo(
         name="mlp",
@@ -178,6 +181,7 @@ _ENTRIES = (
         epochs=5,
         # A fine-tuned encoder forgets what it knew at the rates that a body with random weights starts to learn at.
         learning_rate=5e-5,
+        hidden=False,
         mixes=False,
         weighs_positives=False,
         describe=lambda settings, inputs: _encoder().encoder_shape(settings.encoder, inputs.padding),

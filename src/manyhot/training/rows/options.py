@@ -1,0 +1,193 @@
+"""Which settings a run can use: one that was changed and would change nothing is an error that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from manyhot.data.examples import Examples
+from manyhot.losses.catalog import get_loss
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, BodyInfo
+from manyhot.training.rows.choose import decides_itself
+from manyhot.training.rows.settings import TrainSettings
+
+# Rows for each fold of cross-fitting, without which nothing is cross-fitted.
+ROWS_A_FOLD = 10
+
+
+@dataclass(frozen=True)
+class Run:
+    """What decides whether a setting is used.
+
+    Args:
+        settings: resolved ones.
+        body: the body.
+        kind: of the examples: ``texts``, ``features`` or ``images``.
+        rows: how many there are.
+        sparse: whether the prepared inputs are sparse.
+        validated: whether validation rows are given.
+    """
+
+    settings: TrainSettings
+    body: BodyInfo
+    kind: str
+    rows: int
+    sparse: bool
+    validated: bool
+
+    @property
+    def fitting(self) -> str:
+        """How the body is fitted."""
+        return self.body.fitting_on(sparse=self.sparse)
+
+    @property
+    def title(self) -> str:
+        """The body and its inputs in words."""
+        return f"the body {self.body.name} on {'sparse' if self.sparse else 'dense'} inputs"
+
+    @property
+    def crosses(self) -> bool:
+        """Whether scores are cross-fitted."""
+        return self.fitting == CROSSED and not self.validated and self.rows >= ROWS_A_FOLD * self.settings.folds
+
+    @property
+    def has_held_out(self) -> bool:
+        """Whether there are rows to stop or tune by that a fit does not see."""
+        share = round(self.settings.validation * self.rows)
+        return self.validated or (self.crosses if self.fitting == CROSSED else 0 < share < self.rows)
+
+    @property
+    def plain_steps(self) -> str | None:
+        """Why what belongs to Adam is not used."""
+        return f"{self.title} takes plain gradient steps" if self.fitting == CROSSED else None
+
+
+Reason = Callable[[Run], str | None]
+
+
+def _only_texts(run: Run) -> str | None:
+    if run.kind != "texts":
+        return f"it is for texts, and the examples are {run.kind}"
+    return "an encoder has its own tokeniser" if run.body.inputs else None
+
+
+def _needs_held_out(run: Run) -> str | None:
+    if run.has_held_out:
+        return None
+    if run.fitting == CROSSED:
+        return f"{run.rows} rows are too few to cross-fit over {run.settings.folds} folds; give validation rows"
+    return "no rows are held out; give validation rows or a share"
+
+
+def _tunes(run: Run) -> str | None:
+    if run.settings.tune == "none":
+        return "the decision rule is not tuned"
+    return _needs_held_out(run)
+
+
+def _tune(run: Run) -> str | None:
+    if run.settings.tune == "none":
+        return None
+    if decides_itself(run.settings) and get_loss(run.settings.loss).decision == "argmax" and run.settings.strategy == "plain":
+        return f"the loss {run.settings.loss} decides for the best label; a shift of all its scores changes nothing"
+    return _needs_held_out(run)
+
+
+def _stops(run: Run) -> str | None:
+    if run.fitting != HELD_OUT:
+        return f"{run.title} is trained for all its epochs"
+    return _needs_held_out(run)
+
+
+def _metric(run: Run) -> str | None:
+    if run.fitting == MEMBERS:
+        return f"{run.title} is trained for all its epochs, so nothing is chosen by a metric"
+    if run.fitting == CROSSED and run.settings.learning_rate is not None:
+        return "with a given learning rate nothing is chosen by a metric"
+    if run.fitting == CROSSED and not run.crosses:
+        return "nothing is cross-fitted, so nothing is chosen by a metric"
+    return _needs_held_out(run)
+
+
+def _validation(run: Run) -> str | None:
+    if run.validated:
+        return "validation rows are given"
+    return (
+        f"{run.title} is fitted to all rows, and its scores are cross-fitted; see `folds`" if run.fitting == CROSSED else None
+    )
+
+
+def _folds(run: Run) -> str | None:
+    if run.fitting != CROSSED:
+        return f"{run.title} is not cross-fitted; see `validation`"
+    return "validation rows are given" if run.validated else None
+
+
+def _rdrop(run: Run) -> str | None:
+    if run.body.dropout is None:
+        return f"{run.title} has no dropout, so that two passes give the same"
+    return "two passes without dropout give the same; set `dropout`" if not run.settings.dropout else None
+
+
+def _unless(holds: Callable[[Run], bool], reason: str) -> Reason:
+    return lambda run: None if holds(run) else reason.format(run=run)
+
+
+UNUSED: dict[str, Reason] = {
+    "max_tokens": _unless(lambda run: run.body.inputs == "tokens", "only an encoder reads tokens"),
+    "mixup": _unless(lambda run: run.body.mixes, "the tokens of {run.body.name} cannot be mixed"),
+    "rdrop": _rdrop,
+    "weight_decay": lambda run: run.plain_steps,
+    "warmup": lambda run: run.plain_steps,
+    "clip": _unless(lambda run: not run.sparse, "{run.title} has sparse gradients, which are not clipped"),
+    "patience": _stops,
+    "metric": _metric,
+    "validation": _validation,
+    "folds": _folds,
+    "tune": _tune,
+    "per_label": _tunes,
+    "shrink": lambda run: _tunes(run) or (None if run.settings.per_label else "one threshold is tuned for all labels"),
+    "min_labels": _unless(
+        lambda run: get_loss(run.settings.loss).decision != "argmax" or not decides_itself(run.settings),
+        "the loss {run.settings.loss} decides for exactly one label",
+    ),
+    "calibrate": _needs_held_out,
+    "hidden": _unless(lambda run: run.body.hidden, "{run.title} has no hidden layer of its own"),
+    "dropout": _unless(lambda run: run.body.dropout is not None, "{run.title} has no dropout"),
+    "ngrams": _only_texts,
+    "word_starts": _only_texts,
+    "char_ngrams": _only_texts,
+    "max_features": _only_texts,
+    "min_count": _only_texts,
+    "precision": _unless(
+        lambda run: run.settings.precision != "bfloat16" or run.fitting != CROSSED, "{run.title} computes in float32"
+    ),
+}
+
+
+def check_used(
+    given: TrainSettings,
+    settings: TrainSettings,
+    body: BodyInfo,
+    examples: Examples,
+    *,
+    sparse: bool,
+    validated: bool,
+) -> None:
+    """Refuse a setting that differs from its default and that this run does not use.
+
+    Args:
+        given: the settings as they were given.
+        settings: the same, resolved.
+        body: the body.
+        examples: the training rows.
+        sparse: whether the prepared inputs are sparse.
+        validated: whether validation rows are given.
+    """
+    run = Run(settings, body, examples.kind, len(examples), sparse, validated)
+    for each in fields(TrainSettings):
+        reason = UNUSED.get(each.name)
+        if reason is not None and getattr(given, each.name) != each.default:
+            why = reason(run)
+            if why is not None:
+                raise ValueError(f"train: `{each.name}` must be left out: {why}.")
