@@ -2,12 +2,14 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import api_page
 import manyhot
 
 SOURCE = Path(manyhot.__file__).parent
@@ -123,6 +125,15 @@ def test_every_package_shows_its_public_names(folder):
     assert set(package.__all__) <= set(dir(package))
     for name in package.__all__:
         assert getattr(package, name) is not None
+
+
+def test_the_page_of_public_names_lists_each_in_its_package():
+    text = api_page.PAGE.read_text()
+    sections = dict(part.split("\n", 1) for part in text.split("\n## ")[1:])
+    for package in ["manyhot", *api_page.packages()]:
+        wanted = api_page.own_names() if package == "manyhot" else api_page.names_of(package)
+        listed = re.findall(r"^\| `(\w+)` \|", sections.get(package, ""), re.MULTILINE)
+        assert listed == wanted, f"docs/api.md, {package}: run python tests/api_page.py"
 
 
 def test_the_top_shows_every_name_and_every_room():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,22 +16,23 @@ from manyhot.decisions.links import LINKS
 from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.at_k import check_k, check_propensities
 from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blocks, first_row, raise_faults
-from manyhot.metrics.calibration import add_bins, add_squares, brier_error_of, calibration_error_of, outside_unit
+from manyhot.metrics.calibration import add_bins, add_squares, outside_unit
 from manyhot.metrics.counts import Confusion
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
-from manyhot.metrics.names import ALL_SCORES, DECISIONS, PROBABILITIES, MetricName, parse_metric
-from manyhot.metrics.shared import (
-    AREA_VALUES,
+from manyhot.metrics.measures import (
     IDENTITY,
-    LABEL_VALUES,
-    ROW_VALUES,
+    AreaMeasure,
     BlockWork,
+    LabelMeasure,
+    ProbabilityMeasure,
     Reading,
-    best_psp,
+    RowMeasure,
     per_label_counts,
-    zeros,
 )
+from manyhot.metrics.names import ALL_SCORES, DECISIONS, PROBABILITIES, MetricName, parse_metric
 from manyhot.scores.top import TopScores
+
+M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)
 
 
 class Metrics(Metric):
@@ -103,36 +104,35 @@ class Metrics(Metric):
         elif not isinstance(link, Calibration):
             check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
         self.num_labels = num_labels
-        kinds = {name.kind for name in self.names}
         above = any(name.info.lists for name in self.names)
         self.reading = Reading(rule or DecisionRule(), link, empty, above)
         if propensities is not None:
             check_propensities("Metrics", propensities, num_labels)
-        elif "PSP@k" in kinds:
+        elif any(name.kind == "PSP@k" for name in self.names):
             raise ValueError("Metrics: `propensities` must be given for PSP@k. Make them with label_propensities.")
         self.register_buffer("propensities", propensities, persistent=False)
-        self._rows = [name for name in self.names if name.kind in ROW_VALUES]
-        self._add_states(kinds, bins, calibration_bins)
+        self._rows = self._of(RowMeasure)
+        self._add_states(bins, calibration_bins)
 
-    def _add_states(self, kinds: set[str], bins: int, calibration_bins: int) -> None:
+    def _add_states(self, bins: int, calibration_bins: int) -> None:
         self.add_state("row_counts", torch.zeros(3, dtype=torch.int64), "sum")
-        self.add_state("row_sums", zeros(2, len(self._rows)), "sum")
+        self.add_state("row_sums", _zeros(2, len(self._rows)), "sum")
         self.add_state("entries", torch.zeros((), dtype=torch.int64), "sum")
         self.add_state("faults", torch.full((3,), NO_FAULT), "min")
-        if kinds & set(LABEL_VALUES):
+        if self._of(LabelMeasure):
             self.add_state("label_counts", torch.zeros((3, self.num_labels), dtype=torch.int64), "sum")
-        binned = {kind for kind in kinds if kind.endswith("-binned")}
-        if binned:
-            width = 1 if binned == {"micro-AUROC-binned"} else self.num_labels
-            self.add_state("score_bins", zeros(2, width, bins), "sum")
-        if kinds & {"ECE", "macro-ECE"}:
-            width = self.num_labels if "macro-ECE" in kinds else 1
-            self.add_state("calibration", zeros(3, width, calibration_bins), "sum")
-        if kinds & {"Brier", "macro-Brier"}:
-            self.add_state("squares", zeros(2, self.num_labels if "macro-Brier" in kinds else 1), "sum")
-        if kinds & set(AREA_VALUES):
+        areas = [measure for _, measure in self._of(AreaMeasure)]
+        if any(measure.binned for measure in areas):
+            pooled = all(measure.pooled for measure in areas if measure.binned)
+            self.add_state("score_bins", _zeros(2, 1 if pooled else self.num_labels, bins), "sum")
+        if not all(measure.binned for measure in areas):
             self.add_state("all_scores", [], "cat")
             self.add_state("all_truth", [], "cat")
+        for state, size in (("calibration", (3, calibration_bins)), ("squares", (2,))):
+            of_state = [measure for _, measure in self._of(ProbabilityMeasure) if measure.state == state]
+            if of_state:
+                width = 1 if all(measure.pooled for measure in of_state) else self.num_labels
+                self.add_state(state, _zeros(size[0], width, *size[1:]), "sum")
 
     def update(
         self, scores: Scores | None, labels: Labels, where: Tensor | None = None, *, predictions: Labels | None = None
@@ -207,8 +207,11 @@ class Metrics(Metric):
         self.row_counts += torch.stack([torch.ones_like(bare).sum(), bare.sum(), full.sum()])
         self.entries += known.sum()
         if self._rows:
-            sums = [ROW_VALUES[name.kind](work, name.k).sum() for name in self._rows]
-            best = [best_psp(work, name.k).sum() if name.kind == "PSP@k" else torch.ones_like(sums[0]) for name in self._rows]
+            sums = [measure.value(work, name.k).sum() for name, measure in self._rows]
+            best = [
+                torch.ones_like(sums[0]) if measure.best is None else measure.best(work, name.k).sum()
+                for name, measure in self._rows
+            ]
             self.row_sums += torch.stack([torch.stack(sums), torch.stack(best)])
 
     def compute(self) -> dict[str, float]:
@@ -221,30 +224,26 @@ class Metrics(Metric):
 
     def _row_values(self) -> dict[str, Tensor]:
         values = {}
-        for place, name in enumerate(self._rows):
+        for place, (name, measure) in enumerate(self._rows):
             total, best = self.row_sums[:, place]
-            whole = torch.where(best == 0, 1.0, best) if name.kind == "PSP@k" else self.row_counts[0]
-            values[name.text] = total / whole
+            values[name.text] = total / (self.row_counts[0] if measure.best is None else torch.where(best == 0, 1.0, best))
         return values
 
     def _label_values(self) -> dict[str, Tensor]:
-        if "label_counts" not in self._defaults:
-            return {}
-        labels = Confusion(*self.label_counts)
-        values = {name.text: LABEL_VALUES[name.kind](labels) for name in self._of(set(LABEL_VALUES))}
-        if "hamming-error" in values:
-            values["hamming-error"] = values["hamming-error"].double() / self.entries
+        values = {}
+        for name, measure in self._of(LabelMeasure):
+            value = measure.value(Confusion(*self.label_counts))
+            values[name.text] = value.double() / self.entries if measure.per_entry else value
         return values
 
     def _area_values(self) -> dict[str, Tensor]:
         values: dict[str, Tensor] = {}
         areas: dict[tuple[bool, bool], Areas] = {}
-        for name in self._of(set(AREA_VALUES) | {f"{kind}-binned" for kind in AREA_VALUES}):
-            kind = name.kind.removesuffix("-binned")
-            pooled, binned = kind == "micro-AUROC", kind != name.kind
-            if (pooled, binned) not in areas:
-                areas[pooled, binned] = self._areas(pooled=pooled, binned=binned)
-            values[name.text] = AREA_VALUES[kind](areas[pooled, binned])
+        for name, measure in self._of(AreaMeasure):
+            how = measure.pooled, measure.binned
+            if how not in areas:
+                areas[how] = self._areas(pooled=measure.pooled, binned=measure.binned)
+            values[name.text] = measure.value(areas[how])
         return values
 
     def _areas(self, *, pooled: bool, binned: bool) -> Areas:
@@ -257,16 +256,14 @@ class Metrics(Metric):
 
     def _probability_values(self) -> dict[str, Tensor]:
         values = {}
-        for name in self._of({"ECE", "macro-ECE", "Brier", "macro-Brier"}):
-            ece = name.kind.endswith("ECE")
-            sums = self.calibration if ece else self.squares
-            if not name.kind.startswith("macro"):
-                sums = sums.sum(dim=1, keepdim=True)
-            values[name.text] = (calibration_error_of if ece else brier_error_of)(sums).nanmean()
+        for name, measure in self._of(ProbabilityMeasure):
+            sums: Tensor = getattr(self, measure.state)
+            values[name.text] = measure.value(sums.sum(dim=1, keepdim=True) if measure.pooled else sums).nanmean()
         return values
 
-    def _of(self, kinds: set[str]) -> list[MetricName]:
-        return [name for name in self.names if name.kind in kinds]
+    def _of(self, kind: type[M]) -> list[tuple[MetricName, M]]:
+        """The metrics measured in one way, each with its measure."""
+        return [(name, name.info.measure) for name in self.names if isinstance(name.info.measure, kind)]
 
     def per_label(self) -> dict[str, Tensor]:
         """What the metrics asked for know of each label, ``[L]`` each.
@@ -279,14 +276,13 @@ class Metrics(Metric):
             found: dict[str, Tensor] = {}
             if "label_counts" in self._defaults:
                 found |= per_label_counts(Confusion(*self.label_counts))
-            exact = {"mAP", "mAP-present", "macro-AUROC"}
-            if self._of(exact | {f"{kind}-binned" for kind in exact}):
-                areas = self._areas(pooled=False, binned=not self._of(exact))
-                found |= {"AP": areas.average_precision, "AUROC": areas.auroc}
-            if self._of({"macro-ECE"}):
-                found["ECE"] = calibration_error_of(self.calibration)
-            if self._of({"macro-Brier"}):
-                found["Brier"] = brier_error_of(self.squares)
+            areas = [measure for _, measure in self._of(AreaMeasure) if not measure.pooled]
+            if areas:
+                own = self._areas(pooled=False, binned=all(measure.binned for measure in areas))
+                found |= {"AP": own.average_precision, "AUROC": own.auroc}
+            for name, measure in self._of(ProbabilityMeasure):
+                if not measure.pooled:
+                    found[name.kind.removeprefix("macro-")] = measure.value(getattr(self, measure.state))
             return found
 
     def counted(self) -> dict[str, int]:
@@ -307,6 +303,10 @@ class Metrics(Metric):
         kept = ", ".join(name.text for name in self.names if name.info.needs == ALL_SCORES)
         note = f"; {kept} keeps all scores" if kept else ""
         return f"Metrics([{listed}], num_labels={self.num_labels}{note})"
+
+
+def _zeros(*sizes: int) -> Tensor:
+    return torch.zeros(sizes, dtype=torch.float64)
 
 
 def _refuse_probabilities(names: Sequence[MetricName]) -> None:

@@ -1,0 +1,148 @@
+"""How metrics are measured: the work that those of one block share, and the kinds of numbers read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.links import probabilities
+from manyhot.decisions.rule import DecisionRule, decide
+from manyhot.metrics import counts, ranking
+from manyhot.metrics.blocks import Block, Labels
+from manyhot.metrics.counts import Confusion
+from manyhot.metrics.curves import Areas
+
+IDENTITY = "identity"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How scores are read: what decides, what gives probabilities, what a row with nothing in it is worth."""
+
+    rule: DecisionRule
+    link: str | Calibration | None
+    empty: float
+    above: bool
+
+
+class BlockWork:
+    """One block's counts, ranks and probabilities, each made once and only if asked for."""
+
+    def __init__(self, block: Block, reading: Reading, propensities: Tensor | None) -> None:
+        self.block, self.reading, self.propensities = block, reading, propensities
+
+    @cached_property
+    def predictions(self) -> Labels:
+        """What was given, or what the rule says."""
+        if self.block.predictions is not None:
+            return self.block.predictions
+        return decide(self._scores("decisions"), self.reading.rule, where=self.block.where)
+
+    @cached_property
+    def confusion(self) -> tuple[Confusion, Confusion]:
+        """By row and by label."""
+        return counts.count_sets(self.predictions, self.block.positives)
+
+    @cached_property
+    def ranks(self) -> ranking.Ranks:
+        """Where the positives stand."""
+        return ranking.rank_positives(self.block, above=self.reading.above)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """``[r, L]``."""
+        scores = self._scores("probabilities")
+        if self.reading.link is None:
+            raise ValueError("probabilities need a link; got none: these scores only rank.")
+        return scores if self.reading.link == IDENTITY else probabilities(scores, self.reading.link)
+
+    def weights(self) -> Tensor:
+        """The propensities."""
+        if self.propensities is None:
+            raise ValueError("PSP@k needs `propensities`, one per label. Make them with label_propensities.")
+        return self.propensities
+
+    def _scores(self, what: str) -> Tensor:
+        if not isinstance(self.block.scores, Tensor):
+            raise TypeError(f"{what} need the scores of all labels; got {self.block.scores!r}.")
+        return self.block.scores
+
+
+@dataclass(frozen=True)
+class RowMeasure:
+    """A mean over rows; with ``best``, the sum over rows divided by the most that the rows allow.
+
+    Attributes:
+        value: ``(work, k) -> [r]``; k is the number in the metric's name, 0 where it has none.
+        best: the same for what the sum is divided by, or None for the number of rows.
+    """
+
+    value: Callable[[BlockWork, int], Tensor]
+    best: Callable[[BlockWork, int], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class LabelMeasure:
+    """A number from the confusion counts of all labels; ``per_entry`` divides it by the entries that count."""
+
+    value: Callable[[Confusion], Tensor]
+    per_entry: bool = False
+
+
+@dataclass(frozen=True)
+class AreaMeasure:
+    """A number from the areas under the curves of the labels.
+
+    Attributes:
+        value: ``Areas -> scalar``.
+        pooled: one curve over all entries instead of one for each label.
+        binned: from bins of probability, where nothing is kept, instead of all scores.
+    """
+
+    value: Callable[[Areas], Tensor]
+    pooled: bool = False
+    binned: bool = False
+
+
+@dataclass(frozen=True)
+class ProbabilityMeasure:
+    """A number from sums over probabilities.
+
+    Attributes:
+        state: ``"calibration"`` (bins, as ``add_bins`` fills them) or ``"squares"`` (as ``add_squares`` does).
+        value: ``sums -> [N]``, one for each label.
+        pooled: over all entries instead of the mean over labels.
+    """
+
+    state: str
+    value: Callable[[Tensor], Tensor]
+    pooled: bool = False
+
+
+Measure = RowMeasure | LabelMeasure | AreaMeasure | ProbabilityMeasure
+
+
+def micro(values: Callable[[Confusion, float], Tensor]) -> LabelMeasure:
+    """Precision, recall or F1 over all entries."""
+    return LabelMeasure(lambda labels: values(labels.pooled(), 0.0)[0])
+
+
+def macro(values: Callable[[Confusion, float], Tensor], absent: str = "zero") -> LabelMeasure:
+    """Precision, recall or F1 of each label, averaged; ``absent`` says what labels without a positive are worth."""
+    return LabelMeasure(lambda labels: counts.average_labels(values(labels, 0.0), labels.positive, absent))
+
+
+def mean_precision(absent: str) -> Callable[[Areas], Tensor]:
+    """Average precision of each label, averaged."""
+    return lambda areas: counts.average_labels(areas.average_precision, areas.positive, absent)
+
+
+def per_label_counts(labels: Confusion) -> dict[str, Tensor]:
+    """Precision, recall and F1 of each label, with the counts behind them."""
+    kinds = {"F1": counts.f1_of, "precision": counts.precision_of, "recall": counts.recall_of}
+    each = {kind: values(labels, 0.0) for kind, values in kinds.items()}
+    return each | {"positive": labels.positive, "predicted": labels.predicted}
