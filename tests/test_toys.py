@@ -95,7 +95,7 @@ def share_of_labels_found(labels: Confusion) -> Tensor:
 
 def test_an_entry_is_all_that_a_metric_needs(monkeypatch):
     found = MetricInfo("labels-found", "labels found at least once", "up", DECISIONS, LabelMeasure(share_of_labels_found))
-    best = MetricInfo("best-score", "highest score of a row", "up", SCORES, RowMeasure(lambda work, _: work.block.scores.amax(1)))
+    best = MetricInfo("best-score", "highest score", "up", SCORES, RowMeasure(lambda work, _: work.block.scores.amax(1)))
     monkeypatch.setitem(names._BY_NAME, found.name, found)
     monkeypatch.setitem(names._BY_NAME, best.name, best)
     metrics = Metrics(["labels-found", "best-score", "micro-F1"], num_labels=3)
