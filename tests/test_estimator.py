@@ -105,6 +105,17 @@ def test_labels_are_taken_as_names_and_given_back_as_names(y):
     assert fitted.predict_proba(TEXTS[:4]).shape == (4, 2)
 
 
+def test_soft_labels_train():
+    X, y = table(400)
+    soft = np.where(y == 1, 0.9, 0.2)
+    new, truth = table(seed=1)
+    fitted = ManyhotClassifier().fit(X, soft)
+    assert f1_score(truth, fitted.predict(new), average="micro") > 0.9
+    assert fitted.score(new, np.where(truth == 1, 0.9, 0.2)) > 0.75
+    fitted = ManyhotClassifier().fit(X, sparse.csr_matrix(soft))
+    assert f1_score(truth, fitted.predict(new), average="micro") > 0.9
+
+
 def kinds():
     X, y = table()
     words = np.array(["low", "middle", "high"])[(X[:, 0] > 0).astype(int) + (X[:, 0] > 1)]

@@ -1,13 +1,14 @@
 """The page of losses: every loss of the catalog is on it, with a formula that holds and a test that exists."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 
 import manyhot
-from manyhot import LOSSES, bce_loss, dice_loss, lsep_loss, pairwise_loss, zlpr_loss
+from manyhot import LOSSES, TrainSettings, bce_loss, dice_loss, lsep_loss, pairwise_loss, zlpr_loss
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "losses.md").read_text()
@@ -38,6 +39,13 @@ def test_every_function_on_the_page_is_public():
     for row in ROWS:
         for word in re.findall(r"`([a-z_]+_(?:loss|labels|from|threshold)|[A-Z]\w+Loss)\b", row[2] if len(row) > 2 else ""):
             assert hasattr(manyhot, word), word
+
+
+def test_every_flag_on_the_page_is_one_of_train():
+    flags = {f"--{each.name.replace('_', '-')}" for each in fields(TrainSettings)}
+    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
+    assert {"--loss", "--loss-option", "--smoothing", "--flip", "--row-threshold", "--teacher"} <= named
+    assert named <= flags
 
 
 def problem(seed=0):

@@ -22,6 +22,7 @@ from manyhot.comparison.records import cell_key
 from manyhot.comparison.selection import natural_value, tuned_value
 from manyhot.comparison.sets import ComparedSet, SetShape
 from manyhot.comparison.settings import CompareSettings
+from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.labels.powerset import LabelSets
 from manyhot.labels.sparse import SparseLabels
@@ -330,7 +331,7 @@ def step_work(job: Job, size: SetShape, settings: CompareSettings) -> float:
 
 def natural_rule(method: Method, cardinality: float) -> DecisionRule:
     """The rule that comes with the loss; losses that only rank take as many labels as training rows have on average."""
-    info = method.info
-    if info is not None and info.decision in ("top-k", "tuned"):
-        return DecisionRule(top_k=max(1, round(cardinality)))
-    return DecisionRule(min_labels=method.options.get("min_labels", 0))
+    min_labels = method.options.get("min_labels", 0)
+    if method.info is None:
+        return DecisionRule(min_labels=min_labels)
+    return natural_decision(method.info.decision).rule(cardinality=cardinality, min_labels=min_labels)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.decisions.natural import natural_decision
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, BodyInfo, bodies_for, get_body
@@ -72,7 +73,10 @@ def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | No
 
 def decides_itself(settings: TrainSettings) -> bool:
     """Whether the loss or the strategy decides without a threshold: by the best label, or the most probable set."""
-    return get_loss(settings.loss).decision == "argmax" or get_strategy(settings.strategy).make_reader is not None
+    return (
+        not natural_decision(get_loss(settings.loss).decision).tunable
+        or get_strategy(settings.strategy).make_reader is not None
+    )
 
 
 def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:

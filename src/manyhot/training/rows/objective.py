@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.soften import flip_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
-from manyhot.losses.info import LossInfo
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.inputs.prepare import Batch
 from manyhot.training.rows.mixing import mix_batch
@@ -140,16 +140,12 @@ def link_of(settings: TrainSettings, *, soft: bool) -> str | None:
 
 def natural_rule(settings: TrainSettings, cut: Tensor | None, cardinality: float) -> DecisionRule:
     """The rule that belongs to the loss; for losses that only rank, as many labels as rows have on average."""
-    info: LossInfo = get_loss(settings.loss)
     if cut is not None:
         return DecisionRule(threshold=float(cut.detach()), min_labels=settings.min_labels)
     if get_strategy(settings.strategy).make_reader is not None:
         return DecisionRule(min_labels=settings.min_labels)
-    if info.decision == "argmax":
-        return DecisionRule(top_k=1)
-    if info.decision in ("top-k", "tuned"):
-        return DecisionRule(top_k=max(1, round(cardinality), settings.min_labels))
-    return DecisionRule(min_labels=settings.min_labels)
+    decision = natural_decision(get_loss(settings.loss).decision)
+    return decision.rule(cardinality=cardinality, min_labels=settings.min_labels)
 
 
 def _dense(labels: SparseLabels | Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from manyhot.data.examples import Examples
+from manyhot.decisions.natural import natural_decision
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, BodyInfo
 from manyhot.training.rows.choose import decides_itself
@@ -85,10 +86,14 @@ def _tunes(run: Run) -> str | None:
     return _needs_held_out(run)
 
 
+def _tunable(run: Run) -> bool:
+    return natural_decision(get_loss(run.settings.loss).decision).tunable
+
+
 def _tune(run: Run) -> str | None:
     if run.settings.tune == "none":
         return None
-    if decides_itself(run.settings) and get_loss(run.settings.loss).decision == "argmax" and run.settings.strategy == "plain":
+    if decides_itself(run.settings) and not _tunable(run) and run.settings.strategy == "plain":
         return f"the loss {run.settings.loss} decides for the best label; a shift of all its scores changes nothing"
     return _needs_held_out(run)
 
@@ -148,7 +153,7 @@ UNUSED: dict[str, Reason] = {
     "per_label": _tunes,
     "shrink": lambda run: _tunes(run) or (None if run.settings.per_label else "one threshold is tuned for all labels"),
     "min_labels": _unless(
-        lambda run: get_loss(run.settings.loss).decision != "argmax" or not decides_itself(run.settings),
+        lambda run: _tunable(run) or not decides_itself(run.settings),
         "the loss {run.settings.loss} decides for exactly one label",
     ),
     "calibrate": _needs_held_out,

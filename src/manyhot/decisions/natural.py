@@ -1,0 +1,65 @@
+"""How a loss decides by itself: one entry for each kind of decision that an entry of the loss catalog may name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from manyhot._checks import check_choice
+from manyhot.decisions.rule import DecisionRule
+
+
+@dataclass(frozen=True)
+class NaturalDecision:
+    """What scores mean without tuning.
+
+    Attributes:
+        name: what ``LossInfo.decision`` says.
+        summary: one line for people.
+        bounded: whether a score says by itself if its label holds; otherwise only the order of a row's scores counts.
+        tunable: whether a threshold tuned on held-out rows makes sense; it does not where a shift of a row changes nothing.
+        make: ``(cardinality, min_labels) -> rule``, with the mean number of labels of a row and the least a row should get.
+    """
+
+    name: str
+    summary: str
+    bounded: bool
+    tunable: bool
+    make: Callable[[float, int], DecisionRule]
+
+    def rule(self, *, cardinality: float = 1.0, min_labels: int = 0) -> DecisionRule:
+        """The rule for labels of this cardinality.
+
+        Example:
+            >>> natural_decision("top-k").rule(cardinality=2.6).top_k
+            3
+        """
+        return self.make(cardinality, min_labels)
+
+
+def _as_many_as_usual(cardinality: float, min_labels: int) -> DecisionRule:
+    return DecisionRule(top_k=max(1, round(cardinality), min_labels))
+
+
+_ENTRIES = (
+    NaturalDecision("zero", "s > 0", True, True, lambda _, least: DecisionRule(min_labels=least)),
+    NaturalDecision("threshold", "s > s0, learned or given", True, True, lambda _, least: DecisionRule(min_labels=least)),
+    NaturalDecision("top-k", "the k best, k the usual number of labels", False, True, _as_many_as_usual),
+    NaturalDecision("tuned", "a threshold must be tuned; until then the k best", False, True, _as_many_as_usual),
+    NaturalDecision("argmax", "the best label", False, False, lambda *_: DecisionRule(top_k=1)),
+)
+
+NATURAL_DECISIONS: Mapping[str, NaturalDecision] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+
+
+def natural_decision(name: str) -> NaturalDecision:
+    """The entry called ``name``.
+
+    Example:
+        >>> from manyhot import get_loss
+        >>> natural_decision(get_loss("zlpr").decision).rule()
+        DecisionRule(threshold=0.0, top_k=None, min_labels=0, max_labels=None)
+    """
+    check_choice("natural_decision", "name", name, tuple(NATURAL_DECISIONS))
+    return NATURAL_DECISIONS[name]
