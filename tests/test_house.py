@@ -35,6 +35,7 @@ LADDER = [
     ["training.run"],
     ["training"],
     ["evaluation"],
+    ["curation"],
     ["comparison"],
     ["report"],
     ["export"],

@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed.",
     ),
     "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
+    "suspects": (
+        "suspects",
+        "List the labels that look wrong or missing, with the precision to expect at most.",
+    ),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
     "export": ("export", "Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights."),
     "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),

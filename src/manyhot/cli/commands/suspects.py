@@ -1,0 +1,99 @@
+"""``manyhot suspects``: labels of a file that look wrong or missing."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.io.config import CONFIG, read_config
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_table, show_text
+from manyhot.cli.io.models import inherited_reading
+from manyhot.cli.io.reading import read_files, read_flags, reading_of
+from manyhot.data.examples import Examples
+from manyhot.training.rows.settings import TrainSettings
+
+SourcesArgument = Annotated[
+    list[str], typer.Argument(help="A run, whose training files and settings are taken, or files of examples.")
+]
+MostFlag = Annotated[int, typer.Option("--most", min=1, help="Suspects at most.")]
+KindFlag = Annotated[str, typer.Option("--kind", help="wrong, missing or both.")]
+FoldsFlag = Annotated[int, typer.Option("--folds", min=2, help="Models, each of which scores the rows it was not trained on.")]
+CorrectedFlag = Annotated[
+    Path | None, typer.Option("--corrected", help="A JSON lines file to write, with the suspects listed put right.")
+]
+KINDS = {"wrong": ("wrong",), "missing": ("missing",), "both": ("wrong", "missing")}
+
+
+@read_flags
+def suspects(
+    sources: SourcesArgument,
+    *,
+    most: MostFlag = 50,
+    kind: KindFlag = "both",
+    folds: FoldsFlag = 5,
+    corrected: CorrectedFlag = None,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    reading: dict[str, Any],
+) -> None:
+    """List the labels that look wrong or missing, with the precision to expect at most.
+
+    The most doubtful come first. Every row is scored by a model that has not seen it.
+    """
+    if kind not in KINDS:
+        raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
+    examples, settings = _examples(sources, reading)
+    from manyhot.curation.cross_fit import cross_fitted_logits
+    from manyhot.curation.suspects import corrected_labels, find_suspects
+
+    logits = cross_fitted_logits(
+        examples,
+        settings,
+        folds=min(folds, len(examples)),
+        on_fold=lambda number: say(f"fold {number + 1} of {folds}", quiet=quiet or json),
+    )
+    where = None if examples.unknown is None else ~examples.unknown.dense().bool()
+    found = find_suspects(logits, examples.labels, most=most, kinds=KINDS[kind], where=where)
+    if corrected is not None:
+        from manyhot.data.write import write_examples
+
+        write_examples(replace(examples, labels=corrected_labels(examples.labels, found)), corrected)
+        say(f"{corrected}: {len(found):,} labels changed", quiet=quiet)
+    names = examples.label_names
+    if json:
+        for rank, each in enumerate(found, start=1):
+            line: dict[str, Any] = {"rank": rank, "row": each.row}
+            if examples.ids is not None:
+                line["id"] = examples.ids[each.row]
+            line |= {"label": names[each.label], "kind": each.kind, "probability": round(each.probability, 6)}
+            line |= {"doubt": round(each.doubt, 6), "text": None if examples.texts is None else examples.texts[each.row]}
+            sys.stdout.write(json_text.dumps(line, ensure_ascii=False) + "\n")
+        return
+    told = examples.texts is not None
+    rows: list[tuple[Any, ...]] = []
+    for each in found:
+        name = each.row if examples.ids is None else examples.ids[each.row]
+        told_of = (name, names[each.label], each.kind, each.probability, each.doubt)
+        rows.append((*told_of, *(() if examples.texts is None else (_shortened(examples.texts[each.row]),))))
+    show_table(("row", "label", "looks", "probability", "doubt", *(("text",) if told else ())), rows)
+    expected = sum(each.doubt for each in found) / max(len(found), 1)
+    show_text(f"Of these {len(found):,}, {expected:.0%} at most are expected to be mistakes; the better the model, the nearer.")
+
+
+def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, TrainSettings | None]:
+    folder = Path(sources[0])
+    if len(sources) == 1 and folder.is_dir() and (folder / CONFIG).is_file():
+        config = read_config(folder / CONFIG)
+        chosen = {**inherited_reading(folder, labels=True), **reading_of(reading)}
+        return read_files(list(config["files"]["train"]), chosen), TrainSettings.from_dict(config["train"])
+    return read_files(sources, reading_of(reading)), None
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:59] + "\u2026"
