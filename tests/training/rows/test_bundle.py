@@ -90,7 +90,7 @@ def test_a_surplus_tensor_is_refused(saved):
         load_model(saved)
 
 
-@pytest.mark.parametrize("name", ["../weights.safetensors", "/etc/passwd", "sub/weights.safetensors", 7, None])
+@pytest.mark.parametrize("name", ["../weights.safetensors", "/etc/passwd", "sub/weights.safetensors"])
 def test_weights_outside_the_folder_are_refused(saved, name):
     edit(saved, weights=name)
     with pytest.raises(BundleError, match="must lie in the model's folder"):
@@ -112,10 +112,10 @@ def test_a_link_out_of_the_folder_is_refused(saved, tmp_path_factory):
         ({"labels": ["a", "b"]}, "must be 4 different names; got 2"),
         ({"labels": ["a", "a", "b", "c"]}, "different names"),
         ({"rule": {"threshold": [0.0, 1.0]}}, "must have 4 thresholds; got 2"),
-        ({"link": "cubic"}, "unknown link"),
+        ({"link": "cubic"}, "link` must be one of"),
         ({"format": "other"}, "must have the format"),
         ({"settings": {"epoch": 3}}, "Did you mean 'epochs'"),
-        ({"inputs": {"kind": "sounds"}}, "does not hold a whole model"),
+        ({"inputs": {"kind": "sounds"}}, "`inputs.kind` must be one of texts"),
         ({"shape": {}}, "does not hold a whole model"),
     ],
 )

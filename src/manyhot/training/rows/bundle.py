@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot._checks import check_at_least, shape_text
+from manyhot._checks import check_at_least
 from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
@@ -28,17 +27,62 @@ from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
+    check_tensors,
     inside,
     model_folder,
     read_description,
     read_weights,
+    reading,
     remove_others,
 )
 from manyhot.training.run.checkpoint import pack
+from manyhot.training.run.schema import (
+    TABLE,
+    TEXT,
+    TRUTH,
+    Kind,
+    Schema,
+    check_schema,
+    choice,
+    listed,
+    number,
+    parse_json,
+    shown,
+    whole,
+)
 
 FORMAT = "manyhot-model-1"
 # Large parts of model.json that are files of their own, and the entry they belong to.
 DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
+MODEL_SCHEMA: Schema = {
+    "format": TEXT,
+    "weights": TEXT,
+    "documents": Kind(
+        "an object of file names", lambda found: isinstance(found, dict) and set(found) <= set(DOCUMENTS)
+    ).or_missing(),
+    "shape": TABLE,
+    "inputs": TABLE,
+    "labels": listed(TEXT),
+    "link": choice(*LINKS).or_none(),
+    "rule": TABLE,
+    "calibration": TABLE.or_none(),
+    "settings": TABLE,
+    "about": TABLE,
+    "reading": TABLE.or_missing(),
+}
+SHAPE_SCHEMA: Schema = {
+    "body": TEXT,
+    "width": whole(1),
+    "num_labels": whole(1),
+    "hidden": whole(1).or_missing(),
+    "dropout": number(0, 1).or_missing(),
+    "sparse": TRUTH.or_missing(),
+    "activation": choice("relu", "none").or_missing(),
+    "config": TABLE.or_missing(),
+    "padding": whole(0).or_missing(),
+    "strategy": TEXT.or_missing(),
+    "read_labels": whole(1).or_missing(),
+}
 
 
 class TrainedModel:
@@ -255,38 +299,36 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
     """
     folder = model_folder(folder)
     data = read_description("load_model", folder, FORMAT)
-    try:
+    with reading("load_model", folder):
         return _assemble(folder, data, device)
-    except BundleError:
-        raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise BundleError(f"load_model: {str(folder)!r} does not hold a whole model: {error}") from error
 
 
 def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
-    names, parts = tuple(data["labels"]), {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
-    for name, file in dict(data.get("documents", {})).items():
+    who = "load_model"
+    check_schema("model", data, MODEL_SCHEMA)
+    parts = {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
+    for name, file in data.get("documents", {}).items():
         parts[DOCUMENTS[name]][name] = _read_document(folder, file)
-    shape, inputs_data = parts["shape"], parts["inputs"]
-    tensors = read_weights("load_model", folder, data["weights"])
-    inputs = INPUTS[inputs_data["kind"]].from_parts(inputs_data, _below("inputs.", tensors))
+    shape, inputs_data, names = parts["shape"], parts["inputs"], tuple(data["labels"])
+    check_schema("shape", shape, SHAPE_SCHEMA)
+    tensors = read_weights(who, folder, data["weights"])
+    kind = INPUTS[inputs_data["kind"]] if inputs_data.get("kind") in INPUTS else None
+    if kind is None:
+        raise BundleError(f"{who}: `inputs.kind` must be one of {', '.join(INPUTS)}; got {shown(inputs_data.get('kind'))}.")
+    check_schema("inputs", inputs_data, kind.schema)
+    inputs = kind.from_parts(inputs_data, _below("inputs.", tensors))
+    settings = TrainSettings.from_dict(data["settings"])
+    _check_together(shape, inputs, names, settings)
     body = _body_with(shape, _below("body.", tensors))
-    num_labels = shape.get("read_labels", shape["num_labels"])
-    if num_labels != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
-        raise BundleError(f"load_model: `labels` must be {num_labels} different names; got {len(names)}.")
-    if shape["width"] != inputs.width:
-        raise BundleError(f"load_model: the inputs must have width {shape['width']}; got {inputs.width}.")
     rule = DecisionRule.from_json(data["rule"])
     if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
-        raise BundleError(f"load_model: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
-    if data["link"] not in (None, *LINKS):
-        raise BundleError(f"load_model: unknown link {data['link']!r}.")
+        raise BundleError(f"{who}: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
     return TrainedModel(
         body.to(device),
         shape,
         inputs,
         names,
-        TrainSettings.from_dict(data["settings"]),
+        settings,
         link=data["link"],
         rule=rule,
         calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
@@ -295,14 +337,30 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
     )
 
 
+def _check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...], settings: TrainSettings) -> None:
+    """The parts of a description belong to the same model."""
+    who, entry = "load_model", get_body(shape["body"])
+    missing = [name for name in ("hidden", "dropout", "sparse") if entry.trains and name not in shape]
+    if missing:
+        raise BundleError(f"{who}: `shape` must have the field {missing[0]!r}; it is missing.")
+    num_labels = shape.get("read_labels", shape["num_labels"])
+    if num_labels != len(names) or len(set(names)) != len(names):
+        raise BundleError(f"{who}: `labels` must be {num_labels} different names; got {len(names)}.")
+    if shape["width"] != inputs.width:
+        raise BundleError(f"{who}: the inputs must have width {shape['width']}; got {inputs.width}.")
+    if inputs.kind not in ((entry.inputs,) if entry.inputs else entry.reads):
+        raise BundleError(f"{who}: the body {entry.name!r} must read {' or '.join(entry.reads)}; got {inputs.kind}.")
+    if entry.trains and settings.model != entry.name:
+        raise BundleError(f"{who}: `shape.body` must be the model of the settings, {settings.model!r}; got {entry.name!r}.")
+    if shape.get("sparse", False) != inputs.gives_sparse:
+        raise BundleError(f"{who}: `shape.sparse` must be {inputs.gives_sparse} for these inputs; got {shape.get('sparse')}.")
+
+
 def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
     """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
     with torch.device("meta"):
         body = _made(shape)
-    for name, wanted in body.state_dict().items():
-        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
-            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
-            raise BundleError(f"load_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+    check_tensors("load_model", body.state_dict(), own)
     if get_body(shape["body"]).unsaved_buffers:
         # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
         with torch.random.fork_rng(devices=[]):
@@ -323,7 +381,7 @@ def _read_document(folder: Path, name: Any) -> Any:
     content = path.read_bytes() if path.is_file() else b""
     if not path.stem.endswith(f"-{_digest(content)}"):
         raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
-    return json.loads(content)
+    return parse_json(content.decode())
 
 
 def _below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:

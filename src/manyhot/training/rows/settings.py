@@ -13,7 +13,7 @@ from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
-from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
+from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
 AUTO = "auto"
@@ -126,8 +126,7 @@ class TrainSettings(RunSettings):
         check_whole(who, "folds", self.folds, 2)
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
-        if self.learning_rate is not None:
-            check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True)
+        check_rate(who, self.learning_rate)
         self._check_loss(who)
         self._check_pos_weight(who)
         if self.encoder and self.model not in (AUTO_BODY, ENCODER):

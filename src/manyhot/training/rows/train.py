@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
@@ -81,6 +83,7 @@ def train(
     _check_examples(train_examples, sample_weight)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
+        check_finite("validation", validation)
     processes = Processes.current()
     settings = resolved(_with_body(given), train_examples)
     check_loss(settings)
@@ -258,6 +261,28 @@ def _check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
     if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
         raise ValueError(
             f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
+        )
+    if sample_weight is not None and not bool((torch.isfinite(sample_weight) & (sample_weight >= 0)).all()):
+        raise ValueError("train: `sample_weight` must be finite numbers >= 0. A weight of 0 leaves a row out.")
+    check_finite("train_examples", examples)
+
+
+def check_finite(name: str, examples: Examples) -> None:
+    """Features and images are finite numbers; NaN among features is a missing value."""
+    if isinstance(examples.features, np.ndarray):
+        wrong = np.isinf(examples.features).any(axis=1)
+    elif examples.features is not None:
+        wrong = np.zeros(len(examples), dtype=bool)
+        bad = np.flatnonzero(np.isinf(examples.features.data))
+        wrong[np.searchsorted(examples.features.indptr, bad, side="right") - 1] = True
+    elif examples.images is not None and examples.images.is_floating_point():
+        wrong = ~torch.isfinite(examples.images).flatten(1).all(dim=1).numpy()
+    else:
+        return
+    if wrong.any():
+        raise ValueError(
+            f"train: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
+            " A missing feature is NaN; correct or leave out the others."
         )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from manyhot._checks import shape_text
 from manyhot.training.run.checkpoint import unpack
+from manyhot.training.run.schema import SchemaError, parse_json, shown
 
 DESCRIPTION = "model.json"
 
@@ -29,15 +32,40 @@ def read_description(who: str, folder: Path, wanted: str) -> dict[str, Any]:
     """What a bundle says of itself, in the format ``wanted``."""
     path = folder / DESCRIPTION
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{who}: {str(folder)!r} must hold a {DESCRIPTION}; there is none.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BundleError(f"{who}: {str(path)!r} cannot be read: {error}.") from error
+    except (OSError, UnicodeDecodeError, SchemaError) as error:
+        raise BundleError(f"{who}: {str(path)!r} cannot be read: {error}") from error
     if not isinstance(data, dict) or data.get("format") != wanted:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise BundleError(f"{who}: {str(path)!r} must have the format {wanted!r}; got {found!r}.")
+        raise BundleError(f"{who}: {str(path)!r} must have the format {wanted!r}; got {shown(found)}.")
     return data
+
+
+@contextlib.contextmanager
+def reading(who: str, folder: Path) -> Iterator[None]:
+    """Everything that is wrong with a bundle while it is put together becomes one ``BundleError`` with its folder."""
+    try:
+        yield
+    except BundleError:
+        raise
+    except MemoryError:
+        raise BundleError(f"{who}: {str(folder)!r} holds a model that is too large for the memory of this machine.") from None
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BundleError(f"{who}: {str(folder)!r} does not hold a whole model: {why}") from error
+
+
+def check_tensors(who: str, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """The tensors of a file are those of a module: names, types and shapes."""
+    for name, own in wanted.items():
+        if name not in found or found[name].shape != own.shape or found[name].dtype != own.dtype:
+            got = f"{found[name].dtype} {shape_text(found[name].shape)}" if name in found else "none"
+            raise BundleError(f"{who}: tensor {name!r} must be {own.dtype} {shape_text(own.shape)}; got {got}.")
+    others = sorted(set(found) - set(wanted))
+    if others:
+        raise BundleError(f"{who}: there must be no tensor {others[0]!r}; this model has none of that name.")
 
 
 def inside(who: str, folder: Path, name: Any, what: str) -> Path:
@@ -49,20 +77,23 @@ def inside(who: str, folder: Path, name: Any, what: str) -> Path:
 
 
 def read_weights(who: str, folder: Path, name: Any) -> dict[str, Tensor]:
-    """The tensors of a whole weights file, copied to where torch puts its own.
+    """The tensors of a whole weights file, all of them finite, copied to memory that torch allocated.
 
-    Where they lie in a file they may start at any address; products of matrices are then rounded in another way, and a model
-    would differ in the last digit from itself before it was saved.
+    In a mapped file a tensor may start at any address; matrix products then round in another way, and a loaded model would
+    differ in the last digit from the one that was saved.
     """
     path = inside(who, folder, name, "weights")
     found = unpack(path)
     if found is None:
         raise BundleError(f"{who}: {str(path)!r} is missing, cut off or changed. Save the model again.")
+    for key, tensor in found[0].items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise BundleError(f"{who}: the weights must be finite numbers; tensor {key!r} holds others. Train the model again.")
     return {key: tensor.clone() for key, tensor in found[0].items()}
 
 
 def remove_others(folder: Path, pattern: str, kept: Collection[str]) -> None:
-    """Delete what an earlier save left: files like ``pattern`` but those of the names ``kept``."""
+    """Delete the files of an earlier save: those like ``pattern`` whose names are not in ``kept``."""
     for other in folder.glob(pattern):
         if other.name not in kept:
             other.unlink(missing_ok=True)

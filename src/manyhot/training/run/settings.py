@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, Self
 
+from manyhot._checks import check_at_least
 from manyhot._suggest import nearest
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+# Every body diverges long before; beyond about 1e38 a step cannot even be computed.
+LARGEST_RATE = 1e6
 
 
 def setting(default: Any, text: str) -> Any:
@@ -20,6 +23,14 @@ def check_whole(who: str, name: str, value: Any, least: int) -> None:
     """``value`` is a whole number >= ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
+
+
+def check_rate(who: str, rate: float | None) -> None:
+    """``rate`` is a learning rate: a number > 0 and at most ``LARGEST_RATE``, or None."""
+    if rate is not None:
+        check_at_least(who, "learning_rate", rate, 0, strict=True)
+        if rate > LARGEST_RATE:
+            raise ValueError(f"{who}: `learning_rate` must be a number > 0 and <= {LARGEST_RATE:g}; got {rate:g}.")
 
 
 class RunSettings:

@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyhot._checks import check_at_least, shape_text
+import torch
+
+from manyhot._checks import check_at_least
 from manyhot._files import make_folder, remove_drafts, write_json, write_whole
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.decisions.span_decoding import MODES, Span
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
+    check_tensors,
     model_folder,
     read_description,
     read_weights,
+    reading,
     remove_others,
 )
 from manyhot.training.run.checkpoint import pack
-from manyhot.training.spans.inputs import TokenInputs
+from manyhot.training.run.schema import TABLE, TEXT, TRUTH, Schema, check_schema, choice, listed, number, shown, whole
+from manyhot.training.spans.inputs import VocabularyInputs
 from manyhot.training.spans.network import SpanNetwork
 from manyhot.training.spans.pretrained import SubwordInputs
-from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.settings import SPAN_BODIES, SPAN_HEADS, SpanSettings
 from manyhot.training.spans.windows import Windows, decode_windows, make_windows
 
 SPAN_FORMAT = "manyhot-spans-1"
-INPUTS: dict[str, Any] = {each.kind: each for each in (TokenInputs, SubwordInputs)}
+SPAN_INPUTS: dict[str, Any] = {each.kind: each for each in (VocabularyInputs, SubwordInputs)}
+MODEL_SCHEMA: Schema = {
+    "format": TEXT,
+    "weights": TEXT,
+    "shape": TABLE,
+    "types": listed(TEXT),
+    "inputs": TABLE,
+    "settings": TABLE,
+    "about": TABLE,
+}
+SHAPE_SCHEMA: Schema = {
+    "body": choice(*(name for name in SPAN_BODIES if name != "auto")),
+    "hidden": whole(1),
+    "layers": whole(1, 1000),
+    "dropout": number(0, 1),
+    "head": choice(*SPAN_HEADS),
+    "head_size": whole(1),
+    "rotary": TRUTH,
+    "num_types": whole(1),
+    "tables": listed(whole(2)).or_missing(),
+    "uses": listed(whole(0)).or_missing(),
+    "letters": whole(0).or_missing(),
+    "config": TABLE.or_missing(),
+    "around": TABLE.or_missing(),
+}
 # Texts that are read at a time where many are asked for.
 CHUNK = 4096
 
@@ -64,7 +92,7 @@ class TrainedSpanModel:
         self,
         network: SpanNetwork,
         shape: dict[str, Any],
-        inputs: TokenInputs | SubwordInputs,
+        inputs: VocabularyInputs | SubwordInputs,
         type_names: tuple[str, ...],
         settings: SpanSettings,
         *,
@@ -180,36 +208,46 @@ def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanMo
     """
     folder = model_folder(folder)
     data = read_description("load_span_model", folder, SPAN_FORMAT)
-    try:
+    with reading("load_span_model", folder):
         return _assemble(folder, data, device)
-    except BundleError:
-        raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise BundleError(f"load_span_model: {str(folder)!r} does not hold a whole model: {error}") from error
 
 
 def is_span_bundle(folder: str | Path) -> bool:
     """Whether a folder, or the model in a run folder, holds a span model."""
-    path = model_folder(folder) / DESCRIPTION
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))).get("format") == SPAN_FORMAT
-    except (OSError, ValueError, TypeError):
+        read_description("is_span_bundle", model_folder(folder), SPAN_FORMAT)
+    except BundleError:
         return False
+    return True
 
 
 def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanModel:
-    names, shape = tuple(data["types"]), dict(data["shape"])
-    if shape["num_types"] != len(names) or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
-        raise BundleError(f"load_span_model: `types` must be {shape['num_types']} different names; got {len(names)}.")
+    who = "load_span_model"
+    check_schema("model", data, MODEL_SCHEMA)
+    names, shape, inputs_data = tuple(data["types"]), dict(data["shape"]), dict(data["inputs"])
+    check_schema("shape", shape, SHAPE_SCHEMA)
+    if shape["num_types"] != len(names) or len(set(names)) != len(names):
+        raise BundleError(f"{who}: `types` must be {shape['num_types']} different names; got {len(names)}.")
     settings = SpanSettings.from_dict(data["settings"])
     if settings.decode not in MODES:
-        raise BundleError(f"load_span_model: `decode` must be one of {', '.join(MODES)}; got {settings.decode!r}.")
-    inputs = INPUTS[data["inputs"]["kind"]].from_json(dict(data["inputs"]))
-    network = SpanNetwork(shape)
-    own = read_weights("load_span_model", folder, data["weights"])
-    for name, wanted in network.state_dict().items():
-        if name not in own or own[name].shape != wanted.shape or own[name].dtype != wanted.dtype:
-            got = f"{own[name].dtype} {shape_text(own[name].shape)}" if name in own else "none"
-            raise BundleError(f"load_span_model: tensor {name!r} must be {wanted.dtype} {shape_text(wanted.shape)}; got {got}.")
+        raise BundleError(f"{who}: `decode` must be one of {', '.join(MODES)}; got {settings.decode!r}.")
+    if settings.body != shape["body"]:
+        raise BundleError(f"{who}: `shape.body` must be the body of the settings, {settings.body!r}; got {shape['body']!r}.")
+    kind = SPAN_INPUTS.get(str(inputs_data.get("kind")))
+    if kind is None:
+        raise BundleError(
+            f"{who}: `inputs.kind` must be one of {', '.join(SPAN_INPUTS)}; got {shown(inputs_data.get('kind'))}."
+        )
+    check_schema("inputs", inputs_data, kind.schema)
+    inputs = kind.from_json(inputs_data)
+    for name, wanted in inputs.shape().items():
+        if shape.get(name) != wanted:
+            raise BundleError(f"{who}: `shape.{name}` must be {wanted} for these inputs; got {shown(shape.get(name))}.")
+    own = read_weights(who, folder, data["weights"])
+    with torch.device("meta"):
+        check_tensors(who, SpanNetwork(shape).state_dict(), own)
+    # Making a network draws its first weights, which must not change what the caller draws.
+    with torch.random.fork_rng(devices=[]):
+        network = SpanNetwork(shape)
     network.load_state_dict(own)
     return TrainedSpanModel(network.to(device), shape, inputs, names, settings, about=dict(data["about"]))

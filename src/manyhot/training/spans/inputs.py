@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from manyhot.data.spans.alignment import TokenSpan
 from manyhot.data.spans.examples import Offsets
+from manyhot.training.run.schema import TEXT, Kind, Schema, choice, listed, whole
 from manyhot.training.spans.settings import SpanSettings
 from manyhot.training.spans.tokens import SHAPES, shape_of, split_text
 
@@ -25,6 +26,16 @@ PADDING, UNKNOWN = 0, 1
 HEAD_LETTERS, TAIL_LETTERS = 14, 8
 LETTERS = HEAD_LETTERS + TAIL_LETTERS
 EDGE = "\0"
+
+
+def _is_vocabulary(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"symbols", "counts"}:
+        return False
+    symbols, counts = value["symbols"], value["counts"]
+    return listed(TEXT).fits(symbols) and listed(whole(0)).fits(counts) and len(symbols) == len(counts)
+
+
+_VOCABULARY = Kind("a vocabulary, `symbols` and their `counts`", _is_vocabulary)
 
 
 class Encoded(NamedTuple):
@@ -70,7 +81,7 @@ class Vocabulary:
         return {"symbols": self.symbols, "counts": self.counts}
 
 
-class TokenInputs:
+class VocabularyInputs:
     """What a token is to a body trained from scratch.
 
     Args:
@@ -80,12 +91,18 @@ class TokenInputs:
     """
 
     kind = "tokens"
+    schema: ClassVar[Schema] = {
+        "kind": TEXT,
+        "tokens": choice("words", "characters"),
+        "tables": listed(_VOCABULARY),
+        "letters": _VOCABULARY.or_none(),
+    }
 
     def __init__(self, tokens: str, tables: Sequence[Vocabulary], letters: Vocabulary | None) -> None:
         self.tokens, self.tables, self.letters = tokens, list(tables), letters
 
     @classmethod
-    def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> TokenInputs:
+    def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> VocabularyInputs:
         """Vocabularies of training texts."""
         rows = [_surfaces(text, own) for text, own in zip(texts, offsets, strict=True)]
         if tokens == "characters":
@@ -134,7 +151,7 @@ class TokenInputs:
         return {"kind": self.kind, "tokens": self.tokens, "tables": [t.to_json() for t in self.tables], "letters": letters}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TokenInputs:
+    def from_json(cls, data: dict[str, Any]) -> VocabularyInputs:
         """From what ``to_json`` gave."""
         tables = [Vocabulary(each["symbols"], each["counts"]) for each in data["tables"]]
         letters = None if data["letters"] is None else Vocabulary(data["letters"]["symbols"], data["letters"]["counts"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from manyhot.data.spans.examples import Offsets
+from manyhot.training.run.schema import TABLE, TEXT, Schema
 from manyhot.training.spans.inputs import Array
 from manyhot.training.spans.rows import SpanBatch
 
@@ -23,6 +24,7 @@ class SubwordInputs:
 
     kind = "subwords"
     tokens = "subwords"
+    schema: ClassVar[Schema] = {"kind": TEXT, "tokenizer": TABLE}
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,6 +50,10 @@ class SubwordInputs:
         if len(numbers) != len(offsets):
             raise ValueError(f"SubwordInputs: `offsets` must be of the same text, {len(numbers)}; got {len(offsets)}.")
         return np.array(numbers, dtype=np.int32).reshape(-1, 1), np.zeros((len(numbers), 0), dtype=np.int32)
+
+    def shape(self) -> dict[str, Any]:
+        """The description of the encoder does not depend on the tokenizer."""
+        return {}
 
     def counts(self) -> list[Tensor]:
         """Nothing is hidden."""

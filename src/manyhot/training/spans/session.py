@@ -16,7 +16,7 @@ from manyhot.training.run.session import RunSession
 from manyhot.training.run.versions import versions
 from manyhot.training.spans.bundle import TrainedSpanModel
 from manyhot.training.spans.fit import SpanFit, SpanLoss
-from manyhot.training.spans.inputs import TokenInputs
+from manyhot.training.spans.inputs import VocabularyInputs
 from manyhot.training.spans.network import SpanNetwork, SpanObjective
 from manyhot.training.spans.pretrained import SubwordInputs, open_pretrained
 from manyhot.training.spans.scoring import score_spans, tuned_threshold
@@ -69,14 +69,14 @@ class SpanSession(RunSession):
         size = min(self.settings.max_tokens, max(SHORTEST, *map(len, self.windows.rows)))
         self.settings = replace(self.settings, max_tokens=size, overlap=min(self.settings.overlap, size // 2))
 
-    def _inputs(self, examples: SpanExamples) -> tuple[TokenInputs | SubwordInputs, dict[str, Any], dict[str, Any]]:
+    def _inputs(self, examples: SpanExamples) -> tuple[VocabularyInputs | SubwordInputs, dict[str, Any], dict[str, Any]]:
         chosen = self.settings
         if chosen.body == "pretrained":
             inputs, shape, weights, longest = open_pretrained(chosen.pretrained)
             size = min(chosen.max_tokens, longest)
             self.settings = replace(chosen, max_tokens=size, overlap=min(chosen.overlap, size // 2))
             return inputs, shape, weights
-        made = TokenInputs.fit(examples.texts, offsets_of(examples, chosen.tokens), chosen.tokens, chosen)
+        made = VocabularyInputs.fit(examples.texts, offsets_of(examples, chosen.tokens), chosen.tokens, chosen)
         return made, made.shape(), {}
 
     def _windows(self, examples: SpanExamples) -> Windows:

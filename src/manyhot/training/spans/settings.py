@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.training.run.schedule import SCHEDULES
-from manyhot.training.run.settings import PRECISIONS, RunSettings, check_whole, setting
+from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 SPAN_BODIES = ("auto", "words", "characters", "transformer", "pretrained")
 SPAN_TOKENS = ("auto", "words", "characters")
@@ -76,8 +76,7 @@ class SpanSettings(RunSettings):
             check_whole(who, "layers", self.layers, 1)
         for name in ("rdrop", "clip", "weight_decay", "word_dropout", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
-        if self.learning_rate is not None:
-            check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True)
+        check_rate(who, self.learning_rate)
         if self.overlap >= self.max_tokens:
             raise ValueError(f"{who}: `overlap` must be less than `max_tokens`, {self.max_tokens}; got {self.overlap}.")
         if bool(self.pretrained) != (self.body == "pretrained"):

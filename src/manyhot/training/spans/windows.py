@@ -18,7 +18,7 @@ from manyhot.training.spans.rows import SpanBatch, StoredRows
 Decode = Callable[[SpanBatch], list[list[Span]]]
 
 
-class Inputs(Protocol):
+class SpanInputs(Protocol):
     """What turns texts into numbers."""
 
     tokens: str
@@ -52,7 +52,7 @@ class Windows:
 
 
 def make_windows(
-    inputs: Inputs, examples: SpanExamples, type_names: Sequence[str], *, max_tokens: int, overlap: int
+    inputs: SpanInputs, examples: SpanExamples, type_names: Sequence[str], *, max_tokens: int, overlap: int
 ) -> Windows:
     """The windows of texts with the spans that lie in them; spans of types that are not in ``type_names`` are left out."""
     own = examples.tokens if inputs.tokens == "words" else None

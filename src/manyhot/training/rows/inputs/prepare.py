@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from manyhot.training.rows.inputs.words import (
     word_lists,
 )
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.schema import TEXT, TRUTH, Schema, listed
 
 Array = np.ndarray[Any, Any]
 # Words a text from which on it says enough by whole words; first letters would only make it longer (a guess, not
@@ -69,6 +70,8 @@ class TextInputs:
 
     kind = "texts"
     parts = ("words", "starts", "characters")
+    gives_sparse = True
+    schema: ClassVar[Schema] = {"kind": TEXT, **{name: listed(TEXT) for name in parts}}
 
     def __init__(self, words: Runs, starts: Runs, characters: Runs, idf: Array) -> None:
         self.words, self.starts, self.characters, self.idf = words, starts, characters, idf
@@ -147,7 +150,10 @@ class TextInputs:
             keys = [tensors[f"{name}.{length}"].numpy() for length in range(1, 1 + sum(k.startswith(name) for k in tensors))]
             runs.append(Runs(data[name], keys))
         words, starts, characters = runs
-        return cls(words, starts, characters, tensors["idf"].numpy())
+        idf = tensors["idf"].numpy()
+        if sum(map(len, runs)) != len(idf) or any(len(each.keys[0]) > len(each.symbols) for each in runs):
+            raise ValueError(f"TextInputs: there must be one `idf` for each n-gram, {sum(map(len, runs))}; got {len(idf)}.")
+        return cls(words, starts, characters, idf)
 
 
 def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:
@@ -164,10 +170,16 @@ class FeatureInputs:
     """Features: dense columns to mean 0 and deviation 1, sparse ones divided by their largest size; gaps take the mean."""
 
     kind = "features"
+    schema: ClassVar[Schema] = {"kind": TEXT, "sparse": TRUTH, "names": listed(TEXT).or_none()}
 
     def __init__(self, means: Array, scale: Array, *, sparse: bool, names: Sequence[str] | None) -> None:
         self.means, self.scale, self.sparse = means, scale, sparse
         self.names = None if names is None else tuple(names)
+
+    @property
+    def gives_sparse(self) -> bool:
+        """Whether prepared rows are a sparse matrix."""
+        return self.sparse
 
     @classmethod
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[FeatureInputs, Any]:
@@ -219,13 +231,20 @@ class FeatureInputs:
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureInputs:
         """From what ``to_json`` and ``tensors`` gave."""
-        return cls(tensors["means"].numpy(), tensors["scale"].numpy(), sparse=bool(data["sparse"]), names=data["names"])
+        means, scale = tensors["means"].numpy(), tensors["scale"].numpy()
+        if means.ndim != 1 or means.shape != scale.shape or not (scale > 0).all():
+            raise ValueError("FeatureInputs: there must be one mean and one scale > 0 for each feature.")
+        if data["names"] is not None and len(data["names"]) != len(means):
+            raise ValueError(f"FeatureInputs: there must be {len(means)} names of features; got {len(data['names'])}.")
+        return cls(means, scale, sparse=data["sparse"], names=data["names"])
 
 
 class ImageInputs:
     """Images ``[N, C, H, W]``, each channel to mean 0 and deviation 1."""
 
     kind = "images"
+    gives_sparse = False
+    schema: ClassVar[Schema] = {"kind": TEXT}
 
     def __init__(self, means: Tensor, scale: Tensor) -> None:
         self.means, self.scale = means, scale
@@ -263,7 +282,10 @@ class ImageInputs:
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> ImageInputs:
         """From what ``to_json`` and ``tensors`` gave."""
         del data
-        return cls(tensors["means"], tensors["scale"])
+        means, scale = tensors["means"], tensors["scale"]
+        if means.ndim != 1 or means.shape != scale.shape or not bool((scale > 0).all()):
+            raise ValueError("ImageInputs: there must be one mean and one scale > 0 for each channel.")
+        return cls(means, scale)
 
 
 Inputs = TextInputs | TokenInputs | FeatureInputs | ImageInputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.training.rows.bodies.encoder import missing_text_package, read_tokenizer
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.schema import TABLE, TEXT, Schema, whole
 
 TEXTS_AT_ONCE = 4096
 
@@ -78,6 +79,8 @@ class TokenInputs:
     """
 
     kind = "tokens"
+    gives_sparse = False
+    schema: ClassVar[Schema] = {"kind": TEXT, "tokenizer": TABLE, "padding": whole(0), "max_tokens": whole(1)}
 
     def __init__(self, tokenizer: dict[str, Any], *, padding: int, max_tokens: int) -> None:
         self.tokenizer, self.padding, self.max_tokens = tokenizer, padding, max_tokens
