@@ -40,7 +40,6 @@ CASES = {
     # 65 rows: the last batch has one, so that the second process has none of its own.
     "mlp": (lambda: feature_examples(65), PLAIN, False),
     "mlp-weighted": (lambda: feature_examples(65), replace(PLAIN, learning_rate=0.02), True),
-    "mlp-rdrop-without-dropout": (lambda: feature_examples(64), replace(PLAIN, rdrop=0.5, learning_rate=0.02), False),
     "bag": (lambda: text_examples(70), replace(PLAIN, model="bag", learning_rate=0.02), False),
 }
 
