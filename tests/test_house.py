@@ -28,7 +28,7 @@ LADDER = [
     ["decisions.calibrate"],
     ["decisions"],
     ["metrics"],
-    ["decisions.threshold_search"],
+    ["decisions.tuning"],
     ["decisions.tune"],
     ["data"],
     ["explain"],

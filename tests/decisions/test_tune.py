@@ -235,14 +235,14 @@ def test_many_blocks_give_what_one_block_gives(objective, monkeypatch):
     if objective in ("micro-F1", "macro-F1", "hamming-error"):
         settings.append({"per_label": True, "shrink": 0, "flood": INF})
     whole = [tune_rule(scores, labels, objective=objective, folds=3, **setting) for setting in settings]
-    monkeypatch.setattr("manyhot.decisions.threshold_search.BLOCK_ELEMENTS", 2000)
+    monkeypatch.setattr("manyhot.decisions.tuning.rows.BLOCK_ELEMENTS", 2000)
     assert whole == [tune_rule(scores, labels, objective=objective, folds=3, **setting) for setting in settings]
 
 
 def test_the_prior_of_very_large_data_is_read_off_a_part_of_the_rows(monkeypatch):
     scores, labels = random_problem(rows=4000)
     whole = torch.tensor(tune_rule(scores, labels, per_label=True, shrink=50, folds=0).rule.threshold)
-    monkeypatch.setattr("manyhot.decisions.threshold_search.BLOCK_ELEMENTS", 12000)
+    monkeypatch.setattr("manyhot.decisions.tuning.rows.BLOCK_ELEMENTS", 12000)
     part = torch.tensor(tune_rule(scores, labels, per_label=True, shrink=50, folds=0).rule.threshold)
     assert (whole - part).abs().mean() < 0.2
 

@@ -5,33 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_choice, check_dense_labels, check_logits, check_where
+from manyhot._checks import check_at_least, check_choice
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.decisions.threshold_search import (
-    OBJECTIVES,
-    Objective,
-    Problem,
-    best_of_each,
-    candidates,
-    curve_of,
-    global_cut,
-    label_cuts,
-    pooled_cut,
-    pooled_rates,
-    steps_of,
-    sum_over,
-)
+from manyhot.decisions.tuning.goals import OBJECTIVES, Goal
+from manyhot.decisions.tuning.label_cuts import label_cuts
+from manyhot.decisions.tuning.one_cut import global_cut
+from manyhot.decisions.tuning.rows import ScoredRows, scored_rows, sum_over
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds
-from manyhot.losses.core.logsumexp import LazyScores, Scores
-
-INF = math.inf
+from manyhot.losses.core.logsumexp import Scores
 
 
 @dataclass(frozen=True)
@@ -136,11 +123,11 @@ def tune_rule(
     check_at_least(who, "flood", flood, 1)
     baseline = baseline or DecisionRule()
     with torch.no_grad():
-        data = _problem(who, logits, labels, where)
+        data = scored_rows(who, logits, labels, where)
         if folds != 0 and not 2 <= folds <= len(data.labels):
             raise ValueError(f"{who}: `folds` must be 0 or from 2 to the number of rows, {len(data.labels)}; got {folds!r}.")
 
-        def fit(part: Problem) -> DecisionRule:
+        def fit(part: ScoredRows) -> DecisionRule:
             if not per_label:
                 return DecisionRule(threshold=global_cut(part, goal))
             return DecisionRule(threshold=label_cuts(part, objective, shrink=shrink, flood=flood))
@@ -165,116 +152,7 @@ def tune_rule(
     return TunedRule(rule, objective, value, baseline, before, fitted, gain, gain_error, helps, message)
 
 
-def balanced_thresholds(
-    logits: Scores,
-    labels: Tensor | SparseLabels,
-    *,
-    shrink: float = 5.0,
-    flood: float = 5.0,
-    where: Tensor | None = None,
-    fold: Tensor | None = None,
-) -> tuple[float, ...]:
-    """One threshold per label that is best for the sum of micro-F1 and macro-F1 on held-out data.
-
-    With ``m`` the micro-F1 reached, a label's cut maximises ``F1 / L + (2 tp - m pp) / (PP + P)``: its share of macro-F1, and
-    what micro-F1 gains by it to first order; ``m`` and ``PP``, all that is predicted, are found by iteration. ``shrink`` and
-    ``flood`` guard rare labels as in ``tune_rule``. A label that is best not predicted at all here is cut just above the
-    scores it has here, low as they may be: a score above all of these is what its rare positives look like. A label without
-    positives gets no cut below the common one.
-
-    Where the rows were scored by several models, their thresholds are found apart and averaged, and again for all rows
-    together; the higher of the two is taken, so that a label is predicted where both would.
-
-    Args:
-        logits: ``[..., L]``, not used in training.
-        labels: hard, ``[..., L]`` or ``SparseLabels``.
-        shrink: pseudo-positives a label, shared out among the folds.
-        flood: predictions per positive a label may have at most.
-        where: bool, broadcastable to ``logits``; False leaves an entry out.
-        fold: ``[R]``, which model scored each row; None is one for all.
-
-    Returns:
-        L thresholds.
-
-    Example:
-        >>> logits, labels = torch.tensor([[2.0, -3.0], [-1.0, -1.0], [0.5, -4.0]]), torch.tensor([[1, 0], [0, 1], [1, 0]])
-        >>> balanced_thresholds(logits, labels, shrink=0)
-        (-0.25, -2.0)
-    """
-    check_at_least("balanced_thresholds", "shrink", shrink, 0)
-    check_at_least("balanced_thresholds", "flood", flood, 1)
-    with torch.no_grad():
-        data = _problem("balanced_thresholds", logits, labels, where)
-        positives = data.per_group("labels")
-        cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
-        if fold is not None:
-            parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
-            parts = [part for part in parts if len(part.labels.indices)] or [data]
-            apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
-            cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
-    return tuple(cuts.tolist())
-
-
-def _balanced_cuts(data: Problem, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``; ``positives [L]`` are those of all rows, of which ``data`` may be some."""
-    p, steps = data.per_group("labels"), steps_of(data)
-    if len(steps) == 0:
-        return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))
-    curve = curve_of(data, OBJECTIVES["macro-F1"], steps)
-    common = pooled_cut(data, OBJECTIVES["micro-F1"], steps)
-    least = torch.where(positives > 0, -INF, common).to(p)
-    found = candidates(data, common, (flood * (p + 1)).clamp(max=len(data.scores)), least)
-    own = p[found.label]
-    recall, load = pooled_rates(data, found.cut)
-    value = own * 2 * found.tp / (found.pp + own).clamp(min=1) + shrink * curve.at(found.cut)
-    macro = value / (own + shrink).clamp(min=1e-300) / len(p)
-    tp, pp = found.tp + shrink * recall, found.pp + shrink * load
-    total = predicted = float(p.sum())
-    micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
-    for _ in range(rounds):
-        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + total), len(p))
-        predicted = float(found.pp[best].sum())
-        micro = 2 * float(found.tp[best].sum()) / max(predicted + total, 1)
-    cuts = torch.full_like(p, common)
-    cuts[found.label[best]] = found.cut[best]
-    return cuts
-
-
-def _problem(who: str, logits: Any, labels: Any, where: Tensor | None) -> Problem:
-    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
-        logits = logits.dense()
-    check_logits(who, logits)
-    size = (logits.shape[:-1].numel(), logits.shape[-1])
-    scores = logits.detach().reshape(size)
-    if scores.dtype not in (torch.float32, torch.float64):
-        scores = scores.float()
-    if not isinstance(labels, SparseLabels):
-        check_dense_labels(who, logits.shape, labels)
-        labels = SparseLabels.from_dense(labels.reshape(size).to(scores.device))
-    if tuple(labels.shape) != size or 0 in size:
-        raise ValueError(
-            f"{who}: `labels` must fit `logits`, {size[0]} rows of {size[1]} labels, none of them 0;"
-            f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
-        )
-    if labels.values is not None and bool(((labels.values != 0) & (labels.values != 1)).any()):
-        raise ValueError(f"{who}: `labels` must be hard, 0 or 1; got soft ones. Round them, or sample from them.")
-    labels = labels.to(scores.device)
-    kept = torch.ones_like(labels.indices, dtype=torch.bool) if labels.values is None else labels.values > 0
-    entries = torch.full((size[0],), size[1], device=scores.device)
-    if where is not None:
-        check_where(who, where, logits.shape)
-        where = where.expand(logits.shape).reshape(size)
-        scores = scores.masked_fill(~where, -INF)
-        kept &= where[labels.rows, labels.indices]
-        entries = where.sum(dim=1)
-    if bool(scores.amax().isnan()):
-        scores = scores.masked_fill(scores.isnan(), -INF)
-    counts = torch.bincount(labels.rows[kept], minlength=size[0])
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Problem(scores, SparseLabels(labels.indices[kept], offsets, size[1], validate=False), entries)
-
-
-def _counts(goal: Objective, data: Problem, rule: DecisionRule) -> tuple[Tensor, Tensor]:
+def _counts(goal: Goal, data: ScoredRows, rule: DecisionRule) -> tuple[Tensor, Tensor]:
     """``(tp, pp)`` of each group under a rule."""
     predicted, right = [], []
     for start, block in data.blocks():
@@ -286,14 +164,14 @@ def _counts(goal: Objective, data: Problem, rule: DecisionRule) -> tuple[Tensor,
     return data.per_group(goal.groups, torch.cat(right)), pp
 
 
-def _score(goal: Objective, data: Problem, tp: Tensor, pp: Tensor) -> float:
+def _score(goal: Goal, data: ScoredRows, tp: Tensor, pp: Tensor) -> float:
     """The objective, negative for an error, so that more is better."""
     value = goal.value(tp, pp, data.per_group(goal.groups)).mean()
     return float(value / data.entries.sum().clamp(min=1) if goal.error else value)
 
 
 def _cross_fit(
-    goal: Objective, data: Problem, fit: Callable[[Problem], DecisionRule], baseline: DecisionRule, folds: int, seed: int
+    goal: Goal, data: ScoredRows, fit: Callable[[ScoredRows], DecisionRule], baseline: DecisionRule, folds: int, seed: int
 ) -> tuple[float, list[float]]:
     """``(the objective with each row decided by a rule tuned without it, the gain on each fold)``."""
     tp, pp = (torch.zeros(data.num_groups(goal.groups), dtype=torch.float64, device=data.scores.device) for _ in range(2))

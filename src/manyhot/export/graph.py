@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyhot.decisions.best_labels import top_mask
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.rule import DecisionRule, top_mask
+from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.bodies.networks import ConvBody, HiddenBody, LinearBody
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.prepare import FeatureInputs, ImageInputs, TextInputs

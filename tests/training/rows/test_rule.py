@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.decisions.tune import balanced_thresholds, tune_rule
+from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
 from manyhot.training.rows.rule import Tuning, best_value, fit_rule

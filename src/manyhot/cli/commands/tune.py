@@ -14,8 +14,8 @@ from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inher
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.decisions.calibrate import KINDS, fit_calibration
 from manyhot.decisions.rule import DecisionRule
-from manyhot.decisions.threshold_search import OBJECTIVES
 from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.training.run.folder import fingerprint
 
 ObjectiveFlag = Annotated[str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")]

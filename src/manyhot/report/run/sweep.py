@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.decisions.rule import top_mask
+from manyhot.decisions.best_labels import top_mask
 from manyhot.report.run.judged import INF, Judged
 
 POSITIONS = 161

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from manyhot.decisions.calibrate import Calibration, fit_calibration
 from manyhot.decisions.rule import DecisionRule
-from manyhot.decisions.tune import balanced_thresholds, tune_rule
+from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.tracking_threshold import density_cut
@@ -91,7 +92,7 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
-    from manyhot.decisions.threshold_search import OBJECTIVES
+    from manyhot.decisions.tuning.goals import OBJECTIVES
     from manyhot.metrics.names import DECISIONS, parse_metric
 
     metric = parse_metric(settings.metric)

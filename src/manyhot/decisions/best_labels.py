@@ -1,0 +1,141 @@
+"""Rows walked over for a decision: what lies above the threshold, and the best labels of a row, dense or lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.scores.linear import CHUNK_ELEMENTS, LinearScores
+
+INF = float("inf")
+
+
+class Case(NamedTuple):
+    """A checked call: flat rows, the threshold beside them, and how many labels a row may have."""
+
+    scores: Tensor | LinearScores
+    shape: torch.Size
+    threshold: Tensor
+    per_label: bool
+    where: Tensor | None
+    lower: int
+    upper: int | None
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.shape[:-1].numel()
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return self.shape[-1]
+
+
+def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """``(start, stop, chosen [stop - start, L])`` of dense scores."""
+    size = max(1, CHUNK_ELEMENTS // max(case.labels, 1))
+    for start in range(0, case.rows, size):
+        stop = min(start + size, case.rows)
+        part = scores[start:stop]
+        where = None if case.where is None else case.where[start:stop]
+        cut = case.threshold[start:stop] if case.threshold.shape[0] > 1 else case.threshold
+        chosen = part > cut if where is None else (part > cut) & where
+        if case.upper is not None or case.lower:
+            key = _key(case, part, cut, where)
+            if case.upper == case.lower:
+                chosen = top_mask(key, case.lower)
+            elif case.upper is not None:
+                chosen &= top_mask(key, case.upper)
+            if case.lower and case.upper != case.lower:
+                chosen |= top_mask(key, case.lower)
+        yield start, stop, chosen
+
+
+def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, Tensor | None, Tensor]]:
+    """``(first, last, key, above)`` of lazy scores, some labels at a time."""
+    hidden = scores.hidden.reshape(case.rows, scores.hidden.shape[-1])
+    size = scores.chunk_size or max(1, CHUNK_ELEMENTS // max(case.rows, 1))
+    for first in range(0, case.labels, size):
+        last = min(first + size, case.labels)
+        bias = None if scores.bias is None else scores.bias[first:last]
+        part = torch.nn.functional.linear(hidden, scores.weight[first:last], bias)
+        where = None if case.where is None else case.where[:, first:last]
+        cut = case.threshold[:, first:last] if case.per_label else case.threshold
+        above = part > cut if where is None else (part > cut) & where
+        limits = case.upper is not None or case.lower > 0
+        yield first, last, _key(case, part, cut, where) if limits else None, above
+
+
+def _key(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
+    """What "best" goes by, ``-inf`` for what is never predicted."""
+    key = scores - cut if case.per_label else scores.to(cut.dtype)
+    barred = key.isnan()
+    return key.masked_fill(barred if where is None else barred | ~where, -INF)
+
+
+def _first_best(key: Tensor, k: int) -> Tensor:
+    """bool ``[..., L]`` with exactly k True a row, k from 1 to L: the best, of equals those at the lower positions."""
+    least = key.topk(k, dim=-1).values.amin(dim=-1, keepdim=True)
+    better, equal = key > least, key == least
+    free = k - better.sum(dim=-1, keepdim=True)
+    return better | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= free))
+
+
+def top_mask(key: Tensor, k: int) -> Tensor:
+    """bool ``[..., L]``: the k best of each row of a tensor without NaN; of equals the lower position wins, ``-inf`` never."""
+    k = min(k, key.shape[-1])
+    return _first_best(key, k) & (key > -INF) if k else torch.zeros_like(key, dtype=torch.bool)
+
+
+class RunningBest:
+    """The best labels of each row of lazy scores, in falling order, merged chunk by chunk."""
+
+    def __init__(self, case: Case) -> None:
+        self.k = case.lower if case.upper is None else case.upper
+        self.lower = case.lower
+        self.key = case.threshold.new_empty((case.rows, 0))
+        self.labels = self.key.long()
+        self.above = self.key.bool()
+
+    def merge(self, first: int, key: Tensor | None, above: Tensor) -> None:
+        """Take in the labels from ``first`` on."""
+        if key is None:
+            return
+        short = min(self.k, key.shape[1])
+        place = _first_best(key, short).nonzero()[:, 1].reshape(key.shape[0], short)
+        # What was found before has lower label numbers and stands first, so a stable sort keeps ties in their order.
+        merged, order = torch.cat([self.key, key.gather(1, place)], dim=1).sort(dim=1, descending=True, stable=True)
+        self.key, order = merged[:, : self.k], order[:, : self.k]
+        self.labels = torch.cat([self.labels, place + first], dim=1).gather(1, order)
+        self.above = torch.cat([self.above, above.gather(1, place)], dim=1).gather(1, order)
+
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """``(rows, columns)`` of those that are predicted."""
+        rank = torch.arange(self.key.shape[1], device=self.key.device)
+        kept = (self.key > -INF) & (self.above | (rank < self.lower))
+        return kept.nonzero()[:, 0], self.labels[kept]
+
+
+def dense_entries(case: Case, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``(rows, columns)`` of what is predicted, in order."""
+    found = [(chosen.nonzero(), start) for start, _, chosen in row_blocks(case, scores)]
+    nothing = torch.zeros(0, dtype=torch.int64, device=scores.device)
+    rows = [nothing, *(entries[:, 0] + start for entries, start in found)]
+    return torch.cat(rows), torch.cat([nothing, *(entries[:, 1] for entries, _ in found)])
+
+
+def lazy_entries(case: Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
+    """The same of lazy scores: found label chunk by label chunk, then put in order; a filled-up label may come twice."""
+    best, keys = RunningBest(case), []
+    for first, _, key, above in label_chunks(case, scores):
+        if case.upper is None:
+            rows, columns = above.nonzero(as_tuple=True)
+            keys.append(rows * case.labels + columns + first)
+        best.merge(first, key, above)
+    rows, columns = best.entries()
+    entries = torch.cat([*keys, rows * case.labels + columns]).unique()  # type: ignore[no-untyped-call]
+    return entries // max(case.labels, 1), entries % max(case.labels, 1)

@@ -1,0 +1,93 @@
+"""Thresholds for micro-F1 and macro-F1 together."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_at_least
+from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.label_cuts import best_of_each, candidates, pooled_rates
+from manyhot.decisions.tuning.one_cut import curve_of, global_cut, pooled_cut, steps_of
+from manyhot.decisions.tuning.rows import ScoredRows, scored_rows
+from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.logsumexp import Scores
+
+INF = math.inf
+
+
+def balanced_thresholds(
+    logits: Scores,
+    labels: Tensor | SparseLabels,
+    *,
+    shrink: float = 5.0,
+    flood: float = 5.0,
+    where: Tensor | None = None,
+    fold: Tensor | None = None,
+) -> tuple[float, ...]:
+    """One threshold per label that is best for the sum of micro-F1 and macro-F1 on held-out data.
+
+    With ``m`` the micro-F1 reached, a label's cut maximises ``F1 / L + (2 tp - m pp) / (PP + P)``: its share of macro-F1, and
+    what micro-F1 gains by it to first order; ``m`` and ``PP``, all that is predicted, are found by iteration. ``shrink`` and
+    ``flood`` guard rare labels as in ``tune_rule``. A label that is best not predicted at all here is cut just above the
+    scores it has here, low as they may be: a score above all of these is what its rare positives look like. A label without
+    positives gets no cut below the common one.
+
+    Where the rows were scored by several models, their thresholds are found apart and averaged, and again for all rows
+    together; the higher of the two is taken, so that a label is predicted where both would.
+
+    Args:
+        logits: ``[..., L]``, not used in training.
+        labels: hard, ``[..., L]`` or ``SparseLabels``.
+        shrink: pseudo-positives a label, shared out among the folds.
+        flood: predictions per positive a label may have at most.
+        where: bool, broadcastable to ``logits``; False leaves an entry out.
+        fold: ``[R]``, which model scored each row; None is one for all.
+
+    Returns:
+        L thresholds.
+
+    Example:
+        >>> logits, labels = torch.tensor([[2.0, -3.0], [-1.0, -1.0], [0.5, -4.0]]), torch.tensor([[1, 0], [0, 1], [1, 0]])
+        >>> balanced_thresholds(logits, labels, shrink=0)
+        (-0.25, -2.0)
+    """
+    check_at_least("balanced_thresholds", "shrink", shrink, 0)
+    check_at_least("balanced_thresholds", "flood", flood, 1)
+    with torch.no_grad():
+        data = scored_rows("balanced_thresholds", logits, labels, where)
+        positives = data.per_group("labels")
+        cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
+        if fold is not None:
+            parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
+            parts = [part for part in parts if len(part.labels.indices)] or [data]
+            apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
+            cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
+    return tuple(cuts.tolist())
+
+
+def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
+    """float64 ``[L]``; ``positives [L]`` are those of all rows, of which ``data`` may be some."""
+    p, steps = data.per_group("labels"), steps_of(data)
+    if len(steps) == 0:
+        return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))
+    curve = curve_of(data, OBJECTIVES["macro-F1"], steps)
+    common = pooled_cut(data, OBJECTIVES["micro-F1"], steps)
+    least = torch.where(positives > 0, -INF, common).to(p)
+    found = candidates(data, common, (flood * (p + 1)).clamp(max=len(data.scores)), least)
+    own = p[found.label]
+    recall, load = pooled_rates(data, found.cut)
+    value = own * 2 * found.tp / (found.pp + own).clamp(min=1) + shrink * curve.at(found.cut)
+    macro = value / (own + shrink).clamp(min=1e-300) / len(p)
+    tp, pp = found.tp + shrink * recall, found.pp + shrink * load
+    total = predicted = float(p.sum())
+    micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
+    for _ in range(rounds):
+        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + total), len(p))
+        predicted = float(found.pp[best].sum())
+        micro = 2 * float(found.tp[best].sum()) / max(predicted + total, 1)
+    cuts = torch.full_like(p, common)
+    cuts[found.label[best]] = found.cut[best]
+    return cuts

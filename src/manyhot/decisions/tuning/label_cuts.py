@@ -1,0 +1,148 @@
+"""The best cut for each label, with pseudo-positives for rare ones."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.decisions.tuning import rows as row_blocks
+from manyhot.decisions.tuning.cuts import ascending, falling, finite, midway, round_down
+from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of, pooled_cut, steps_of
+from manyhot.decisions.tuning.rows import ScoredRows
+
+INF = math.inf
+
+
+class Candidates(NamedTuple):
+    """Possible cuts of all labels, in no order: the label, the cut, and what it predicts there."""
+
+    label: Tensor
+    cut: Tensor
+    tp: Tensor
+    pp: Tensor
+
+
+def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
+    """The best cut of each label, drawn to what is best for all; see ``tune_rule``."""
+    p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
+    if len(steps) == 0:
+        return (finite(float(data.scores.max())),) * len(p)
+    limit = (flood * (p + 1)).clamp(max=len(data.scores))
+    if objective == "macro-F1":
+        curve = curve_of(data, goal, steps)
+        common = best_on(curve, data)
+        found = candidates(data, common, torch.minimum(limit, _f1_limit(curve, p, limit, shrink)))
+        own = p[found.label]
+        value = own * goal.value(found.tp, found.pp, own)
+        best = best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
+    else:
+        common = pooled_cut(data, goal, steps)
+        recall, load = pooled_rates(data, p.new_tensor([common]))
+        price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
+        # Past this many predictions a label pays more than all of its positives and pseudo-positives can bring in; the
+        # tenth is for a price estimated on a part of the rows.
+        bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
+        found = candidates(data, common, torch.minimum(limit, bound))
+        recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
+        gain, cost = found.tp + shrink * recall, found.pp + shrink * load
+        if objective == "hamming-error":
+            best = best_of_each(found, 2 * gain - cost, len(p))
+        else:
+            best = _best_ratio(found, gain, cost, price, len(p), float(p.sum()) + shrink * len(p))
+    cuts = torch.full_like(p, common)
+    cuts[found.label[best]] = found.cut[best]
+    return tuple(cuts.tolist())
+
+
+def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
+    """Predictions past which no cut of a label is best: more than that, and even all positives found give less than a trial.
+
+    A cut is worth ``P F1 + shrink M``, M the mean over labels, at most ``2 P^2 / (P + predictions) + shrink max M``.
+    """
+    value = OBJECTIVES["macro-F1"].value
+    top = curve.start + float(curve.total.max())
+    reached = torch.zeros_like(p)
+    for tp, pp in curve.trials:
+        each = value(tp, pp, p)
+        reached = torch.maximum(reached, torch.where(pp <= limit, p * each + shrink * (each.mean() - top), 0.0))
+    return torch.where(reached > 0, 2 * p * p / reached.clamp(min=1e-300) - p, INF) + 1e-6 * p
+
+
+def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num_labels: int, constant: float) -> Tensor:
+    """Dinkelbach: the cuts that maximise ``2 sum gain / (sum cost + constant)``; each round is a problem a label."""
+    best = torch.zeros(0, dtype=torch.int64, device=gain.device)
+    for _ in range(100):
+        choice = best_of_each(found, 2 * gain - ratio * cost, num_labels)
+        reached = float(2 * gain[choice].sum() / max(float(cost[choice].sum()) + constant, 1e-300))
+        if reached <= ratio and len(best):
+            break
+        ratio, best = reached, choice
+    return best
+
+
+def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
+    """The index of each label's best candidate; of equals that with the highest cut."""
+    best = value.new_full((num_labels,), -INF).scatter_reduce_(0, found.label, value, "amax")
+    tied = (value == best[found.label]).nonzero().flatten()
+    label, cut = found.label[tied], found.cut[tied]
+    highest = cut.new_full((num_labels,), -INF).scatter_reduce_(0, label, cut, "amax")
+    return tied[cut == highest[label]]
+
+
+def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | None = None) -> Candidates:
+    """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together.
+
+    The cut that predicts a label nowhere is its highest score, but not below ``least [L]``, ``common`` where not given.
+    """
+    rows, num_labels = data.scores.shape
+    limit = limit.clamp(max=rows).floor().long()
+    least = torch.full((num_labels,), common, dtype=torch.float64, device=data.scores.device) if least is None else least
+    turned, parts = data.labels.transposed(), []
+    size = max(1, row_blocks.BLOCK_ELEMENTS // max(rows, 1))
+    for start in range(0, num_labels, size):
+        scores = data.scores[:, start : start + size].T.contiguous()
+        ranked = limit[start : start + size].argsort()
+        for chosen in ranked.split(max(1, size // 16)):  # type: ignore[no-untyped-call]
+            label = chosen + start
+            parts += _cuts_of(scores[chosen], turned[label].dense(), label, limit[label].unsqueeze(1), common, least[label])
+    return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, common: float, least: Tensor) -> list[Candidates]:
+    """The cuts of some labels, ``scores [l, R]``."""
+    rows = scores.shape[1]
+    take = min(int(limit.max()) + 1, rows)
+    values, order = falling(scores, take)
+    tp = positive.gather(1, order).cumsum(dim=1, dtype=torch.int32)
+    pp = torch.arange(1, take + 1, dtype=torch.int32, device=values.device).expand_as(tp)
+    below = torch.cat([values[:, 1:], values.new_full((len(label), 1), -INF)], dim=1)
+    valid = (values > below) & (pp <= limit)
+    if take < rows:
+        valid[:, -1] = False
+    high, low = values[valid], below[valid]
+    cut = torch.where((common < high) & (common >= low), common, midway(high, low))
+    found = Candidates(label.unsqueeze(1).expand_as(tp)[valid], cut, tp[valid].double(), pp[valid].double())
+    # Above all of its scores a label is predicted nowhere here.
+    top, zero = torch.maximum(values[:, 0].double(), least), torch.zeros(len(label), dtype=torch.float64, device=values.device)
+    return [found, Candidates(label, top, zero, zero)]
+
+
+def pooled_rates(data: ScoredRows, cuts: Tensor) -> tuple[Tensor, Tensor]:
+    """``(recall, predictions per positive)`` of all labels together at the cuts.
+
+    A prior need not be exact: of very large data every n-th row tells how much is predicted.
+    """
+    hits = ascending(data.hits())
+    stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)
+    part = data.scores[::stride]
+    everything = ascending(part.flatten())
+    share = len(data.scores) / len(part)
+    level = round_down(cuts, hits.dtype)
+    positives = max(len(hits), 1)
+    recall = (len(hits) - torch.searchsorted(hits, level, right=True)).double() / positives
+    load = (len(everything) - torch.searchsorted(everything, level, right=True)).double() * share / positives
+    return recall, load

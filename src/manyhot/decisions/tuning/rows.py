@@ -1,0 +1,99 @@
+"""Scores of held-out rows beside their labels, and counts over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_dense_labels, check_logits, check_where
+from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.logsumexp import LazyScores
+
+INF = math.inf
+BLOCK_ELEMENTS = 1 << 24
+
+
+class ScoredRows(NamedTuple):
+    """Scores ``[R, L]`` with ``-inf`` for what is never predicted, hard labels, and how many entries of each row count."""
+
+    scores: Tensor
+    labels: SparseLabels
+    entries: Tensor
+
+    def rows(self, index: Tensor) -> ScoredRows:
+        """Some rows alone."""
+        return ScoredRows(self.scores[index], self.labels[index], self.entries[index])
+
+    def hits(self) -> Tensor:
+        """``[P]``: the scores of the positives."""
+        return self.scores[self.labels.rows, self.labels.indices]
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """``(first row, scores)``, some rows at a time."""
+        size = max(1, BLOCK_ELEMENTS // max(self.scores.shape[1], 1))
+        for start in range(0, self.scores.shape[0], size):
+            yield start, self.scores[start : start + size]
+
+    def num_groups(self, groups: str) -> int:
+        """How many there are."""
+        return {"all": 1, "rows": self.scores.shape[0], "labels": self.scores.shape[1]}[groups]
+
+    def per_group(self, groups: str, kept: Tensor | None = None) -> Tensor:
+        """float64 ``[G]``: how many positives (of those ``kept``) each group has."""
+        place = group_of(groups, self.labels.rows, self.labels.indices)
+        return torch.bincount(place if kept is None else place[kept], minlength=self.num_groups(groups)).double()
+
+
+def scored_rows(who: str, logits: Any, labels: Any, where: Tensor | None) -> ScoredRows:
+    """Check a problem: hard labels, entries that do not count at ``-inf``."""
+    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+        logits = logits.dense()
+    check_logits(who, logits)
+    size = (logits.shape[:-1].numel(), logits.shape[-1])
+    scores = logits.detach().reshape(size)
+    if scores.dtype not in (torch.float32, torch.float64):
+        scores = scores.float()
+    if not isinstance(labels, SparseLabels):
+        check_dense_labels(who, logits.shape, labels)
+        labels = SparseLabels.from_dense(labels.reshape(size).to(scores.device))
+    if tuple(labels.shape) != size or 0 in size:
+        raise ValueError(
+            f"{who}: `labels` must fit `logits`, {size[0]} rows of {size[1]} labels, none of them 0;"
+            f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
+        )
+    if labels.values is not None and bool(((labels.values != 0) & (labels.values != 1)).any()):
+        raise ValueError(f"{who}: `labels` must be hard, 0 or 1; got soft ones. Round them, or sample from them.")
+    labels = labels.to(scores.device)
+    kept = torch.ones_like(labels.indices, dtype=torch.bool) if labels.values is None else labels.values > 0
+    entries = torch.full((size[0],), size[1], device=scores.device)
+    if where is not None:
+        check_where(who, where, logits.shape)
+        where = where.expand(logits.shape).reshape(size)
+        scores = scores.masked_fill(~where, -INF)
+        kept &= where[labels.rows, labels.indices]
+        entries = where.sum(dim=1)
+    if bool(scores.amax().isnan()):
+        scores = scores.masked_fill(scores.isnan(), -INF)
+    counts = torch.bincount(labels.rows[kept], minlength=size[0])
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return ScoredRows(scores, SparseLabels(labels.indices[kept], offsets, size[1], validate=False), entries)
+
+
+def group_of(groups: str, rows: Tensor, columns: Tensor) -> Tensor:
+    """The group of each entry."""
+    return {"all": torch.zeros_like(rows), "rows": rows, "labels": columns}[groups]
+
+
+def sum_over(groups: str, chosen: Tensor) -> Tensor:
+    """float64: how many of ``chosen [r, L]`` are True, by group."""
+    axis = {"all": None, "rows": 1, "labels": 0}[groups]
+    if chosen.device.type == "cpu":
+        # NumPy counts Booleans tens of times faster than torch does on a CPU.
+        counts = np.count_nonzero(chosen.numpy()) if axis is None else chosen.numpy().sum(axis=axis, dtype=np.int32)
+        return torch.as_tensor(counts, dtype=torch.float64).reshape(-1)
+    return chosen.sum(dim=axis).double().reshape(-1)
