@@ -11,7 +11,17 @@ from manyhot._suggest import nearest
 
 DEVICES = ("auto", "cpu", "cuda")
 COMPARED_MODELS = ("linear", "mlp")
-WHOLE = (("trials", 1), ("epochs", 1), ("steps", 1), ("patience", 1), ("hidden", 1), ("max_features", 1), ("batch_size", 0))
+# Whole numbers: the least and the most. All trials of a seed are trained at once, so their number is bounded.
+LARGE = 1_000_000_000
+WHOLE = (
+    ("trials", 1, 1000),
+    ("epochs", 1, LARGE),
+    ("steps", 1, LARGE),
+    ("patience", 1, LARGE),
+    ("hidden", 1, 1_000_000),
+    ("max_features", 1, LARGE),
+    ("batch_size", 0, LARGE),
+)
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -46,10 +56,10 @@ class CompareSettings:
         check_choice(who, "device", self.device, DEVICES)
         for name in ("validation", "test_size", "dropout", "warmup"):
             check_unit(who, name, getattr(self, name), open_end=True)
-        for name, least in WHOLE:
+        for name, least, most in WHOLE:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"{who}: `{name}` must be a whole number >= {least} and <= {most}; got {value!r}.")
         check_at_least(who, "weight_decay", self.weight_decay, 0)
         for name in ("validation", "test_size"):
             check_at_least(who, name, getattr(self, name), 0, strict=True)

@@ -38,7 +38,7 @@ LossesFlag = Annotated[
     ),
 ]
 ModelsFlag = Annotated[str, typer.Option("--models", help="Bodies, with commas between them.")]
-SeedsFlag = Annotated[int, typer.Option(min=1, help="Seeds: splits, starts and orders.")]
+SeedsFlag = Annotated[int, typer.Option(min=1, max=10_000, help="Seeds: splits, starts and orders.")]
 OutFlag = Annotated[Path | None, typer.Option("--out", help="The folder for results.", show_default="comparisons/NAME")]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of this comparison.")]
 DryFlag = Annotated[bool, typer.Option("--dry-run", help="Run nothing; measure a few steps of each cell and tell how long.")]
