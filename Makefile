@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-production
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -48,3 +48,16 @@ $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.
 
 test-production: $(PRODUCTION)/.installed
 	OMP_NUM_THREADS=1 $(PRODUCTION)/bin/pytest -n 2 tests/serve tests/export src/manyhot/serve src/manyhot/export
+
+# Other people's frameworks in an environment of their own. The torchvision that fastai asks for does not load beside a CPU
+# build of torch, and its losses do not need it: fastai comes without its dependencies.
+WITH := .venv-integrations/bin
+.venv-integrations/.installed: pyproject.toml constraints-integrations.txt
+	$(PYTHON) -m venv .venv-integrations
+	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt torch
+	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt --editable '.[test-integrations]'
+	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt --no-deps fastai
+	touch .venv-integrations/.installed
+
+test-integrations: .venv-integrations/.installed
+	OMP_NUM_THREADS=1 $(WITH)/pytest --integrations -n 2 tests/integrations docs/integrations src/manyhot/integrations

@@ -4,6 +4,7 @@ Integrations need other people's packages, so only ``make test-integrations`` as
 extra are collected where it is installed, which it is for ``make test-production``.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,10 +12,28 @@ ROOT = Path(__file__).parent
 INTEGRATIONS = [ROOT / "tests/integrations", ROOT / "docs/integrations", ROOT / "src/manyhot/integrations"]
 EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn"}
 
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "JAX_PLATFORMS": "cpu",
+    "KERAS_BACKEND": "torch",
+    "WANDB_MODE": "offline",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+}
+
 
 def pytest_addoption(parser):
     """``--integrations`` collects them."""
     parser.addoption("--integrations", action="store_true", help="collect the tests and pages of manyhot.integrations")
+
+
+def pytest_configure(config):
+    """No network, one CPU with four devices for JAX, and a Keras backend that is installed."""
+    if config.getoption("--integrations"):
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Other packages warn about each other; manyhot's own warnings are errors as everywhere.
+        for line in ("default", "error:::manyhot"):
+            config.addinivalue_line("filterwarnings", line)
 
 
 def pytest_ignore_collect(collection_path, config):

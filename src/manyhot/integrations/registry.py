@@ -31,6 +31,13 @@ class Integration:
 _ENTRIES = (
     Integration("huggingface", "transformers", "huggingface", "Trainer loss, collators, metrics, folded rules, span models"),
     Integration("jax", "jax", "jax", "the losses as JAX functions, for Optax and Flax"),
+    Integration("keras", "keras", "keras", "the losses and metrics as Keras 3 classes"),
+    Integration("lightning", "lightning", "lightning", "a callback that tunes the rule and writes it beside the checkpoint"),
+    Integration("spacy", "spacy", "spacy", "text and span categorisers trained by ZLPR"),
+    Integration("sentence_transformers", "sentence_transformers", "sentence-transformers", "losses for CrossEncoder"),
+    Integration("fastai", "fastai", "fastai", "losses with activation and decodes"),
+    Integration("optuna", "optuna", "optuna", "a search over training settings that can be killed and resumed"),
+    Integration("tracking", None, None, "one callback for MLflow and Weights & Biases"),
 )
 
 INTEGRATIONS: Mapping[str, Integration] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
@@ -46,7 +53,7 @@ def framework(name: str) -> Any:
         >>> framework("flax")
         Traceback (most recent call last):
             ...
-        ValueError: framework: `name` must be one of 'huggingface', 'jax'...; got 'flax'.
+        ValueError: framework: `name` must be one of 'huggingface', ..., 'tracking'; got 'flax'.
     """
     check_choice("framework", "name", name, tuple(INTEGRATIONS))
     entry = INTEGRATIONS[name]

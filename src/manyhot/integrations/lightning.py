@@ -1,0 +1,108 @@
+"""Lightning: a callback that tunes the decision rule after validation and writes it beside the checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import check_logits
+from manyhot._files import json_bytes, write_whole
+from manyhot.decisions import DecisionRule, TunedRule, tune_rule
+from manyhot.integrations.registry import framework
+
+lightning: Any = framework("lightning")
+
+
+class RuleTuning(lightning.Callback):
+    """Tune a decision rule on the validation rows of every epoch; keep it in the checkpoint and write it as a file.
+
+    The module's ``validation_step`` returns a dict with ``logits [B, L]`` and ``labels [B, L]`` (and ``where``, where some
+    labels are unknown). The rows of all processes are gathered before tuning, so every process has the same rule. After each
+    epoch the module logs ``OBJECTIVE`` (tuned, on rows that it was tuned on) and ``OBJECTIVE/cross-fitted``, the figure to
+    compare models by.
+
+    Args:
+        objective: what ``manyhot.tune_rule`` tunes for.
+        per_label: one threshold per label.
+        file: where the rule is written as JSON, under the trainer's root folder; None writes nothing.
+        **settings: further settings of ``tune_rule``.
+
+    Attributes:
+        rule: the rule of the last validation; ``s > 0`` before the first.
+        tuned: all that tuning found, or None.
+    """
+
+    def __init__(
+        self, objective: str = "micro-F1", *, per_label: bool = False, file: str | None = "rule.json", **settings: Any
+    ) -> None:
+        super().__init__()
+        self.objective, self.per_label, self.file, self.settings = objective, per_label, file, settings
+        self.rule = DecisionRule()
+        self.tuned: TunedRule | None = None
+        self._parts: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Forget the rows of the last validation."""
+        del trainer, pl_module
+        self._parts = []
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Keep the logits and labels that ``validation_step`` returned."""
+        del trainer, pl_module, batch, batch_idx
+        if dataloader_idx:
+            return
+        if not isinstance(outputs, dict) or "logits" not in outputs or "labels" not in outputs:
+            raise TypeError(
+                "RuleTuning: `validation_step` must return a dict with `logits` and `labels`;"
+                f" got {sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__}."
+            )
+        check_logits("RuleTuning", outputs["logits"])
+        logits, labels = outputs["logits"].detach().float().cpu(), outputs["labels"].detach().cpu()
+        if logits.shape != labels.shape:
+            raise ValueError(
+                f"RuleTuning: `labels` must have the shape of `logits`, {list(logits.shape)}; got {list(labels.shape)}."
+            )
+        where = outputs.get("where")
+        kept = torch.ones_like(logits, dtype=torch.bool) if where is None else where.detach().cpu().expand(logits.shape)
+        self._parts.append((logits, labels, kept))
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Tune on all rows, log what was found, and write the rule."""
+        if trainer.sanity_checking or not self._parts:
+            return
+        logits, labels, where = (torch.cat(part) for part in zip(*self._parts, strict=True))
+        self._parts = []
+        if trainer.world_size > 1:
+            logits, labels, where = (_gathered(pl_module, part) for part in (logits, labels, where))
+        settings = {"per_label": self.per_label, **self.settings}
+        self.tuned = tune_rule(logits, labels > 0.5, objective=self.objective, where=where, **settings)
+        self.rule = self.tuned.recommended
+        pl_module.log(self.objective, self.tuned.value, rank_zero_only=True)
+        if self.tuned.cross_fitted is not None:
+            pl_module.log(f"{self.objective}/cross-fitted", self.tuned.cross_fitted, rank_zero_only=True)
+        if self.file is not None and trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / self.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json_bytes({"rule": self.rule.to_json(), "message": self.tuned.message}))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rule, which Lightning puts into every checkpoint."""
+        return {"rule": self.rule.to_json()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The rule of a checkpoint."""
+        self.rule = DecisionRule.from_json(state_dict["rule"])
+
+
+def _gathered(module: Any, part: Tensor) -> Tensor:
+    """The rows of all processes under each other; processes may hold different numbers of rows."""
+    counts = module.all_gather(torch.tensor(len(part), device=module.device)).reshape(-1).tolist()
+    padded = torch.zeros(max(counts), *part.shape[1:], dtype=part.dtype, device=module.device)
+    padded[: len(part)] = part.to(module.device)
+    every = module.all_gather(padded)
+    return torch.cat([rows[:count] for rows, count in zip(every, counts, strict=True)]).cpu()

@@ -1,0 +1,156 @@
+"""A search over training settings by Optuna; the study is a file, so it can be killed and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from manyhot._checks import check_at_least
+from manyhot._files import make_folder
+from manyhot._suggest import nearest
+from manyhot.data.examples import Examples
+from manyhot.evaluation import evaluate
+from manyhot.integrations.registry import framework
+from manyhot.labels import stratified_split
+from manyhot.metrics import parse_metric
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
+
+optuna: Any = framework("optuna")
+
+Range = tuple[float, float] | tuple[float, float, str] | Sequence[Any]
+SPACE: Mapping[str, Range] = {
+    "learning_rate": (1e-3, 1.0, "log"),
+    "smoothing": (0.0, 0.1),
+    "pos_weight": (1.0, 100.0, "log"),
+}
+STUDY = "manyhot"
+FILE = "study.log"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        settings: the best settings, ready for ``train`` on all rows.
+        value: the metric of these settings on the held-out rows.
+        trials: how many trials are finished, those of earlier calls included.
+    """
+
+    settings: TrainSettings
+    value: float
+    trials: int
+
+
+def search_settings(
+    examples: Examples,
+    folder: str | Path,
+    *,
+    trials: int = 20,
+    settings: TrainSettings | None = None,
+    space: Mapping[str, Range] | None = None,
+    validation: Examples | None = None,
+    held_out: float = 0.2,
+    seed: int = 0,
+    progress: Callable[[int, dict[str, Any], float], None] | None = None,
+) -> SearchResult:
+    """Try settings, one training a trial, and keep the best by ``settings.metric`` on rows that no trial trains on.
+
+    The study is written to ``folder`` after every trial. Call it again with the same folder to go on where it stopped, after
+    a kill too: the next trials are those that an uninterrupted search would have made. ``trials`` counts all of them.
+
+    Args:
+        examples: rows to train and to measure on.
+        folder: where the study is kept.
+        trials: how many finished trials there should be in the end.
+        settings: what stays fixed, and the ``metric`` to search by; None is the defaults.
+        space: setting to ``(low, high)``, ``(low, high, "log")`` or a list of choices; None is ``SPACE``. Ranges of whole
+            numbers are searched in whole numbers.
+        validation: the rows to measure on; None holds a share of ``examples`` out.
+        held_out: which share.
+        seed: of the split and of the search.
+        progress: is called with the number of each finished trial, its settings and its value.
+
+    Returns:
+        A ``SearchResult``.
+
+    Example:
+        >>> import tempfile
+        >>> from manyhot import SparseLabels
+        >>> labels = SparseLabels.from_lists([[0], [1], [0, 1], []] * 15, num_labels=2)
+        >>> texts = ["salt the water", "slice the bread", "bread with salt", "boil the water"] * 15
+        >>> rows = Examples(labels, ("salt", "bread"), texts=texts)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = search_settings(rows, folder, trials=2, space={"smoothing": (0.0, 0.2)})
+        >>> found.trials, found.value > 0.8
+        (2, True)
+    """
+    check_at_least("search_settings", "trials", trials, 1)
+    settings = settings or TrainSettings()
+    space = SPACE if space is None else space
+    _check_space(space, settings)
+    if validation is None:
+        rows = stratified_split(examples.labels, test_size=held_out, seed=seed)
+        examples, validation = examples[rows[0]], examples[rows[1]]
+    study = _open_study(Path(folder), settings, space)
+    while (done := _finished(study)) < trials:
+        # The proposal depends on the finished trials and on this seed alone, so a resumed search goes the same way.
+        study.sampler = optuna.samplers.TPESampler(seed=seed * 1_000_003 + done)
+        trial = study.ask()
+        tried = {name: _suggest(trial, name, given) for name, given in space.items()}
+        model = train(examples, replace(settings, **tried))
+        value = evaluate(model, validation, [settings.metric])[settings.metric]
+        study.tell(trial, value)
+        if progress is not None:
+            progress(done, tried, value)
+    return SearchResult(replace(settings, **study.best_params), float(study.best_value), _finished(study))
+
+
+def _open_study(folder: Path, settings: TrainSettings, space: Mapping[str, Range]) -> Any:
+    make_folder(folder)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / FILE))
+    up = parse_metric(settings.metric).info.direction == "up"
+    study = optuna.create_study(
+        study_name=STUDY,
+        storage=optuna.storages.JournalStorage(backend),
+        direction="maximize" if up else "minimize",
+        load_if_exists=True,
+    )
+    asked = {"settings": settings.to_dict(), "space": {name: list(given) for name, given in space.items()}}
+    before = study.user_attrs.get("asked")
+    if before is None:
+        study.set_user_attr("asked", asked)
+    elif before != asked:
+        raise ValueError(
+            f"search_settings: the study in {str(folder)!r} was started with other settings or another space."
+            " Go on with those, or choose another folder."
+        )
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # killed on the way
+    return study
+
+
+def _finished(study: Any) -> int:
+    return len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)))
+
+
+def _check_space(space: Mapping[str, Range], settings: TrainSettings) -> None:
+    known = settings.to_dict()
+    for name, given in space.items():
+        if name not in known:
+            raise ValueError(f"search_settings: `space` names an unknown setting {name!r}.{nearest(name, known)}")
+        if isinstance(given, str) or len(given) < 1 or (isinstance(given, tuple) and len(given) not in (2, 3)):
+            raise ValueError(f"search_settings: `space` of {name!r} must be (low, high), (low, high, 'log') or a list.")
+
+
+def _suggest(trial: Any, name: str, given: Range) -> Any:
+    if isinstance(given, list):
+        return trial.suggest_categorical(name, given)
+    low, high = given[0], given[1]
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=len(given) == 3)
+    return trial.suggest_float(name, low, high, log=len(given) == 3)

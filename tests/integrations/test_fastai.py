@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("fastai")
+import fastai.callback.progress  # noqa: F401 - gives learners no_bar
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+
+from integrations import hostile
+from manyhot import DecisionRule, decide, digit_scenes
+from manyhot.integrations.fastai import MultiLabelLoss
+
+
+@pytest.mark.parametrize("name", [name for name, case in hostile.CASES.items() if case.where is None])
+def test_values_and_gradients_are_those_of_the_loss_on_hostile_rows(name):
+    case = hostile.CASES[name]
+    values, gradient = hostile.reference(name, "zlpr_loss")
+    logits = torch.tensor(case.logits, requires_grad=True)
+    value = MultiLabelLoss("zlpr")(logits, torch.tensor(case.labels))
+    value.backward()
+    np.testing.assert_allclose(value.item(), values.mean(), rtol=1e-6)
+    np.testing.assert_allclose(logits.grad.numpy() * len(values), gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_a_learner_trains_and_decodes_by_the_rule():
+    torch.manual_seed(0)
+    images, labels = digit_scenes(200)
+    rows = [(image.flatten(), own.float()) for image, own in zip(images, labels, strict=True)]
+    loaders = DataLoaders.from_dsets(rows, rows, bs=50, device="cpu")
+    rule = DecisionRule(threshold=tuple(np.linspace(-0.5, 0.5, 10).tolist()))
+    learner = Learner(loaders, torch.nn.Linear(600, 10), loss_func=MultiLabelLoss("zlpr", rule=rule), lr=1e-2)
+    before = learner.loss_func(learner.model(images.flatten(1)), labels.float()).item()
+    with learner.no_bar(), learner.no_logging():
+        learner.fit(5)
+        probabilities, _, decoded = learner.get_preds(dl=loaders.valid, with_decoded=True)
+    with torch.no_grad():
+        logits = learner.model(images.flatten(1))
+    torch.testing.assert_close(probabilities, logits.sigmoid())
+    assert torch.equal(decoded, decide(logits, rule))
+    assert learner.loss_func(logits, labels.float()).item() < 0.8 * before
+
+
+def test_wrong_uses_are_named():
+    with pytest.raises(ValueError, match="do not flatten"):
+        MultiLabelLoss()(torch.zeros(2, 3), torch.zeros(6))
+    with pytest.raises(ValueError, match="must give each label a probability; pairwise does not"):
+        MultiLabelLoss("pairwise")

@@ -1,0 +1,23 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Keras takes its backend once a process.
+BACKENDS = ["torch", "jax"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_losses_metrics_and_saving_hold_on_the_backend(backend, tmp_path):
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, str(HERE / "keras_checks.py"), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"on {backend}: all checks hold" in done.stdout
