@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyhot import SparseLabels
-from manyhot.labels.describe import describe_labels, find_leaks
+from manyhot.labels.describe import LabelPair, describe_labels, find_leaks
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=5, unique=True), min_size=1, max_size=12))
@@ -77,3 +77,16 @@ def test_what_is_neither_text_nor_features_is_refused():
         find_leaks(["a"], ["a", 3])
     with pytest.raises(ValueError, match="shape"):
         find_leaks(np.zeros(3), np.zeros((1, 3)))
+
+
+def test_pairs_of_very_many_labels_are_found_among_the_frequent_ones_in_little_memory():
+    import tracemalloc
+
+    rows = [list(range(5000)) for _ in range(20)] + [[4000, 4500]] * 30 + [[7]] * 5
+    labels = SparseLabels.from_lists(rows, num_labels=5000)
+    tracemalloc.start()
+    found = describe_labels(labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.pairs[0] == LabelPair(4000, 4500, 50, 50 * 55 / (50 * 50))
+    assert peak < 200 * 2**20

@@ -14,6 +14,8 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_where, shape_text
 from manyhot.labels.sparse import SparseLabels
 
+PAIRED_LABELS = 1000
+
 
 @dataclass(frozen=True)
 class LabelPair:
@@ -45,7 +47,7 @@ class LabelStatistics:
         imbalance: positives of the most frequent label over those of the rarest that has any.
         mean_imbalance: mean over labels with positives of (positives of the most frequent label / its own), IRLbl.
         without_positives: the labels that never occur.
-        pairs: the pairs that occur together most often, by count.
+        pairs: the pairs that occur together most often, by count; of more than 1,000 labels among the 1,000 most frequent.
 
     Example:
         >>> describe_labels(torch.eye(2)).counts
@@ -165,10 +167,19 @@ def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[
     """``(label, higher label, count)`` of the most frequent pairs; of equals those of lower numbers."""
     from scipy.sparse import csr_array, triu
 
-    matrix = csr_array((np.ones(len(row), dtype=np.int64), (row, column)), shape=shape)
+    labels = np.arange(shape[1])
+    if shape[1] > PAIRED_LABELS:
+        # All pairs of very many labels fill the memory. No pair is more frequent than the rarer of its two labels.
+        counts = np.bincount(column, minlength=shape[1])
+        labels = np.sort(np.argsort(-counts, kind="stable")[:PAIRED_LABELS])
+        place = np.full(shape[1], -1)
+        place[labels] = np.arange(len(labels))
+        kept = place[column] >= 0
+        row, column = row[kept], place[column[kept]]
+    matrix = csr_array((np.ones(len(row), dtype=np.int64), (row, column)), shape=(shape[0], len(labels)))
     together = triu(matrix.T @ matrix, k=1).tocoo()
     order = np.lexsort((together.col, together.row, -together.data))[:top]
-    return [(int(together.row[i]), int(together.col[i]), int(together.data[i])) for i in order]
+    return [(int(labels[together.row[i]]), int(labels[together.col[i]]), int(together.data[i])) for i in order]
 
 
 def find_leaks(train_rows: Any, test_rows: Any) -> Leaks:

@@ -72,7 +72,9 @@ def explain(
     limit = rows if rows is not None else (None if json else ROWS_SHOWN)
     count = 0
     asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps}
-    for block in (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen)):
+    for block in (
+        block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen, quiet=quiet)
+    ):
         part = block if limit is None else block[: max(0, limit - count)]
         # Row by row, so that a long file is answered from its start on.
         for place in range(len(part)):

@@ -52,7 +52,7 @@ class InputFile:
     Args:
         path: the file.
         max_line_bytes: a longer line is an error, so that a file without line ends cannot fill the memory.
-        max_expansion: a compressed file that becomes more than this many times as large is an error (from 16 MiB on).
+        max_expansion: a compressed file that becomes more than this many times as large is an error (from 8 MiB on).
 
     ``problems``, where it is set, takes the lines that are not UTF-8: they are left out where problems are collected.
 

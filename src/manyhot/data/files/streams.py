@@ -17,7 +17,7 @@ from manyhot.data.files.problems import DataError, missing_package
 
 # A compressed file may become this many times as large. Texts become 3 to 30 times as large, zeros 1,000 times and more.
 MAX_EXPANSION = 256
-FREE_BYTES = 16 * 2**20
+FREE_BYTES = 8 * 2**20
 
 PathLike = str | os.PathLike[str]
 

@@ -25,7 +25,7 @@ class NpzArrays:
 
     Args:
         source: a path, or a stream that can seek.
-        max_expansion: the most a compressed array may grow, from 16 MiB on.
+        max_expansion: the most a compressed array may grow, from 8 MiB on.
 
     Example:
         >>> import io

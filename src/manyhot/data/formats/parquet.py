@@ -18,7 +18,7 @@ from manyhot.data.tables.columns import choose_columns
 from manyhot.data.tables.table import TableExamples
 
 BATCH_ROWS = 8192
-# Runs of one value take no bytes, so rows and columns are held against the file's size too: cells up to this many are fine.
+# Cells up to this many are fine, however few bytes they take.
 FREE_CELLS = 2**22
 
 
@@ -42,6 +42,8 @@ def _source(file: InputFile) -> Any:
 
 
 def _read(opened: Any, file_bytes: int, options: ReadOptions, problems: ProblemLog) -> Examples:
+    # pyarrow builds the schema anew at every look.
+    types = {field.name: field.type for field in opened.schema_arrow}
     names = opened.schema_arrow.names
     if len(set(names)) < len(names):
         seen: set[str] = set()
@@ -51,13 +53,13 @@ def _read(opened: Any, file_bytes: int, options: ReadOptions, problems: ProblemL
         raise problems.fatal("must hold at least one row; it holds none.")
     sizes = _column_sizes(opened)
     affordable = max(FREE_BYTES, options.max_expansion * file_bytes)
-    readable = [
-        name for name in names if _can_be_read(opened.schema_arrow.field(name).type) and sizes.get(name, 0) <= affordable
-    ]
+    readable = [name for name in names if _can_be_read(types[name]) and sizes.get(name, 0) <= affordable]
     kinds = {name: ColumnKind("other") for name in names} | _sampled_kinds(opened, readable)
     columns = choose_columns(kinds, options, problems)
-    used = [name for name in names if name in columns.used()]
-    _check_used(opened, used, sizes, affordable, options, problems)
+    wanted = columns.used()
+    used = [name for name in names if name in wanted]
+    _check_used({name: types[name] for name in used}, sizes, affordable, options, problems)
+    _check_cells(opened.metadata.num_rows * len(used), affordable, options, problems)
     table = TableExamples(columns, options, problems, "parquet", places={name: place for place, name in enumerate(used)})
     table.extend(chain.from_iterable(_rows(opened.iter_batches(batch_size=BATCH_ROWS, columns=used))))
     return table.finish()
@@ -98,11 +100,10 @@ def _sampled_kinds(opened: Any, names: Sequence[str]) -> dict[str, ColumnKind]:
 
 
 def _check_used(
-    opened: Any, used: Sequence[str], sizes: dict[str, int], affordable: int, options: ReadOptions, problems: ProblemLog
+    types: dict[str, Any], sizes: dict[str, int], affordable: int, options: ReadOptions, problems: ProblemLog
 ) -> None:
     """The columns in use have types that can be read, and sizes in proportion to the file."""
-    for name in used:
-        kind = opened.schema_arrow.field(name).type
+    for name, kind in types.items():
         if not _can_be_read(kind):
             raise problems.fatal(
                 f"a column must hold texts, numbers or lists; its type is {kind}. Convert it, or leave it out.", column=name
@@ -113,7 +114,10 @@ def _check_used(
                 f" it would have {sizes[name]:,} bytes. If that is meant, raise `max_expansion`.",
                 column=name,
             )
-    cells = opened.metadata.num_rows * max(len(used), 1)
+
+
+def _check_cells(cells: int, affordable: int, options: ReadOptions, problems: ProblemLog) -> None:
+    """Rows and columns in proportion to the file: runs of one value take no bytes."""
     if cells > max(FREE_CELLS, affordable // 8 if affordable > FREE_BYTES else 0):
         raise problems.fatal(
             f"must not hold more than {options.max_expansion // 8} cells for a byte of the file; it claims {cells:,}."

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 Line = tuple[int, str]
 BLOCK_BYTES = 2**22
 _PAIRS = re.compile(r"[^\s:]*+(?:\s++\d++:[^\s:]++)*+\s*+(?:#.*)?", re.ASCII)
-_XC_HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s+(\d{1,15})\s*", re.ASCII)
+_XC_HEADER = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*", re.ASCII)
 
 
 def xc_sizes(line: str) -> tuple[int, int, int] | None:
@@ -239,10 +239,13 @@ def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
         return None
     marks = np.frombuffer(text.encode(), dtype=np.uint8)
     blank = marks <= 32
-    starts = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]]))
+    starts = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]])) if len(marks) else np.zeros(0, dtype=np.int64)
     colons = np.flatnonzero(marks == ord(":"))
     if len(starts) != len(colons) or not ((starts < colons).all() and (colons[:-1] < starts[1:]).all()):
         return None
+    counts = np.asarray([body.count(":") for body in bodies], dtype=np.int64)
+    if not len(starts):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), counts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
@@ -254,8 +257,8 @@ def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
     columns = numbers[::2]
     if not ((columns == np.floor(columns)) & (np.abs(columns) < 2**53)).all():
         return None
-    counts = np.asarray([body.count(":") for body in bodies], dtype=np.int64)
-    return columns.astype(np.int64), numbers[1::2].astype(np.float32), counts
+    with np.errstate(over="ignore"):
+        return columns.astype(np.int64), numbers[1::2].astype(np.float32), counts
 
 
 def _repeats(columns: Array, counts: Array) -> bool:

@@ -99,6 +99,10 @@ def _cell_kind(value: Any) -> str:
             return "binary"
     except TypeError:
         return "string"
-    if not is_number(value):
+    try:
+        # An infinite number is one too: its row is refused with its line, and the column stays numeric.
+        return "soft" if 0 <= float(value) <= 1 else "number"
+    except (TypeError, ValueError):
         return "string"
-    return "soft" if 0 <= float(value) <= 1 else "number"
+    except OverflowError:
+        return "number"

@@ -80,7 +80,7 @@ def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> 
             raise problems.fatal(
                 f"no text or feature column was found among {listed(kinds)}. Name it with `text`.{_header_hint(kinds)}"
             )
-    marked = chosen.labels and chosen.labels != "unknown" and kinds.get("unknown", _NO_KIND).kind == "list"
+    marked = chosen.labels and chosen.labels != "unknown" and kinds.get("unknown", _NO_KIND).kind in ("list", "mixed")
     chosen = replace(chosen, unknown="unknown" if marked else None)
     nominal: Iterable[str] | None = options.nominal
     if nominal is None:

@@ -47,7 +47,7 @@ class ArffRows:
                 message, column = error.args
                 self.problems.add(message, line=line, column=column)
         if not numbers:
-            raise self.problems.fatal("must hold rows after @data; it holds none that can be read.")
+            raise self.problems.fatal(f"must hold rows after @data; it holds none that can be read.{self.problems.first()}")
         if self.sparse:
             return rows.finish(len(self.attributes)), numbers
         return np.frombuffer(dense, dtype=np.float64).reshape(len(numbers), len(self.attributes)), numbers
