@@ -12,9 +12,11 @@ from manyhot.cli.commands.spans.predict import open_span_model
 from manyhot.cli.commands.spans.reading import read_span_files, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model, warn_of_training_rows
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
+from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.names import parse_metric
 from manyhot.training.run.folder import fingerprint
 from manyhot.training.spans.bundle import is_span_bundle
@@ -35,6 +37,9 @@ def evaluate(
     *,
     metric: MetricFlag = None,
     report: ReportFlag = None,
+    hierarchy: HierarchyFlag = None,
+    hierarchy_mode: ModeFlag = "up",
+    hierarchy_ignore_unknown: IgnoreFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
@@ -42,8 +47,8 @@ def evaluate(
 ) -> None:
     """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
     if is_span_bundle(model):
-        if metric or report:
-            raise typer.BadParameter("--metric and --report are for models of labels; this is one of spans.")
+        if metric or report or hierarchy:
+            raise typer.BadParameter("--metric, --report and --hierarchy are for models of labels; this is one of spans.")
         texts = read_span_files(files, span_reading_of(reading, span_reading))
         warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
         scored = span_scores(open_span_model(model), texts)
@@ -63,11 +68,14 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
     trained = open_model(model)
+    tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     found = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}, quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)
     tell_unseen(examples.unseen, quiet=quiet or json)
     scores = evaluate_model(trained, fitted_to(trained, examples), metrics=names)
+    if tree is not None:
+        scores |= _hierarchical(tree, trained.predict(fitted_to(trained, examples)), examples.labels)
     page = None
     if report is not None:
         page = report_on(
@@ -80,6 +88,16 @@ def evaluate(
     show_scores(scores, title=f"{len(examples):,} rows, {len(trained.label_names):,} labels")
     if page is not None:
         show_text(f"Report: {page}")
+
+
+def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: SparseLabels) -> dict[str, float]:
+    """Metrics that know the hierarchy, of the predictions as they are and of those that keep to it."""
+    broken = tree.tree.metrics(predicted, labels)["broken-rows"]
+    closed = tree.close(predicted)
+    found = {name: value for name, value in tree.tree.metrics(closed, labels).items() if name != "broken-rows"}
+    hits = sum(len(set(a) & set(b)) for a, b in zip(closed.lists(), labels.lists(), strict=True))
+    both = sum(len(a) + len(b) for a, b in zip(closed.lists(), labels.lists(), strict=True))
+    return {**found, f"micro-F1 closed {tree.mode}": 2 * hits / max(both, 1), "broken-rows before": broken}
 
 
 def tell_unseen(unseen: Any, *, quiet: bool) -> None:

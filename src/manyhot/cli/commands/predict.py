@@ -16,6 +16,7 @@ from manyhot.cli.commands.spans.predict import predict_spans
 from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say
+from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.output import check_outputs, text_output
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -69,6 +70,9 @@ def predict(
     output_format: OutputFlag = "jsonl",
     to: ToFlag = None,
     html: HtmlFlag = None,
+    hierarchy: HierarchyFlag = None,
+    hierarchy_mode: ModeFlag = "up",
+    hierarchy_ignore_unknown: IgnoreFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
@@ -82,8 +86,8 @@ def predict(
     if input and files:
         raise typer.BadParameter("--input and files: give one or the other.")
     if is_span_bundle(model):
-        if top_k is not None or output_format != "jsonl":
-            raise typer.BadParameter("--top-k and --output-format are for models of labels; this is one of spans.")
+        if top_k is not None or output_format != "jsonl" or hierarchy is not None:
+            raise typer.BadParameter("--top-k, --output-format and --hierarchy are for models of labels; this is one of spans.")
         chosen = span_reading_of(reading, span_reading)
         asked = {"scores": scores, "probabilities": probabilities}
         predict_spans(model, files, texts=input, reading=chosen, to=to, html=html, as_json=json, quiet=quiet, **asked)
@@ -104,6 +108,7 @@ def predict(
             " Fit a calibration first: manyhot tune --calibrate platt"
         )
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
+    tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
     format = chosen.pop("format", None)
     blocks: Iterable[Examples]
@@ -115,7 +120,8 @@ def predict(
     with text_output(to) as out:
         write = _writer(out, output_format, trained.label_names, with_scores=scores, with_probabilities=probabilities)
         for block in blocks:
-            for prediction in _predictions(trained, block, rule, first=count, scores=scores, probabilities=probabilities):
+            asked_for = {"scores": scores, "probabilities": probabilities}
+            for prediction in _predictions(trained, block, rule, tree, first=count, **asked_for):
                 write(prediction)
             count += len(block)
             out.flush()
@@ -124,12 +130,20 @@ def predict(
 
 
 def _predictions(
-    model: TrainedModel, block: Examples, rule: DecisionRule, *, first: int, scores: bool, probabilities: bool
+    model: TrainedModel,
+    block: Examples,
+    rule: DecisionRule,
+    tree: ChosenHierarchy | None,
+    *,
+    first: int,
+    scores: bool,
+    probabilities: bool,
 ) -> Iterator[Prediction]:
     row = 0
     link = model.calibration or model.link
     for logits in model.iter_logits(fitted_to(model, block)):
         decided = decide_sparse(logits, rule)
+        decided = decided if tree is None else tree.close(decided)
         probs = probabilities_of(logits, link) if probabilities and link is not None else None
         for place, labels in enumerate(decided.lists()):
             values = logits[place, labels]

@@ -1,0 +1,52 @@
+"""A hierarchy of labels as it is named on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from manyhot.decisions.hierarchy import MODES, Hierarchy
+from manyhot.labels.sparse import SparseLabels
+
+PANEL = "Hierarchy of labels"
+HierarchyFlag = Annotated[
+    Path | None,
+    typer.Option("--hierarchy", help="A file of lines: label, tab, parent. Predictions keep to it.", rich_help_panel=PANEL),
+]
+ModeFlag = Annotated[
+    str,
+    typer.Option(
+        "--hierarchy-mode",
+        help="up adds what is above a predicted label, down takes away labels without a parent.",
+        rich_help_panel=PANEL,
+    ),
+]
+IgnoreFlag = Annotated[
+    bool,
+    typer.Option("--hierarchy-ignore-unknown", help="Pass over names that are no labels of the model.", rich_help_panel=PANEL),
+]
+
+
+class ChosenHierarchy(NamedTuple):
+    """A hierarchy and how predictions are closed under it."""
+
+    tree: Hierarchy
+    mode: str
+
+    def close(self, labels: SparseLabels) -> SparseLabels:
+        """Predictions that keep to the hierarchy."""
+        return self.tree.close(labels, self.mode)
+
+
+def chosen_hierarchy(
+    path: Path | None, mode: str, label_names: Sequence[str], *, ignore_unknown: bool
+) -> ChosenHierarchy | None:
+    """What the flags say; None without a file."""
+    if mode not in MODES:
+        raise typer.BadParameter(f"--hierarchy-mode must be {' or '.join(MODES)}; got {mode!r}.")
+    if path is None:
+        return None
+    return ChosenHierarchy(Hierarchy.read(path, label_names, ignore_unknown=ignore_unknown), mode)
