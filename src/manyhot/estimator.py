@@ -182,7 +182,8 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = json.loads(path.read_text()) if path.is_file() else {}
         if data and (data.get("format") != FORMAT or data.get("target") not in (INDICATORS, NAMES, BINARY, MULTICLASS)):
             raise ValueError(f"{WHO}.load: {str(path)!r} must have the format {FORMAT!r}. Save the classifier again.")
-        fitted = cls(**data.get("settings", model.settings.to_dict()))
+        settings = data.get("settings") or {each.name: getattr(model.settings, each.name) for each in fields(model.settings)}
+        fitted = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
         fitted.model_ = model
         fitted._target = data.get("target", NAMES)
         kind = data.get("dtype", "str")
