@@ -72,3 +72,10 @@ def die_early(rank, folder, examples, settings):
     except ValueError as error:
         (folder / "told.txt").write_text(str(error))
         os._exit(1)
+
+
+def train_spans_and_save(rank, folder, examples, settings):
+    """A span model trained together in one run folder; each process saves what it has."""
+    from manyhot import train_spans
+
+    train_spans(examples, settings, run=folder / "run").save(folder / f"rank{rank}")

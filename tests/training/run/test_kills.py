@@ -10,10 +10,13 @@ import signal
 import time
 
 import pytest
+import torch
 
 from cli.forked import Forked
+from manyhot import load_span_model, write_span_examples
 from manyhot.training.rows.bundle import load_model
 from training.problems import feature_examples, same_weights, text_examples
+from training.spans.problems import people
 
 # A checkpoint after every step: most of the time one is being written, so most kills come while one is.
 COMMON = ["--batch-size", "8", "--checkpoint-seconds", "0", "--threads", "1", "--quiet"]
@@ -80,6 +83,23 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path)
     unbroken, killed = load_model(tmp_path / "unbroken"), load_model(tmp_path / "killed")
     assert same_weights(killed, unbroken)
     assert not list((tmp_path / "killed").rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_span_run_killed_at_random_moments_ends_in_the_same_weights(tmp_path):
+    kills = int(os.environ.get("MANYHOT_KILLS", "5"))
+    epochs = str(2 * max(kills // 5, 2))
+    flags = ["--task", "spans", "--epochs", epochs, "--hidden", "8", "--head-size", "8", "--patience", "0", *COMMON]
+    file = tmp_path / "texts.jsonl"
+    write_span_examples(people(80), file)
+    assert train_with_kills(file, tmp_path / "unbroken", flags, 0, "spans") == 0
+    assert train_with_kills(file, tmp_path / "killed", flags, kills, "spans") == kills
+    both = [load_span_model(tmp_path / name) for name in ("unbroken", "killed")]
+    assert both[0].settings == both[1].settings
+    one, two = (each.network.state_dict() for each in both)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not list((tmp_path / "killed").rglob("*.part"))
+    assert not (tmp_path / "killed" / ".lock").exists()
 
 
 def killed_before_the_report(*arguments):

@@ -16,15 +16,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.processes import environment
+from manyhot import SpanSettings, load_span_model, train_spans
 from manyhot.cli.main import main
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.run.processes import Processes, ProcessesError, several_processes
 from training.problems import feature_examples, image_examples, same_weights, text_examples
-from training.run.process_runs import die_early, in_processes, tell_error, train_and_save, train_until_epoch
+from training.run.process_runs import (
+    die_early,
+    in_processes,
+    tell_error,
+    train_and_save,
+    train_spans_and_save,
+    train_until_epoch,
+)
+from training.spans.problems import people
 
 PLAIN = TrainSettings(epochs=3, batch_size=16, hidden=16, dropout=0.0, patience=0, threads=1)
+TEXTS = TrainSettings(epochs=3, batch_size=16, threads=1)
 
 
 def close(one, two):
@@ -40,7 +50,7 @@ CASES = {
     # 65 rows: the last batch has one, so that the second process has none of its own.
     "mlp": (lambda: feature_examples(65), PLAIN, False),
     "mlp-weighted": (lambda: feature_examples(65), replace(PLAIN, learning_rate=0.02), True),
-    "bag": (lambda: text_examples(70), replace(PLAIN, model="bag", learning_rate=0.02), False),
+    "bag": (lambda: text_examples(70), replace(TEXTS, model="bag", hidden=16, learning_rate=0.02), False),
 }
 
 
@@ -55,6 +65,21 @@ def test_two_processes_give_the_weights_of_one_with_the_same_batches(name, tmp_p
     assert close(both[0], alone)
     assert same_weights(*both)
     assert both[0].about["learning_rate"] == pytest.approx(alone.about["learning_rate"])
+
+
+def test_two_processes_train_one_span_network(tmp_path):
+    settings = SpanSettings(hidden=8, head_size=8, epochs=2, batch_size=7, dropout=0.0, word_dropout=0.0, threads=1)
+    examples = people(45)
+    alone = train_spans(examples, settings)
+    assert in_processes(train_spans_and_save, tmp_path, examples, settings) == [0, 0]
+    both = [load_span_model(tmp_path / f"rank{rank}").network.state_dict() for rank in (0, 1)]
+    own = alone.network.state_dict()
+    for name, each in own.items():
+        assert torch.equal(both[0][name], both[1][name])
+        torch.testing.assert_close(both[0][name], each, rtol=1e-3, atol=1e-4)
+    assert load_span_model(tmp_path / "run").type_names == alone.type_names
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"kind": "epoch"' in line for line in lines) == 2, "one process writes"
 
 
 def test_running_means_are_the_same_on_all_processes(tmp_path):
@@ -84,15 +109,15 @@ def test_when_one_process_ends_the_other_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "changed", "words"),
+    ("make", "settings", "words"),
     [
-        (text_examples, {}, "`model` must not be linear for several processes"),
-        (feature_examples, {"loss": "two_way"}, "`loss` must judge each row by itself"),
-        (feature_examples, {"batch_size": 15}, "`batch_size` must be a multiple of the number of processes, 2"),
+        (text_examples, TEXTS, "`model` must not be linear for several processes"),
+        (feature_examples, replace(PLAIN, loss="two_way"), "`loss` must judge each row by itself"),
+        (feature_examples, replace(PLAIN, batch_size=15), "`batch_size` must be a multiple of the number of processes, 2"),
     ],
 )
-def test_what_cannot_be_divided_is_said_on_every_process(make, changed, words, tmp_path):
-    assert in_processes(tell_error, tmp_path, make(40), replace(PLAIN, **changed)) == [0, 0]
+def test_what_cannot_be_divided_is_said_on_every_process(make, settings, words, tmp_path):
+    assert in_processes(tell_error, tmp_path, make(40), settings) == [0, 0]
     for rank in (0, 1):
         assert words in (tmp_path / f"rank{rank}.txt").read_text()
 
