@@ -26,7 +26,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss, prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton import ready as triton_ready
+from manyhot.engines.triton import replay as triton_replay
 
 SHAPES = [(65536, 20), (65536, 128), (65536, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (4096, 32768), (1024, 131072)]
 SHAPES += [(128, 1048576)]
@@ -183,9 +183,9 @@ def launches(logits, labels):
     rows = logits.new_empty(len(logits), dtype=torch.float32)
 
     def ours():
-        key, inputs = triton_ready.kind_of_call(logits, terms, "split", 0.0, scale)
-        ready = triton_ready.READY[key]
-        assert ready.run(logits, inputs, value, grad, None if ready.total is None else rows)
+        key, inputs = triton_replay.replay_key(logits, terms, "split", 0.0, scale)
+        replay = triton_replay.REPLAYS[key]
+        assert replay.run(logits, inputs, value, grad, None if replay.total is None else rows)
 
     return ours, functools.partial(torch.mul, logits, 2, out=grad)
 

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.engines.native import engine as native
+from manyhot.engines.registry import ENTRIES
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
-from manyhot.engines.triton import engine as triton_engine
 
 Packed = tuple[Any, ...]
 
@@ -152,14 +151,13 @@ def _register(engine: Any, key: str) -> None:
         out: Packed = engine.rdrop(a, b, terms, rest[4] if terms is None else None, alpha=alpha, link=link, row_scale=scale)
         return out
 
-    for name, run in (("sides", run_sides), ("gradient", run_gradient), ("fused", run_fused), ("labelwise", run_labelwise)):
+    runs = {"sides": run_sides, "gradient": run_gradient, "fused": run_fused, "labelwise": run_labelwise, "rdrop": run_rdrop}
+    for name, run in runs.items():
         _LIBRARY.impl(name, run, key)
-    if hasattr(engine, "rdrop"):
-        _LIBRARY.impl("rdrop", run_rdrop, key)
 
 
-_register(native, "CPU")
-_register(triton_engine, "CUDA")
+for _entry in ENTRIES:
+    _register(_entry.engine, _entry.dispatch_key)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -10,13 +10,14 @@ from manyhot.engines.native import engine as native
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton.launch.gate import warn_once
 
 
 class Engine(Protocol):
-    """What an engine gives beside the plain form; modules keep it. One that can take two predictions at once has ``rdrop``."""
+    """What an engine computes in the place of the plain form. Modules implement it."""
 
-    def available(self) -> tuple[bool, str]:
-        """Whether it is there, and why not."""
+    def available(self, device: int | None = None) -> tuple[bool, str]:
+        """Whether it can be used, on a CUDA device where one is named, and why not."""
         ...
 
     def supports(self, x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
@@ -50,6 +51,20 @@ class Engine(Protocol):
         """``(values, grad)``."""
         ...
 
+    def rdrop(
+        self,
+        a: Tensor,
+        b: Tensor,
+        terms: DenseTerms | SparseTerms | None,
+        where: Tensor | None = None,
+        *,
+        alpha: float = 1.0,
+        link: float = 1.0,
+        row_scale: Tensor | float = 1.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``(values, grad_a, grad_b)`` of two predictions."""
+        ...
+
     def total(self, values: Tensor, scale: Tensor | float) -> Tensor:
         """``sum scale values``."""
         ...
@@ -59,8 +74,23 @@ class Engine(Protocol):
         ...
 
 
-_MODULES: dict[str, Engine] = {"native": native, "triton": triton_engine}  # type: ignore[dict-item]
-NAMES = ("torch", *_MODULES)
+class Entry(NamedTuple):
+    """An engine and everything that is asked about it. A new engine is a new module and one entry."""
+
+    name: str
+    engine: Engine
+    device: str  # the type of device that ``"auto"`` takes it for
+    dispatch_key: str  # the key of that device, under which its operators are registered
+
+
+ENTRIES = (
+    Entry("native", native, "cpu", "CPU"),  # type: ignore[arg-type]
+    Entry("triton", triton_engine, "cuda", "CUDA"),  # type: ignore[arg-type]
+)
+_BY_NAME = {entry.name: entry for entry in ENTRIES}
+_BY_DEVICE = {entry.device: entry for entry in ENTRIES}
+# What ``engine=`` takes beside "auto".
+NAMES = ("torch", *_BY_NAME)
 
 
 def available_engines() -> dict[str, str]:
@@ -75,9 +105,9 @@ def available_engines() -> dict[str, str]:
         'available'
     """
     found = {"torch": "available"}
-    for name, module in _MODULES.items():
-        there, reason = module.available()
-        found[name] = "available" if there else reason
+    for entry in ENTRIES:
+        there, reason = entry.engine.available()
+        found[entry.name] = "available" if there else reason
     return found
 
 
@@ -90,23 +120,34 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
     if engine == "torch":
         return None
     if engine != "auto":
-        if not _is_there(engine):
-            raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")
-        if x.numel() and not _MODULES[engine].supports(x, terms):
-            raise ValueError(
-                f"{who}: engine {engine!r} cannot serve {x.dtype} logits on {x.device.type} with these labels."
-                " Use engine='auto'."
-            )
+        _check_asked_for(who, engine, x, terms)
     if x.numel() == 0 or not can_be_read((x, *terms, *others)):
         return None
-    name = ("triton" if x.is_cuda else "native") if engine == "auto" else engine
-    return _MODULES[name] if _is_there(name) and _MODULES[name].supports(x, terms) else None
+    on_cuda = x.is_cuda
+    entry = _BY_DEVICE["cuda" if on_cuda else "cpu"] if engine == "auto" else _BY_NAME[engine]
+    return entry.engine if is_there(entry.name, x.get_device() if on_cuda else -1) and entry.engine.supports(x, terms) else None
 
 
-def _is_there(name: str) -> bool:
-    """Whether the engine is available: looked at once, also while a graph is being compiled."""
-    return _MODULES[name].available()[0]
+def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
+    """The engine that was named can serve the call."""
+    if not is_there(engine):
+        raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")
+    if x.numel() and not _BY_NAME[engine].engine.supports(x, terms):
+        raise ValueError(
+            f"{who}: engine {engine!r} cannot serve {x.dtype} logits on {x.device.type} with these labels. Use engine='auto'."
+        )
+
+
+def is_there(name: str, device: int = -1) -> bool:
+    """Whether the engine can be used, for CUDA scores on device number ``device``; if not, those scores warn, once.
+
+    A graph that is being compiled takes the answer as a constant.
+    """
+    there, reason = _BY_NAME[name].engine.available(device)
+    if not there and device >= 0:
+        warn_once(reason)
+    return there
 
 
 # What torch.compiler.assume_constant_result sets; calling that would import the whole compiler.
-_is_there._dynamo_marked_constant = True  # type: ignore[attr-defined]
+is_there._dynamo_marked_constant = True  # type: ignore[attr-defined]

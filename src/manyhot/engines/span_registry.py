@@ -12,6 +12,7 @@ from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.engines.plain_spans.terms import Engine, SpanParts, span_gradient, span_sides
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import LogSum
+from manyhot.engines.triton.launch.gate import warn_once
 from manyhot.engines.triton.spans import engine as triton_span_engine
 
 Memory = tuple[Tensor | None, ...]
@@ -64,7 +65,7 @@ def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: 
     ``"auto"`` takes Triton on CUDA devices, except for float64, heads wider than 128, and tiles asked for in the shared form.
     """
     tiles = parts.u is not None and method == "tiles"
-    there, reason = _triton()
+    there, reason = _triton(parts.q.get_device() if engine == "auto" and parts.q.is_cuda else -1)
     served = there and not tiles and triton_span_engine.supports(parts, *others) and can_be_read((*parts, *others))
     if engine == "triton" and not served:
         why = reason or (
@@ -77,9 +78,12 @@ def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: 
     return PlainSpans(span_tiles if parts.u is None or tiles else span_factorised)
 
 
-def _triton() -> tuple[bool, str]:
-    """Whether Triton is there, and why not: looked at once, also while a graph is being compiled."""
-    return triton_span_engine.available()
+def _triton(device: int) -> tuple[bool, str]:
+    """Whether Triton can be used, and why not; a graph that is being compiled takes the answer as a constant."""
+    there, reason = triton_span_engine.available(device)
+    if not there and device >= 0:
+        warn_once(reason)
+    return there, reason
 
 
 # See ``manyhot.engines.registry``.

@@ -6,13 +6,15 @@ from torch import Tensor
 
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import labelwise_loss
+from manyhot.losses.core.forms import label_term
 from manyhot.losses.core.labelwise import Term, weigh
 from manyhot.losses.core.logsumexp import Dim, Labels, arrange
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.module import LossModule
 
 
-def bce_term() -> Term:
+@label_term("bce")
+def bce_term(**_: float) -> Term:
     """``p t log(1 + e^{-s}) + n (1 - t) log(1 + e^{s})``."""
 
     def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

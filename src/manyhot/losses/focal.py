@@ -7,12 +7,14 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least, check_unit
 from manyhot.losses.core.dispatch import labelwise_loss
+from manyhot.losses.core.forms import label_term
 from manyhot.losses.core.labelwise import Term, weigh
 from manyhot.losses.core.logsumexp import Dim, Labels, arrange
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.module import LossModule
 
 
+@label_term("focal", "asymmetric")
 def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Term:
     """``-p t (1 - q)^{g+} log q - n (1 - t) m^{g-} log(1 - m)`` with ``q = sigma(s)`` and ``m = max(q - margin, 0)``."""
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
-from manyhot.losses.core.logsumexp import Dim, Labels, check_terms
+from manyhot.losses.core.logsumexp import Dim, Labels, LazyScores, check_terms
 
 CHUNK_ELEMENTS = 1 << 24
 
 
-class LinearScores:
+class LinearScores(LazyScores):
     """The scores ``[..., L]`` of a linear head, described by what they are made of.
 
     Losses of the family walk over chunks of labels: each chunk's scores are made, summed into two floats a row and

@@ -16,13 +16,13 @@ from manyhot.engines.terms import INF, Weight
 from manyhot.engines.triton.spans import engine as triton_span_engine
 from manyhot.engines.triton.spans.plans import SpanCells
 from manyhot.labels.spans import SpanLabels
-from manyhot.losses.core.logsumexp import Dim, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Dim, LazyScores, two_sided_logsumexp
 from manyhot.scores.span_sides import SpanLoss, SpanSides
 
 METHODS = ("auto", "tiles", "factorised", "dense")
 
 
-class SpanScores:
+class SpanScores(LazyScores):
     """The scores ``[B, H, T, T]`` of every span: type a from token i to token j, described by what they are made of.
 
     ``s_a(i, j) = scale q_a(i) . k_a(j)`` where each type has its own ``q, k``, or ``scale q(i) . k(j) + u_a(i) + v_a(j)``

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from manyhot.engines.triton.calls import blocks
-from manyhot.engines.triton.plans import APART, FEW_SHORT, adds_up, label_plan, pair_plan, plan
-from manyhot.engines.triton.ready import room_for
+from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT, adds_up, label_plan, pair_plan, plan
+from manyhot.engines.triton.replay import workspace_for
 
 SIZES = sorted({base + more for base in (1, *(1 << k for k in range(1, 21))) for more in (-1, 0, 1, base // 5)} - {0})
 ROWS = (1, 5, 100, 5000, 65_536, 10_000_000)
@@ -50,7 +50,7 @@ def test_threads_have_as_many_words_as_are_taken_together(cases):
 
 
 def test_what_is_added_up_has_room(cases):
-    assert len(room_for(torch.zeros(1))) == APART + FEW_SHORT
+    assert len(workspace_for(torch.zeros(1))) == COUNTER_STRIDE + FEW_SHORT
     some = False
     for num_rows, _, _, _, cut in cases:
         programs = blocks(num_rows, cut.rows) * cut.chunks

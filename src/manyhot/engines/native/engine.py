@@ -107,8 +107,8 @@ def variants() -> tuple[str, ...]:
     return tuple(names)
 
 
-def available() -> tuple[bool, str]:
-    """Whether the engine is there, and why not."""
+def available(device: int | None = None) -> tuple[bool, str]:  # noqa: ARG001 - the CPU has no number
+    """Whether the engine can be used, and why not."""
     library, why = _load()
     return library is not None, why
 

@@ -1,6 +1,6 @@
-"""Calls of the Triton kernels: scores and terms as the kernels take them, and what calls of one kind share.
+"""Calls of the Triton kernels: scores and terms as the kernels take them, and the layout that calls of one kind share.
 
-What does not hang on the values of pointers and numbers is worked out once for every shape, type and kind, and kept.
+Everything that does not depend on pointers or scalar values is computed once per layout and cached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
-from manyhot.engines.triton.launch.launcher import Launcher, Numbers, Started, launcher
+from manyhot.engines.triton.launch.launcher import Launched, Launcher, Numbers, launcher
+from manyhot.engines.triton.plans import CUTS, Plan
+from manyhot.engines.triton.plans import blocks as blocks
 
 WORDWISE = (torch.float32, torch.bfloat16)
 BYTES = (torch.bool, torch.uint8)
@@ -22,8 +24,6 @@ INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch
 
 # A kernel with its constants.
 Kernel = tuple[Any, tuple[Any, ...]]
-# How many rows and labels of which kind are cut, on which device: a plan, and how many programs carry it out.
-Cut = Callable[..., tuple[Any, int]]
 
 
 def new_rows(x: Tensor) -> Tensor:
@@ -34,11 +34,6 @@ def new_rows(x: Tensor) -> Tensor:
 def new_grad(x: Tensor) -> Tensor:
     """Memory for a gradient, contiguous."""
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
-
-
-def blocks(size: int, block: int) -> int:
-    """How many blocks cover ``size``."""
-    return -(-size // block)
 
 
 def per_row(value: Tensor | float) -> tuple[Tensor | None, float]:
@@ -52,9 +47,9 @@ def type_of(value: Tensor | None) -> torch.dtype | None:
 
 
 class Layout(NamedTuple):
-    """What calls of one shape, type and kind share: how they are cut, and how their kernels are started."""
+    """What calls of one shape, type and kind share: the plan, and the launchers of its kernels."""
 
-    plan: Any
+    plan: Plan
     programs: int
     kinds: tuple[Any, ...]
     hard: bool
@@ -75,7 +70,6 @@ def _layout(
     weighted: bool,
     smooth: bool,
     wordwise: bool,
-    cut: Cut,
 ) -> Layout:
     """``types`` are those of the inputs, None where there is none; ``sizes`` rows, labels and the strides of rows."""
     x_type, label_type, _, _, value_type, *_ = types
@@ -83,7 +77,7 @@ def _layout(
     lean = stage != "labelwise" and hard and not weighted
     num_rows, num_labels, *strides = sizes
     unit = math.gcd(16, num_labels, *strides)
-    found, programs = cut(
+    found, programs = CUTS[stage](
         device,
         num_rows,
         num_labels,
@@ -98,9 +92,9 @@ def _layout(
 
 
 def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, ...], unit: int) -> str | None:
-    """What the labels are where rows can be read as words, "hard", "soft" or "lists"; None where they cannot.
+    """The kind of the labels if rows can be read as words, "hard", "soft" or "lists"; None if they cannot.
 
-    Rows must start on a word (of lists, on two), or lie one behind the other.
+    Rows must start on a word (with lists, on two words), or be contiguous.
     """
     x_type, label_type, *_ = types
     _, num_labels, x_stride, label_stride, _ = sizes
@@ -122,7 +116,7 @@ class Call:
 
     __slots__ = ("inputs", "layout", "numbers", "stage", "x")
 
-    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, cut: Cut, wordwise: bool = False) -> None:
+    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, wordwise: bool = False) -> None:
         self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
         self.stage = stage
         labels = offsets = indices = values = None
@@ -144,7 +138,7 @@ class Call:
         if wordwise:
             # Only soft labels are smoothed wordwise, and words have to start where words can start.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
-        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise, cut)
+        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise)
 
     def launch(
         self,
@@ -163,10 +157,10 @@ class Call:
         out_total: Tensor | None = None,
         ended: Tensor | None = None,
         total: str = "none",
-    ) -> Started:
+    ) -> Launched:
         """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read.
 
-        With ``total`` "sum" or "mean" the values are added up too. Says what was started, and with which numbers.
+        With ``total`` "sum" or "mean" the values are reduced too. Returns what was launched, and with which numbers.
         """
         offsets, offset_number = per_row(offset)
         scales, scale_number = per_row(row_scale)
@@ -175,10 +169,10 @@ class Call:
         key = (form, moved, total, *[None if part is None else part.dtype for part in rows])
         return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
-    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Started:
-        """Run the kernel of ``key``, which tells it from others of the same layout, on the inputs and ``rows``.
+    def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Launched:
+        """Run the kernel of ``key``, unique within the layout, on the inputs and ``rows``.
 
-        ``kernel`` gives it with its constants, and is asked once.
+        ``kernel`` gives it with its constants, and is called once.
         """
         layout = self.layout
         others, numbers = self.inputs + rows, layout.sizes + numbers

@@ -1,22 +1,21 @@
-"""How the Triton kernels of the losses cut rows into tiles, by type, size and kind of labels; sizes as measured on an H200."""
+"""How rows are cut into tiles, by type, size and kind of labels. The sizes are the fastest measured on an H200."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-
-from manyhot.engines.triton.calls import blocks
 
 CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
 PAIR = 4096
-# Labels that are judged by themselves are taken so many at once.
+# Tile of the losses that judge every label by itself.
 TILE = 2048
-# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where a warp for 1,024 labels is
-# not the fastest. With few registers more rows are under way at once, and index lists, which keep no labels, need few.
+# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels
+# is not the fastest. Fewer registers let more rows run at once; index lists keep no labels and need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 2, 512): (1, 64),
     ("lists", 2, 1024): (1, 56),
@@ -34,8 +33,7 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("hard", 4, 16384): (8, 128),
     ("hard", 4, 32768): (16, 128),
 }
-# Labels, warps and registers of the chunks of longer rows, and how many a row has at most, by kind of labels and bytes of a
-# score: the first that does.
+# Labels, warps, registers and the most chunks of a longer row, by kind of labels and bytes of a score; the first that fits.
 CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
     ("lists", 4): [(8192, 2, 168, 128)],
@@ -44,18 +42,22 @@ CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("soft", 2): [(8192, 4, None, 128)],
     ("soft", 4): [(4096, 4, None, 128)],
 }
-# The same for rows that do not start on words, whose ends need registers too, where another size is faster.
+# The same for rows that do not start on a word, where another size is faster: their ends need registers too.
 RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 4, 64, 128)],
     ("lists", 4): [(8192, 4, 96, 128)],
     ("hard", 2): [(8192, 4, 80, 128)],
 }
 BLOCK = 4096
-# So few programs add up their values themselves: of short rows or with the first chunks of rows, and with whole long rows.
+# Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
-# The counters of rows, of programs that have arrived, lie so many numbers apart: no two in one line of the cache, as hundreds
-# of programs look at each.
-APART = 32
+# Distance between the counters of two rows, in int32: each has a cache line to itself, because hundreds of programs poll it.
+COUNTER_STRIDE = 32
+
+
+def blocks(size: int, block: int) -> int:
+    """How many blocks cover ``size``."""
+    return -(-size // block)
 
 
 class Plan(NamedTuple):
@@ -213,3 +215,13 @@ def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
     step = PAIR // 4 if half or segment < PAIR else PAIR // 2
     cut = max(segment, longest)
     return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
+
+
+# The plan of a stage, and how many programs carry it out.
+CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
+    "sides": cut_rows,
+    "gradient": cut_rows,
+    "fused": cut_rows,
+    "labelwise": cut_labels,
+    "rdrop": cut_pairs,
+}

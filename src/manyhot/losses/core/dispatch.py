@@ -19,9 +19,10 @@ from manyhot.engines.registry import NAMES, Engine, choose
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.engines.totals import total
+from manyhot.losses.core import plain_forms as plain_forms  # registers what an engine falls back to
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
-from manyhot.losses.core.logsumexp import Dim, Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Dim, LazyScores, Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce
 
 Terms = DenseTerms | SparseTerms
@@ -50,11 +51,9 @@ def side_loss(
     if not isinstance(logits, Tensor):
         about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
         about |= {"dim": dim, "engine": engine, "validate": validate}
-        # Lazy scores may have a way of their own from scores to the reduced loss.
-        whole = getattr(logits, "side_loss", None)
         value: Tensor | None = None
-        if whole is not None:
-            value = whole(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
+        if isinstance(logits, LazyScores):
+            value = logits.side_loss(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
         if value is not None:
             return value
         pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)

@@ -17,6 +17,12 @@ Form = Callable[[Tensor, Tensor, Tensor | float], Tensor]
 
 FORMS: dict[str, Form] = {}
 
+# The cost of one label, given scores and the weights of both sides; and how to make one from the settings of its loss.
+Term = Callable[[Tensor, Tensor, Tensor], Tensor]
+MakeTerm = Callable[..., Term]
+
+LABEL_TERMS: dict[str, MakeTerm] = {}
+
 
 def side_form(name: str) -> Callable[[Form], Form]:
     """Register ``(pos, neg, offset) -> values`` as the form that engines call ``name``."""
@@ -24,6 +30,16 @@ def side_form(name: str) -> Callable[[Form], Form]:
     def register(form: Form) -> Form:
         FORMS[name] = form
         return form
+
+    return register
+
+
+def label_term(*names: str) -> Callable[[MakeTerm], MakeTerm]:
+    """Register ``(**powers) -> term`` as what engines call ``names``: losses that judge every label by itself."""
+
+    def register(make: MakeTerm) -> MakeTerm:
+        LABEL_TERMS.update(dict.fromkeys(names, make))
+        return make
 
     return register
 

@@ -7,16 +7,14 @@ that no dense label tensor is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice
 from manyhot.engines.terms import DenseTerms, accumulation_dtype
+from manyhot.losses.core.forms import Term as Term
 from manyhot.losses.core.logsumexp import Rows
 
-Term = Callable[[Tensor, Tensor, Tensor], Tensor]
 LABEL_REDUCTIONS = ("mean", "sum")
 
 

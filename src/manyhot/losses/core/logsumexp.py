@@ -8,8 +8,7 @@ tensor and gives its own sides (``LazyScores``), so that a new kind of scores is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,45 +33,12 @@ from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.first_call import check_first_call
+from manyhot.losses.core.lazy import Dim as Dim
+from manyhot.losses.core.lazy import LazyScores as LazyScores
 
 _SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 Labels = Tensor | SparseLabels
-Dim = int | Sequence[int]
-
-
-@runtime_checkable
-class LazyScores(Protocol):
-    """Scores that are described, not stored. Losses ask them for their two sides and never index them."""
-
-    @property
-    def shape(self) -> torch.Size:
-        """``[..., L]``, as the dense tensor would have it."""
-        ...
-
-    def two_sided_logsumexp(
-        self,
-        labels: Any,
-        *,
-        where: Tensor | None = None,
-        pos_weight: Weight = None,
-        neg_weight: Weight = None,
-        smoothing: float = 0.0,
-        dim: Dim = -1,
-        engine: str = "auto",
-        validate: bool = False,
-        who: str = "two_sided_logsumexp",
-    ) -> tuple[Tensor, Tensor]:
-        """``(pos, neg)`` with gradients to what the scores are made of."""
-        ...
-
-    def dense(self) -> Tensor:
-        """The whole tensor, for whoever wants it."""
-        ...
-
-    def __mul__(self, factor: float) -> LazyScores:
-        """The scores times a number."""
-        ...
 
 
 Scores = Tensor | LazyScores

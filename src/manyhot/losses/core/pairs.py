@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from manyhot.engines import ops
+from manyhot.engines.plain import plain_form
 from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import Engine, choose
 from manyhot.engines.saved import put_together, take_apart
@@ -61,7 +62,7 @@ def pair_loss(
     if not isinstance(b, Tensor) or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return None
     chosen = choose(who, engine, rows.logits, rows.terms, b, sample_weight)
-    if chosen is None or not hasattr(chosen, "rdrop") or not wants_fusion(a, b, reduction):
+    if chosen is None or not wants_fusion(a, b, reduction):
         return None
     scale = row_scale(who, rows, sample_weight, reduction, False)
     other = b if b.ndim == 2 else b.reshape(rows.logits.shape)
@@ -95,6 +96,26 @@ class _Pair:
             for x in (a, b):
                 values = values + FORMS["split"](*sides_of_rows(Rows(x, terms, x.shape[:1]), None), 0.0) / 2
         return values
+
+
+@plain_form("rdrop")
+def plain_rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: Terms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``(values, grad_a, grad_b)``; see ``manyhot.engines.native.engine.rdrop``."""
+    pair = _Pair(alpha, link, terms is not None)
+    with torch.enable_grad():
+        one, two = (x.detach().requires_grad_() for x in (a, b))
+        values = pair.plain(one, two, DenseTerms(a, where) if terms is None else terms)
+        grad_a, grad_b = torch.autograd.grad(total(values, row_scale), (one, two))
+    return values.detach(), grad_a, grad_b
 
 
 class _Eager(torch.autograd.Function):

@@ -7,7 +7,7 @@ from engines.triton.interpreted import check_interpreted
 from manyhot import SparseLabels, zlpr_loss
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton import ready as triton_ready
+from manyhot.engines.triton import replay as triton_replay
 from manyhot.losses.zlpr import tlpr_loss
 
 INTERPRETED = """
@@ -93,10 +93,10 @@ def test_totals_with_weights_and_masks_agree_with_the_plain_form(shape, dtype):
 
 @pytest.mark.gpu
 def test_calls_like_one_before_take_what_they_are_given():
-    triton_ready.READY.clear()
+    triton_replay.REPLAYS.clear()
     for seed in range(3):
         check(*problem(64, 80, seed=seed))
-    assert len(triton_ready.READY) == 1
+    assert len(triton_replay.REPLAYS) == 1
     x, labels = problem(64, 80, seed=4)
     check(x, labels, reduction="sum")
     check(x, labels, pos_weight=3.0)

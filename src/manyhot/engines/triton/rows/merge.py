@@ -16,11 +16,11 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import distance, exp
-from manyhot.engines.triton.plans import APART
+from manyhot.engines.triton.plans import COUNTER_STRIDE
 from manyhot.engines.triton.rows.tiles import add_pairs, finish
 from manyhot.engines.triton.rows.totals import store_sum
 
-COUNTERS_APART = tl.constexpr(APART)
+STRIDE = tl.constexpr(COUNTER_STRIDE)
 # Where in its line a row counts the programs that have published.
 PUBLISHED = tl.constexpr(16)
 # A sum is two integers, of units of 2^-24 and of 2^-72, so a float from 2^-48 on is held exactly; 255 of less than 2^24 do not
@@ -88,7 +88,7 @@ def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.cons
     Five words of the row's line hold the integers of the negative sum, those of the positive one, and the last number.
     """
     lanes = tl.arange(0, LANES)
-    words = tl.cast(arrived + row * COUNTERS_APART, tl.pointer_type(tl.int64)) + lanes
+    words = tl.cast(arrived + row * STRIDE, tl.pointer_type(tl.int64)) + lanes
     fits = (pos_top == 0) & (neg_top == 0) & _fits(pos_sum) & _fits(neg_sum)
     units = tl.where(fits, tl.where(lanes < 2, neg_sum, pos_sum), 0.0) * UNITS
     whole = tl.floor(units)
@@ -109,7 +109,7 @@ def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.cons
 def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
     """Say that this program has published, and wait until all programs of its row have."""
     tl.debug_barrier()
-    counter = arrived + row * COUNTERS_APART + PUBLISHED
+    counter = arrived + row * STRIDE + PUBLISHED
     tl.atomic_add(counter, 1, sem="release", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < CHUNKS:
         pass

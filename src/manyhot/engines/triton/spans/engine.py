@@ -13,20 +13,21 @@ from torch import Tensor
 from manyhot.engines.plain_spans.terms import SpanParts
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton.launch import launcher as triton_launch
+from manyhot.engines.triton.launch.gate import falls_back_to, interpreted
+from manyhot.engines.triton.spans import fallback
 from manyhot.engines.triton.spans.plans import Kept, Memory, SpanCells, SpanPlan, planned
 
 HEAD_SIZES = 128
 
 
-def available() -> tuple[bool, str]:
-    """Whether the engine is there, and why not."""
-    return triton_engine.available()
+def available(device: int | None = None) -> tuple[bool, str]:
+    """Whether the engine can be used, on a device where one is named, and why not."""
+    return triton_engine.available(device)
 
 
 def supports(parts: SpanParts, *others: Tensor) -> bool:
     """Whether this engine can serve these parts, with labels and lengths beside them."""
-    place = "cpu" if triton_launch.interpreted() else "cuda"
+    place = "cpu" if interpreted() else "cuda"
     tensors = [part for part in parts[:4] if part is not None]
     return (
         all(part.dtype in triton_engine.SCORES and part.numel() > 0 for part in tensors)
@@ -36,6 +37,7 @@ def supports(parts: SpanParts, *others: Tensor) -> bool:
     )
 
 
+@falls_back_to(fallback.sides)
 def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
     """``(pos, neg)``, float32 ``[B, H]``, and what backward should remember; ``clear`` makes it 0 where nobody looks."""
     plan, parts = planned(parts, cells)
@@ -45,6 +47,7 @@ def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[L
     return LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest), memory
 
 
+@falls_back_to(fallback.loss)
 def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -> tuple[Tensor, Memory]:
     """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what
     ``loss_gradient`` should remember."""
@@ -60,6 +63,7 @@ def memory_sizes(parts: SpanParts, cells: SpanCells) -> tuple[int, int]:
     return SpanPlan(parts, cells).memory_sizes(cells.indices.shape[0])
 
 
+@falls_back_to(fallback.gradient)
 def gradient(
     parts: SpanParts, cells: SpanCells, sums: tuple[LogSum, LogSum], grads: tuple[Tensor, Tensor], memory: Memory
 ) -> SpanParts:
@@ -69,6 +73,7 @@ def gradient(
     return plan.pulls(parts, cells, state, plan.cut(memory, cells))
 
 
+@falls_back_to(fallback.loss_gradient)
 def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
     """Gradients of the parts, in their types, given that of the loss."""
     plan, parts = planned(parts, cells)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from manyhot.engines.triton.launch import driver as triton_driver
-from manyhot.engines.triton.launch.driver import SPARE, Start, direct_start
+from manyhot.engines.triton.launch import direct
+from manyhot.engines.triton.launch.direct import SPARE, DirectKernel, direct_kernel
 
 DRIVER = """
 #include <stdint.h>
@@ -54,7 +54,7 @@ def driver(monkeypatch):
         heard.append(SimpleNamespace(function=function.value, sizes=list(about.sizes), stream=about.stream, params=params))
         return 0
 
-    monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
+    monkeypatch.setattr(direct, "cuda_launch", lambda: launch)
     return heard
 
 
@@ -63,7 +63,7 @@ def read(params, *types):
 
 
 def test_parameters_lie_where_the_driver_looks_for_them(driver):
-    start = direct_start(compiled_for(["*bf16", "*u8", "i32", "i64", "fp32", "constexpr"]), [True, True], 3)
+    start = direct_kernel(compiled_for(["*bf16", "*u8", "i32", "i64", "fp32", "constexpr"]), [True, True], 3)
     assert start(9, 1234, [2**40 + 16, 2**63 + 32], (-5, 2**40, 0.25))
     (launch,) = driver
     assert (launch.function, launch.sizes, launch.stream) == (77, [9, 1, 1, 128, 1, 1, 512], 1234)
@@ -73,28 +73,28 @@ def test_parameters_lie_where_the_driver_looks_for_them(driver):
 
 
 def test_numbers_that_became_constants_are_left_out(driver):
-    start = direct_start(compiled_for(["*fp32", "i32", "constexpr", "i32", "fp32"]), [True], 4)
+    start = direct_kernel(compiled_for(["*fp32", "i32", "constexpr", "i32", "fp32"]), [True], 4)
     assert start(1, 0, [64], (7, 1, 9, 0.5))
     assert read(driver[0].params, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_float) == [64, 7, 9, 0.5]
 
 
 def test_tensors_that_are_not_there_are_null(driver):
-    start = direct_start(compiled_for(["*fp32", "*u8", "*fp32", "i32"]), [True, False, True], 1)
+    start = direct_kernel(compiled_for(["*fp32", "*u8", "*fp32", "i32"]), [True, False, True], 1)
     assert start(1, 0, [64, 128], (3,))
     assert read(driver[0].params, *[ctypes.c_uint64] * 3, ctypes.c_int32) == [64, 0, 128, 3]
 
 
 def test_calls_do_not_leave_traces_in_the_next(driver):
-    start = direct_start(compiled_for(["*fp32", "i64"]), [True], 1)
+    start = direct_kernel(compiled_for(["*fp32", "i64"]), [True], 1)
     for address, number in ((8, 2**40), (16, 3)):
         start(1, 0, [address], (number,))
         assert read(driver[-1].params, ctypes.c_uint64, ctypes.c_int64) == [address, number]
 
 
 def test_numbers_and_streams_are_kept_apart(driver):
-    start = direct_start(compiled_for(["*fp32", "i32"]), [True], 1)
+    start = direct_kernel(compiled_for(["*fp32", "i32"]), [True], 1)
     found = []
-    for number in (*range(2 * triton_driver.MOST), 0, 1):
+    for number in (*range(2 * direct.MOST), 0, 1):
         for stream in (None, 5, number + 6):
             assert start(number + 1, stream or 0, [64 + 16 * number], (number,))
             launch = driver[-1]
@@ -102,8 +102,8 @@ def test_numbers_and_streams_are_kept_apart(driver):
             assert found[-1] == (64 + 16 * number, number, number + 1, stream)
     bound = start.bind(1, (0,))
     assert bound is start.bind(1, (0,))
-    assert all(bound(stream, [64]) and driver[-1].stream == stream for stream in range(1, 3 * triton_driver.MOST))
-    assert len(bound.calls) <= triton_driver.MOST >= len(start.bound)
+    assert all(bound(stream, [64]) and driver[-1].stream == stream for stream in range(1, 3 * direct.MOST))
+    assert len(bound.calls) <= direct.MOST >= len(start.bound)
 
 
 def test_ctypes_hands_on_what_the_driver_is_called_with(tmp_path):
@@ -119,7 +119,7 @@ def test_ctypes_hands_on_what_the_driver_is_called_with(tmp_path):
     function = 2**47 + 3
     compiled = compiled_for(["*fp32", "*u8", "i32", "fp32"], Metadata(num_warps=32, shared=232448))
     compiled.function = function
-    start = Start(compiled, [True, True], ["i4x", "f4x"], fake["launch"])
+    start = DirectKernel(compiled, [True, True], ["i4x", "f4x"], fake["launch"])
     assert start(2**31 - 1, 2**46 + 8, [2**48 + 16, 2**63 + 32], (-7, 0.5))
     seen = (ctypes.c_uint64 * 16).in_dll(fake, "seen")
     assert list(seen[:12]) == [function, 2**31 - 1, 1, 1, 1024, 1, 1, 232448, 2**46 + 8, 0, 0, 0]
@@ -142,16 +142,16 @@ def test_ctypes_hands_on_what_the_driver_is_called_with(tmp_path):
 )
 @pytest.mark.usefixtures("driver")
 def test_what_it_does_not_know_is_left_to_triton(compiled):
-    assert direct_start(compiled, [True], 1) is None
+    assert direct_kernel(compiled, [True], 1) is None
 
 
 def test_without_a_driver_triton_starts_everything(monkeypatch):
-    monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: None)
-    assert direct_start(compiled_for(["*fp32", "i32"]), [True], 1) is None
+    monkeypatch.setattr(direct, "cuda_launch", lambda: None)
+    assert direct_kernel(compiled_for(["*fp32", "i32"]), [True], 1) is None
 
 
 def test_a_number_that_does_not_fit_is_an_error_and_not_another_number(driver):
-    start = direct_start(compiled_for(["*fp32", "i32"]), [True], 1)
+    start = direct_kernel(compiled_for(["*fp32", "i32"]), [True], 1)
     with pytest.raises(Exception, match="format requires"):
         start(1, 0, [64], (2**31,))
     assert not driver
@@ -167,8 +167,8 @@ def test_threads_do_not_write_into_each_others_parameters(monkeypatch):
             wrong.append(stream)
         return function.value - 77
 
-    monkeypatch.setattr(triton_driver, "_cuda_launch", lambda: launch)
-    start = direct_start(compiled_for(["*fp32", "i64"]), [True], 1)
+    monkeypatch.setattr(direct, "cuda_launch", lambda: launch)
+    start = direct_kernel(compiled_for(["*fp32", "i64"]), [True], 1)
 
     def call(number):
         return all(start(1, number, [8 * number], (5,)) for _ in range(50))

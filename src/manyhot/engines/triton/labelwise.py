@@ -1,0 +1,89 @@
+"""Losses that judge every label by itself: host side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import plain
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton import plans
+from manyhot.engines.triton.calls import Call, Kernel, new_grad, new_rows, per_row, type_of
+from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.plans import blocks
+from manyhot.engines.triton.reductions import total
+
+
+@falls_back_to(plain.labelwise)
+def labelwise(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    kind: str,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 0.0,
+    margin: float = 0.0,
+    row_scale: Tensor | float = 1.0,
+    whole: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``(values, grad)`` in one pass; see ``manyhot.engines.native.engine.labelwise``."""
+    powers = float(gamma_pos), float(gamma_neg), float(margin)
+    grad = new_grad(x)
+    if whole and not isinstance(row_scale, Tensor) and isinstance(terms, DenseTerms) and _is_flat(x, terms):
+        return total(_judge_flat(x, terms, kind, powers, row_scale, grad), row_scale), grad
+    values = _judge(x, terms, kind, powers, row_scale, grad)
+    return total(values, row_scale) if whole else values, grad
+
+
+def _is_flat(x: Tensor, terms: DenseTerms) -> bool:
+    """Whether scores and labels are contiguous and need no row ends."""
+    if terms.where is not None or x.numel() < plans.TILE:
+        return False
+    weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
+    return not weighted and terms.labels.shape == x.shape and x.is_contiguous() and terms.labels.is_contiguous()
+
+
+def _judge_flat(
+    x: Tensor, terms: DenseTerms, kind: str, powers: tuple[float, float, float], row_scale: float, grad: Tensor
+) -> Tensor:
+    """Values of whole tiles and of the rest, with the gradient written, so that every label count is served evenly."""
+    size, tile = x.numel(), plans.TILE
+    even = size // tile * tile
+    values = x.new_empty(blocks(size, tile), dtype=torch.float32)
+    for begin, end, shape in ((0, even, (-1, tile)), (even, size, (1, -1))):
+        if begin < end:
+            part, labels, out = (tensor.view(-1)[begin:end].view(shape) for tensor in (x, terms.labels, grad))
+            _judge(part, terms._replace(labels=labels), kind, powers, row_scale, out, values[begin // tile :])
+    return values
+
+
+def _judge(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    kind: str,
+    powers: tuple[float, float, float],
+    row_scale: Tensor | float,
+    grad: Tensor,
+    values: Tensor | None = None,
+) -> Tensor:
+    """The values of the rows, with the gradient written."""
+    call = Call(x, terms, "labelwise")
+    layout = call.layout
+    chunks = layout.plan.chunks
+    if values is None:
+        values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
+    scales, scale_number = per_row(row_scale)
+    has_margin = powers[2] > 0
+
+    def kernel(_: Any) -> Kernel:
+        from manyhot.engines.triton.rows.labelwise import labelwise_kernel
+
+        labels, *others = layout.kinds
+        constants = ("bce" if kind == "bce" else "focal", has_margin, labels, layout.hard, *others, scales is not None)
+        return labelwise_kernel, (*constants, layout.even, chunks, layout.plan.rows, layout.plan.block, layout.unit)
+
+    numbers = (scale_number, *call.numbers, *powers)
+    call.start((kind, has_margin, type_of(scales)), kernel, (scales, values, grad), numbers)
+    return values if chunks == 1 else values.sum(dim=1)

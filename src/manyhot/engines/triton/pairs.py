@@ -1,0 +1,58 @@
+"""Two predictions of the same rows at once: host side."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import plain
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton.calls import Call, as_matrix, new_grad, new_rows, per_row, type_of
+from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.plans import COUNTER_STRIDE
+
+
+@falls_back_to(plain.rdrop)
+def rdrop(
+    a: Tensor,
+    b: Tensor,
+    terms: DenseTerms | SparseTerms | None,
+    where: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    link: float = 1.0,
+    row_scale: Tensor | float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+
+    With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
+    link (a_i - b_i)``. Without ``terms`` the losses are left out, and ``where`` says which entries count; otherwise the
+    terms do.
+
+    Returns:
+        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled; ``row_scale d values / d a`` and ``/ d b`` in their type.
+    """
+    from manyhot.engines.triton.rows.rdrop import rdrop_kernel
+
+    call = Call(a, DenseTerms(a, where) if terms is None else terms, "rdrop")
+    b, layout, losses = as_matrix(b, a), call.layout, terms is not None
+    chunks = layout.plan.chunks
+    merged = losses and chunks > 1
+    waits = merged and layout.plan.kernel == "waiting"
+    values = new_rows(a) if losses or chunks == 1 else a.new_empty((a.shape[0], chunks), dtype=torch.float32)
+    partial = a.new_empty((9, a.shape[0], chunks), dtype=torch.float32) if merged else None
+    arrived = a.new_zeros(a.shape[0] * COUNTER_STRIDE, dtype=torch.int32) if waits else None
+    grads = new_grad(a), new_grad(a)
+    scales, scale_number = per_row(row_scale)
+    numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
+    labels, *kinds = layout.kinds
+    which, unit = int(link) if link in (1, 2) else 0, math.gcd(layout.unit, b.stride(0))
+    for stage in ("sums", "gradient") if merged and not waits else ("fused",):
+        constants = (losses, labels, layout.lean, *kinds, scales is not None, which, stage, layout.even)
+        cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.segment, layout.plan.rows, layout.plan.block, unit)
+        rows = (b, scales, partial, arrived, values, *grads)
+        key = (losses, which, stage, type_of(scales), b.stride(0))
+        call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
+    return values if values.ndim == 1 else values.sum(dim=1), *grads

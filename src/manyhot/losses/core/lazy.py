@@ -1,0 +1,74 @@
+"""Lazy scores: what losses ask of scores that are described and not stored."""
+
+# ruff: noqa: ARG002 - the default of side_loss looks at nothing.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.terms import Weight
+
+Dim = int | Sequence[int]
+
+
+@runtime_checkable
+class LazyScores(Protocol):
+    """Scores that are described, not stored. Losses ask them for their two sides and never index them.
+
+    Subclass it, or write all its methods: ``side_loss`` alone has a default.
+    """
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[..., L]``, as the dense tensor would have it."""
+        ...
+
+    def two_sided_logsumexp(
+        self,
+        labels: Any,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        smoothing: float = 0.0,
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+        who: str = "two_sided_logsumexp",
+    ) -> tuple[Tensor, Tensor]:
+        """``(pos, neg)`` with gradients to what the scores are made of."""
+        ...
+
+    def side_loss(
+        self,
+        who: str,
+        form: str,
+        labels: Any,
+        offset: Tensor | float,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        sample_weight: Tensor | None = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> Tensor | None:
+        """The whole loss of ``form``, reduced, where the scores have a faster way than by their sides; None where not."""
+        return None
+
+    def dense(self) -> Tensor:
+        """The whole tensor, for whoever wants it."""
+        ...
+
+    def __mul__(self, factor: float) -> LazyScores:
+        """The scores times a number."""
+        ...
