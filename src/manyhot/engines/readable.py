@@ -61,10 +61,15 @@ def is_readable(tensor: Tensor) -> bool:
 
 def all_readable(parts: Iterable[Any]) -> bool:
     """Whether all tensors among ``parts`` can be read, and no one watches."""
-    if is_watched():
+    if not KNOWN or _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH):
         return False
-    for part in parts:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
-        if isinstance(part, Tensor) and not is_readable(part):
+    # This runs for every call: exact types are compared first, which is faster than isinstance, above all for None.
+    for part in parts:
+        kind = type(part)
+        if kind is Tensor:
+            if _dispatch_keys(part).raw_repr() not in _PLAIN and not _is_new_plain(part):
+                return False
+        elif part is not None and kind is not float and isinstance(part, Tensor) and not is_readable(part):
             return False
     return True
 

@@ -11,24 +11,25 @@ from typing import Any
 
 from torch import Tensor
 
-Constants = tuple[tuple[Any] | None, ...]
+Constants = list[Any]
+# Stands in the place of a tensor that was saved.
+_SAVED = object()
 
 
 def take_apart(fields: Iterable[Any]) -> tuple[list[Tensor], Constants]:
     """The tensors among the fields, and the other fields in their places."""
     tensors: list[Tensor] = []
-    constants: list[tuple[Any] | None] = []
-    for field in fields:
-        if isinstance(field, Tensor):
+    constants = list(fields)
+    for place, field in enumerate(constants):
+        # None and numbers are told by their type first: isinstance takes long for them.
+        if field is not None and type(field) is not float and isinstance(field, Tensor):
             tensors.append(field)
-            constants.append(None)
-        else:
-            constants.append((field,))
-    return tensors, tuple(constants)
+            constants[place] = _SAVED
+    return tensors, constants
 
 
 def put_together(tensors: Sequence[Tensor], constants: Constants) -> tuple[list[Any], list[Tensor]]:
     """All fields in their order, and the tensors that are left over."""
     rest = iter(tensors)
-    fields = [next(rest) if constant is None else constant[0] for constant in constants]
+    fields = [next(rest) if constant is _SAVED else constant for constant in constants]
     return fields, list(rest)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyhot.engines.plain_spans import factorised as span_factorised
 from manyhot.engines.plain_spans import tiles as span_tiles
-from manyhot.engines.plain_spans.terms import Engine, SpanParts, span_gradient, span_sides
+from manyhot.engines.plain_spans.terms import Background, SpanParts, span_gradient, span_sides
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton.launch.gate import warn_once
@@ -40,7 +40,7 @@ class SpanEngine(Protocol):
 class PlainSpans(NamedTuple):
     """Listed cells one by one in plain torch, and all others by ``background``."""
 
-    background: Engine
+    background: Background
 
     def sides(self, parts: SpanParts, terms: Any) -> tuple[LogSum, LogSum, Memory]:
         """See ``SpanEngine``."""

@@ -21,11 +21,11 @@ from manyhot._checks import (
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import INF, accumulation_dtype
 from manyhot.losses.core.logsumexp import Labels, arrange
-from manyhot.losses.core.pairs import LINKS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
+from manyhot.losses.core.pairs import LINK_FACTORS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.zlpr import zlpr_loss
 
-KINDS = (*LINKS, "excess")
+KINDS = (*LINK_FACTORS, "excess")
 
 Loss = Callable[..., Tensor]
 
@@ -75,14 +75,16 @@ def prediction_divergence(
     if where is not None:
         check_where("prediction_divergence", where, a.shape)
     how: dict[str, Any] = {"sample_weight": sample_weight, "reduction": reduction}
-    if kind in LINKS and a.shape[-1]:
+    if kind in LINK_FACTORS and a.shape[-1]:
         rows = divergence_rows(a, b, where)
-        fused = pair_loss("prediction_divergence", a, b, rows, losses=False, alpha=1.0, link=LINKS[kind], engine=engine, **how)
+        fused = pair_loss(
+            "prediction_divergence", a, b, rows, losses=False, alpha=1.0, link=LINK_FACTORS[kind], engine=engine, **how
+        )
         if fused is not None:
             return fused
     dtype = accumulation_dtype(torch.promote_types(a.dtype, b.dtype))
     a, b = left_out_as_zero(where, a.to(dtype), b.to(dtype))
-    values = jeffreys(a, b, LINKS[kind]) if kind in LINKS else _excess(a, b, where)
+    values = jeffreys(a, b, LINK_FACTORS[kind]) if kind in LINK_FACTORS else _excess(a, b, where)
     return reduce("prediction_divergence", values, **how)
 
 
@@ -152,10 +154,10 @@ def rdrop_loss(
         _check_same_shape("rdrop_loss", logits_a, logits_b, "logits_a", "logits_b")
     how: dict[str, Any] = {"sample_weight": sample_weight, "reduction": reduction}
     settings = _terms_of_zlpr(loss)
-    if settings is not None and kind in LINKS and reduction in ("mean", "sum") and isinstance(logits_a, Tensor):
+    if settings is not None and kind in LINK_FACTORS and reduction in ("mean", "sum") and isinstance(logits_a, Tensor):
         rows = arrange("zlpr_loss", logits_a, labels, where=where, **settings)
         fused = pair_loss(
-            "rdrop_loss", logits_a, logits_b, rows, losses=True, alpha=alpha, link=LINKS[kind], engine=engine, **how
+            "rdrop_loss", logits_a, logits_b, rows, losses=True, alpha=alpha, link=LINK_FACTORS[kind], engine=engine, **how
         )
         if fused is not None:
             return fused

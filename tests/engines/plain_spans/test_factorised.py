@@ -66,8 +66,8 @@ def test_only_what_is_in_doubt_goes_to_tiles(monkeypatch):
         handed.append(tuple(sub_parts.u.shape))
         return span_tiles_background(sub_parts, sub_terms, sign)
 
-    span_tiles_background = span_tiles.background
-    monkeypatch.setattr(span_tiles, "background", note)
+    span_tiles_background = span_tiles.log_sum
+    monkeypatch.setattr(span_tiles, "log_sum", note)
     ours = two_sided_logsumexp(SpanScores(*parts), no_labels(3))[1]
     assert handed == [(1, 1, 3), (1, 1, 3)]
     dense = SpanScores(*parts, method="dense")
@@ -81,9 +81,9 @@ def test_the_level_of_the_scores_alone_does_not_call_the_guard(level):
     u, v = (torch.randn(2, 5, 40, generator=source) for _ in range(2))
     parts = SpanParts(q, k, u + level, v, 0.35)
     terms = SpanTerms(torch.tensor([40, 17]), True, NONE, NONE, NONE, NONE)
-    total, unsafe = span_factorised.background(parts, terms, 1.0)
+    total, unsafe = span_factorised.log_sum(parts, terms, 1.0)
     assert not unsafe.any()
-    wanted = span_tiles.background(parts, terms, 1.0)[0]
+    wanted = span_tiles.log_sum(parts, terms, 1.0)[0]
     torch.testing.assert_close(total.value, wanted.value, rtol=1e-6, atol=1e-5)
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight
 from manyhot.engines.totals import total as total
 
-KINDS = {
+TYPE_CODES = {
     torch.float32: 0,
     torch.bfloat16: 1,
     torch.float16: 2,
@@ -40,8 +40,8 @@ KINDS = {
 }
 SPARSE = 7
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
-TASKS = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3, "rdrop": 4, "divergence": 5}
-FORMS = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
+TASK_CODES = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3, "rdrop": 4, "divergence": 5}
+FORM_CODES = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
 LIBRARY = Path(__file__).with_name("_native.so")
 _PROCESS = os.getpid()
 
@@ -115,10 +115,10 @@ def available(device: int | None = None) -> tuple[bool, str]:  # noqa: ARG001 - 
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     """Whether this engine can serve scores ``x`` with ``terms``: on the CPU, of a type it knows."""
-    if x.dtype not in SCORES or x.ndim != 2 or x.device.type != "cpu":
+    if x.dtype not in SCORES or x.ndim != 2 or not x.is_cpu:
         return False
-    for field in terms:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
-        if isinstance(field, Tensor) and field.device.type != "cpu":
+    for field in terms:
+        if field is not None and type(field) is not float and isinstance(field, Tensor) and not field.is_cpu:
             return False
     return True
 
@@ -181,7 +181,7 @@ def fused(
         ``x``; ``d values / d offset``, float32 ``[R]``, not scaled, or None where the offset is a number.
     """
     call = _Call(x, terms, "fused", variant)
-    call.job.form = FORMS[form]
+    call.job.form = FORM_CODES[form]
     call.give_rows("row_offsets", offset, "offset")
     call.give_rows("row_scales", row_scale, "scale")
     values, grad = call.new_rows("values"), call.new_grad()
@@ -222,7 +222,7 @@ def labelwise(
         ``(values, grad)``: float32 ``[R]``, not scaled; ``row_scale d values / d x``, ``[R, L]`` in the type of ``x``.
     """
     call = _Call(x, terms, "labelwise", variant)
-    call.job.form = FORMS[kind]
+    call.job.form = FORM_CODES[kind]
     call.job.gamma_pos, call.job.gamma_neg, call.job.margin = gamma_pos, gamma_neg, margin
     call.give_rows("row_scales", row_scale, "scale")
     values, grad = call.new_rows("values"), call.new_grad()
@@ -279,11 +279,11 @@ class _Call:
 
     def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, task: str, variant: str | None) -> None:
         self.x = x.detach()
-        self.job = _Job(num_rows=x.shape[0], num_labels=x.shape[1], task=TASKS[task], smoothing=terms.smoothing)
+        self.job = _Job(num_rows=x.shape[0], num_labels=x.shape[1], task=TASK_CODES[task], smoothing=terms.smoothing)
         self.job.threads = torch.get_num_threads()
         self.job.variant = len(variants()) - 1 if variant is None else variants().index(variant)
         self.alive: list[Tensor] = []
-        self.job.x_kind = KINDS[x.dtype]
+        self.job.x_kind = TYPE_CODES[x.dtype]
         self.job.x_stride = self.give_matrix("x", self.x)
         if isinstance(terms, SparseTerms):
             self._give_lists(terms)
@@ -329,9 +329,9 @@ class _Call:
         return tensor
 
     def _give_labels(self, labels: Tensor) -> None:
-        if labels.dtype not in KINDS:
+        if labels.dtype not in TYPE_CODES:
             labels = labels.to(torch.float32) if labels.is_floating_point() else labels > 0
-        self.job.label_kind = KINDS[labels.dtype]
+        self.job.label_kind = TYPE_CODES[labels.dtype]
         self.job.label_stride = self.give_matrix("labels", labels)
 
     def _give_lists(self, terms: SparseTerms) -> None:

@@ -59,7 +59,7 @@ class Repairs(NamedTuple):
     scores: Tensor
 
 
-def background(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor]:
+def log_sum(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor]:
     """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``, and which of them were left to tiles."""
     shift = torch.zeros(parts.q.shape[0], parts.num_types, dtype=parts.dtype, device=parts.q.device)
     total = LogSum(shift, torch.full_like(shift, -INF))
@@ -77,7 +77,7 @@ def background(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum,
     room = 2 * math.log(max(parts.num_tokens, 1)) + math.log(kind.tiny) - math.log(kind.eps)
     unsafe = bound + room > total.value
     for row, types, sub_parts, sub_terms in _unsafe(parts, terms, unsafe):
-        sums = span_tiles.background(sub_parts, sub_terms, sign)[0]
+        sums = span_tiles.log_sum(sub_parts, sub_terms, sign)[0]
         shift[row, types], total.rest[row, types] = sums.shift[0], sums.rest[0]
     return total, unsafe
 

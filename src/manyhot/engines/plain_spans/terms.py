@@ -1,9 +1,9 @@
-"""What span scores are made of, which cells count, and their two sides, given an engine for the cells that are not listed.
+"""What span scores are made of, which cells count, and their two sides, given the sum over the cells that are not listed.
 
 Axes: B rows, H types, T tokens, d head width, P listed spans. The score of type a at cell (i, j) of a row is
 ``scale q_a(i) . k_a(j)`` (typed) or ``scale q(i) . k(j) + u_a(i) + v_a(j)`` (shared). A cell counts where both tokens are
-real and, with the triangle, i <= j. Listed cells are gathered one by one; all other cells share one weight, and an engine
-(``span_tiles``, ``span_factorised``) gives their log-sum and its gradient without a ``[B, H, T, T]`` tensor. Listed cells
+real and, with the triangle, i <= j. Listed cells are gathered one by one; all other cells share one weight, and a
+``Background`` (``tiles``, ``factorised``) gives their log-sum and its gradient without a ``[B, H, T, T]`` tensor. Listed cells
 are hidden from that sum, never subtracted from it.
 """
 
@@ -88,10 +88,10 @@ class SpanTerms(NamedTuple):
         return SpanTerms(self.lengths[row : row + 1], self.triangle, *cells, values, self.smoothing)
 
 
-class Engine(Protocol):
-    """Who sums over the cells that are not listed."""
+class Background(Protocol):
+    """The sum over the cells that are not listed, and its gradient: by tiles, or factorised."""
 
-    def background(self, parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor | None]:
+    def log_sum(self, parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor | None]:
         """``log sum e^{sign s}`` over counted, unlisted cells ``[B, H]``, and what backward should remember."""
         ...
 
@@ -125,19 +125,19 @@ def listed_scores(parts: SpanParts, terms: SpanTerms) -> tuple[Tensor, Tensor, T
 
 
 def span_sides(
-    parts: SpanParts, terms: SpanTerms, engine: Engine
+    parts: SpanParts, terms: SpanTerms, background: Background
 ) -> tuple[LogSum, LogSum, tuple[Tensor | None, Tensor | None]]:
-    """``(pos, neg)``, each ``[B, H]``, and what the engine remembers of either side."""
+    """``(pos, neg)``, each ``[B, H]``, and what the background remembers of either side."""
     sizes = (parts.q.shape[0], parts.num_types)
     listed = listed_scores(parts, terms)[0]
     pos_weight, neg_weight = terms.listed_weights(parts.dtype)
     pos = sum_by_problem(-listed, pos_weight, terms.rows, terms.types, sizes)
     low = terms.smoothing / 2
-    neg, neg_memory = engine.background(parts, terms, 1.0)
+    neg, neg_memory = background.log_sum(parts, terms, 1.0)
     neg = weighed(neg, 1 - low).merge(sum_by_problem(listed, neg_weight, terms.rows, terms.types, sizes))
     pos_memory = None
     if low:
-        rest, pos_memory = engine.background(parts, terms, -1.0)
+        rest, pos_memory = background.log_sum(parts, terms, -1.0)
         pos = pos.merge(weighed(rest, low))
     return pos, neg, (pos_memory, neg_memory)
 
@@ -145,7 +145,7 @@ def span_sides(
 def span_gradient(
     parts: SpanParts,
     terms: SpanTerms,
-    engine: Engine,
+    background: Background,
     sides: tuple[LogSum, LogSum],
     grads: tuple[Tensor, Tensor],
     memory: tuple[Tensor | None, Tensor | None],
@@ -155,9 +155,9 @@ def span_gradient(
     pos, neg = (_pulling(side, grad) for side, grad in zip(sides, grads, strict=True))
     out = parts.zeros()
     low = terms.smoothing / 2
-    engine.add_gradient(parts, terms, 1.0, neg.shift, grad_neg * (1 - low) * torch.exp(-neg.rest), memory[1], out)
+    background.add_gradient(parts, terms, 1.0, neg.shift, grad_neg * (1 - low) * torch.exp(-neg.rest), memory[1], out)
     if low:
-        engine.add_gradient(parts, terms, -1.0, pos.shift, grad_pos * low * torch.exp(-pos.rest), memory[0], out)
+        background.add_gradient(parts, terms, -1.0, pos.shift, grad_pos * low * torch.exp(-pos.rest), memory[0], out)
     listed, q, k = listed_scores(parts, terms)
     pos_weight, neg_weight = terms.listed_weights(parts.dtype)
     at = (terms.rows, terms.types)

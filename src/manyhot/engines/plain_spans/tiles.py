@@ -98,7 +98,7 @@ def hide_listed_(tile: Tile, terms: SpanTerms) -> None:
     tile.scores.view(-1).scatter_reduce_(0, torch.where(inside, place, 0), fill, "amin")
 
 
-def background(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, None]:
+def log_sum(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, None]:
     """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``."""
     shift = torch.zeros(parts.q.shape[0], parts.num_types, dtype=parts.dtype, device=parts.q.device)
     total = LogSum(shift, torch.full_like(shift, -INF))

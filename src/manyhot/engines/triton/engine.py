@@ -43,8 +43,8 @@ def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
     cuda = x.is_cuda
     if x.dtype not in SCORES or cuda == interpreted():
         return False
-    for field in terms:  # noqa: SIM110 - all() over a generator takes twice as long, and this is done for every call.
-        if isinstance(field, Tensor) and field.is_cuda != cuda:
+    for field in terms:
+        if field is not None and type(field) is not float and isinstance(field, Tensor) and field.is_cuda != cuda:
             return False
     return True
 

@@ -57,7 +57,9 @@ def side_loss(
         if value is not None:
             return value
         pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
-        values = FORMS[form](pos, neg, _fit_offset(who, offset, pos.shape, pos.dtype, pos.device))
+        if isinstance(offset, Tensor):
+            offset = _fit_offset(who, offset, pos.shape, pos.dtype, pos.device)
+        values = FORMS[form](pos, neg, offset)
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
     rows = arrange(
         who,
@@ -71,7 +73,8 @@ def side_loss(
         validate=validate,
     )
     chosen = choose(who, engine, rows.logits, rows.terms, offset, sample_weight)
-    offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
+    if isinstance(offset, Tensor):
+        offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
@@ -81,14 +84,10 @@ def side_loss(
     return apply_fused(rows, scale, chosen, _SideLoss(form), offset)
 
 
-def _fit_offset(
-    who: str, offset: Tensor | float, shape: torch.Size, dtype: torch.dtype, device: torch.device
-) -> Tensor | float:
-    if isinstance(offset, Tensor):
-        check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
-        check_device(who, "threshold", offset, device)
-        return offset.to(device, dtype)
-    return offset
+def _fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
+    check_device(who, "threshold", offset, device)
+    return offset.to(device, dtype)
 
 
 def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
@@ -185,7 +184,7 @@ def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, of
     if torch.compiler.is_compiling():
         out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     else:
-        out = _run_eager(rows.logits, offset, scale, engine, loss, rows.terms)
+        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
     return out
 
 
@@ -193,7 +192,8 @@ class _Eager(torch.autograd.Function):
     """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, engine: Engine, loss: Any, terms: Terms) -> Tensor:
+    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
+        scale, engine, loss, terms = call
         value: Tensor
         value, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
         tensors, ctx.constants = take_apart((offset, scale, *terms))
@@ -207,15 +207,14 @@ class _Eager(torch.autograd.Function):
         # raises if one was changed in place, or if the graph was freed.
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return (*_differentiable(ctx, saved, grad_out), None, None, None, None)
-        own = is_readable(grad_out)
-        grad, slope = (ctx.finished.pop() if own else ctx.finished[0]) if ctx.finished else _finish_again(ctx, saved)
-        by_x = by_offset = None
-        if slope is None or ctx.needs_input_grad[0]:
-            by_x = ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out)
-        if slope is not None and ctx.needs_input_grad[1]:
-            by_offset = slope * _inputs(ctx, saved)[2] * grad_out
-        return by_x, by_offset, None, None, None, None
+            return (*_differentiable(ctx, saved, grad_out), None)
+        own, finished = is_readable(grad_out), ctx.finished
+        grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
+        if slope is None:
+            return ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out), None, None
+        by_x, by_offset = ctx.needs_input_grad[:2]
+        by_slope = slope * _inputs(ctx, saved)[2] * grad_out if by_offset else None
+        return scaled(grad, grad_out) if by_x else None, by_slope, None
 
 
 def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:

@@ -22,8 +22,8 @@ from manyhot.losses.core.dispatch import Terms, row_scale, scaled, wants_fusion
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.logsumexp import Rows, sides_of_rows
 
-# What the scores are multiplied by in the link of a kind of divergence.
-LINKS = {"sigmoid": 1.0, "sigmoid2": 2.0}
+# The factor on the scores in the link of each kind of divergence.
+LINK_FACTORS = {"sigmoid": 1.0, "sigmoid2": 2.0}
 
 
 def jeffreys(a: Tensor, b: Tensor, link: float) -> Tensor:

@@ -7,7 +7,6 @@ from engines.triton.interpreted import check_interpreted
 from manyhot import SparseLabels
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton import plans as triton_plans
 from manyhot.engines.triton.calls import Call
 
 INTERPRETED = """
@@ -60,7 +59,7 @@ def expected(x, t, weights):
 
 def check(device, dtype, rows, num_labels, kind, spread=3.0):
     x, terms, t, weights = problem(device, dtype, rows, num_labels, kind, spread)
-    layout = Call(x, terms, "fused", triton_plans.cut_rows, True).layout
+    layout = Call(x, terms, "fused", wordwise=True).layout
     assert layout.plan.kernel == "packed"
     values, grad, _ = triton_engine.fused(x, terms)
     wanted, slope = expected(x, t, weights)
