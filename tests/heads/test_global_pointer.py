@@ -161,7 +161,7 @@ def test_without_scale_and_biases_the_efficient_form_is_the_equation_of_the_post
     """``q_i . k_j + w_a . [q_i; k_i; q_j; k_j]``, rotary positions in the product alone."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        head = EfficientGlobalPointer(10, num_types=3, head_size=4, scaled=False, bias=False).double()
+        head = EfficientGlobalPointer(10, num_types=3, head_size=4, scaled=False, bias=False, triangle=False).double()
     assert sum(each.numel() for each in head.parameters()) == 2 * 10 * 4 + 3 * 4 * 4
     hidden = draw_hidden()
     both = head.project(hidden)
