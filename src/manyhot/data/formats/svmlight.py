@@ -1,32 +1,22 @@
 """svmlight with several labels a row, and the XC repository's format: the same beneath a line ``rows features labels``.
 
 A line is ``label,label index:value index:value ...``; a row without labels begins with a blank. scikit-learn's reader gives no
-line for an error, takes only numbers as labels and refuses columns out of order, which some of the XC files have. So lines
-are cut here, and numbers are parsed by numpy for many lines at once; only a block with something wrong is gone through line
-by line.
+line for an error, takes only numbers as labels and refuses columns out of order, which some of the XC files have.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.svm_rows import SvmRows
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.label_rows import LabelRows, is_number_below
 from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
 from manyhot.data.tables.table import source_of
 
-Array = np.ndarray[Any, Any]
-Line = tuple[int, str]
-BLOCK_BYTES = 2**22
 _PAIRS = re.compile(r"[^\s:]*+(?:\s++\d++:[^\s:]++)*+\s*+(?:#.*)?", re.ASCII)
 _XC_HEADER = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*", re.ASCII)
 
@@ -57,7 +47,7 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
     names = options.label_names or tuple(map(str, range(num_labels)))
     if len(names) != num_labels:
         raise problems.fatal(f"`label_names` must have the {num_labels} names that the header says; got {len(names)}.", line=1)
-    rows = _SvmRows(problems, width=num_features, names=names)
+    rows = SvmRows(problems, width=num_features, names=names)
     rows.read(pair for pair in lines if pair[0] <= num_rows + 1 or pair[1].strip())
     if len(rows.labels) + problems.count != num_rows:
         raise problems.fatal(
@@ -71,7 +61,7 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
 
 def read_svmlight(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """All rows of an svmlight file; features count from 1, as the format says, unless some row has a feature 0."""
-    rows = _SvmRows(problems, first=options.index_base or 0)
+    rows = SvmRows(problems, first=options.index_base or 0)
     rows.read(file.lines())
     if not len(rows.labels):
         raise problems.fatal(f"must hold at least one row; it holds none that can be read.{problems.first()}")
@@ -86,197 +76,6 @@ def read_svmlight(file: InputFile, options: ReadOptions, problems: ProblemLog) -
     source = source_of(problems, "svmlight", {"first_index": first}, remarks)
     features, feature_names = number_what_occurs(rows.matrix(max(highest + 1 - first, 0), first))
     return Examples(gathered.labels, gathered.names, features=features, feature_names=feature_names, source=(source,))
-
-
-class _SvmRows:
-    """Labels and features of svmlight lines, gathered in blocks.
-
-    Args:
-        problems: for lines that are wrong.
-        first: the lowest index a feature may have.
-        width: one more than the highest.
-        names: all label names, which labels are numbers of; None where labels are names themselves.
-    """
-
-    def __init__(
-        self, problems: ProblemLog, *, first: int = 0, width: int = MOST_COLUMNS, names: Sequence[str] | None = None
-    ) -> None:
-        self.problems = problems
-        self.first = first
-        self.width = width
-        self.num_labels = None if names is None else len(names)
-        self.labels = LabelRows(names)
-        self.columns: list[Array] = []
-        self.values: list[Array] = []
-        self.counts: list[Array] = []
-
-    def read(self, lines: Iterator[Line]) -> None:
-        """All lines; empty ones and those that begin with # are left out, unless the number of labels is given."""
-        block: list[Line] = []
-        size = 0
-        for line, text in lines:
-            if self.num_labels is None:
-                text = text.partition("#")[0]
-                if not text or text.isspace():
-                    continue
-            block.append((line, text))
-            size += len(text)
-            if size >= BLOCK_BYTES:
-                self._add(block)
-                block, size = [], 0
-        if block:
-            self._add(block)
-
-    def extent(self) -> tuple[int, int]:
-        """The lowest and the highest column number; (1, 0) where there is none."""
-        filled = [block for block in self.columns if len(block)]
-        return (min(int(b.min()) for b in filled), max(int(b.max()) for b in filled)) if filled else (1, 0)
-
-    def matrix(self, width: int, first: int) -> Any:
-        """The float32 CSR matrix ``[R, width]``."""
-        from scipy.sparse import csr_matrix
-
-        none = np.zeros(0)
-        counts = np.concatenate([none.astype(np.int64), *self.counts])
-        ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        columns = np.concatenate([none.astype(np.int64), *self.columns]) - first
-        matrix = csr_matrix(
-            (np.concatenate([none.astype(np.float32), *self.values]), columns, ends), shape=(len(counts), width)
-        )
-        matrix.sort_indices()
-        return matrix
-
-    def _add(self, block: Sequence[Line]) -> None:
-        heads, bodies = [], []
-        for _, text in block:
-            head, body = _cut(text)
-            heads.append(head)
-            bodies.append(body)
-        fast = _pairs(bodies)
-        if fast is None or not self._fits(*fast):
-            kept = [
-                (line, head, body)
-                for (line, _), head, body in zip(block, heads, bodies, strict=True)
-                if self._check(line, body)
-            ]
-            block = [(line, body) for line, _, body in kept]
-            heads, bodies = [head for _, head, _ in kept], [body for _, _, body in kept]
-            fast = _pairs(bodies)
-        assert fast is not None, "every line was checked"
-        columns, values, counts = fast
-        good = np.asarray([self._add_labels(line, head) for (line, _), head in zip(block, heads, strict=True)], dtype=bool)
-        if not good.all():
-            entries = np.repeat(good, counts)
-            columns, values, counts = columns[entries], values[entries], counts[good]
-        self.columns.append(columns)
-        self.values.append(values)
-        self.counts.append(counts)
-
-    def _fits(self, columns: Array, values: Array, counts: Array) -> bool:
-        if not len(columns):
-            return True
-        inside = columns.min() >= self.first and columns.max() < self.width
-        return bool(inside and np.isfinite(values).all()) and not _repeats(columns, counts)
-
-    def _check(self, line: int, body: str) -> bool:
-        """Whether the features of one line are right; if not, the first thing wrong is noted."""
-        seen: set[int] = set()
-        for token in body.split():
-            key, colon, _ = token.partition(":")
-            pair = _pairs([token])
-            if not colon or pair is None or len(pair[0]) != 1:
-                wrong = "be 'index:value' in numbers"
-            elif int(pair[0][0]) == 0 < self.first:
-                wrong = "have an index of 1 or more, because indices count from 1 (`index_base`)"
-            elif not self.first <= int(pair[0][0]) < self.width:
-                wrong = f"have an index in [{self.first}, {self.width})"
-            elif not np.isfinite(pair[1]).all():
-                wrong = "have a finite value"
-            elif int(pair[0][0]) in seen:
-                wrong = "be there once a row"
-            else:
-                seen.add(int(pair[0][0]))
-                continue
-            self.problems.add(f"a feature must {wrong}; got {shown(token)}.", line=line, column=key[:60])
-            return False
-        if _pairs([body]) is None:
-            self.problems.add(f"the features must be numbers, colons and blanks; got {shown(body)}.", line=line)
-            return False
-        return True
-
-    def _add_labels(self, line: int, head: str) -> bool:
-        names = head.split(",") if head else []
-        if self.num_labels is None:
-            if "" in map(str.strip, names):
-                self.problems.add(f"labels must be separated by single commas; got {shown(head)}.", line=line, column="labels")
-                return False
-            self.labels.add(map(_whole, names), line=line)
-            return True
-        wrong = next((name for name in names if not is_number_below(name, self.num_labels)), None)
-        if wrong is not None:
-            self.problems.add(
-                f"a label must be a whole number in [0, {self.num_labels}), as the header says; got {shown(wrong)}.",
-                line=line,
-                column="labels",
-            )
-            return False
-        self.labels.add_numbers(set(map(int, names)))
-        return True
-
-
-def _cut(text: str) -> tuple[str, str]:
-    """The labels and the features of a line."""
-    if text[:1].isspace():
-        return "", text
-    head, _, body = text.partition(" ") if "\t" not in text else text.replace("\t", " ").partition(" ")
-    return ("", text) if ":" in head else (head, body)
-
-
-def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
-    """Column numbers, values, and how many each line has; None where anything is not ``index:value``."""
-    text = "\n".join(bodies)
-    if not text.isascii():
-        return None
-    marks = np.frombuffer(text.encode(), dtype=np.uint8)
-    blank = marks <= 32
-    starts = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]])) if len(marks) else np.zeros(0, dtype=np.int64)
-    colons = np.flatnonzero(marks == ord(":"))
-    if len(starts) != len(colons) or not ((starts < colons).all() and (colons[:-1] < starts[1:]).all()):
-        return None
-    counts = np.asarray([body.count(":") for body in bodies], dtype=np.int64)
-    if not len(starts):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), counts
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            numbers = np.fromstring(text.replace(":", " "), dtype=np.float64, sep=" ")
-        except ValueError:
-            return None
-    if len(numbers) != 2 * len(starts):
-        return None
-    columns = numbers[::2]
-    if not ((columns == np.floor(columns)) & (np.abs(columns) < 2**53)).all():
-        return None
-    with np.errstate(over="ignore"):
-        return columns.astype(np.int64), numbers[1::2].astype(np.float32), counts
-
-
-def _repeats(columns: Array, counts: Array) -> bool:
-    """Whether a column comes twice in a row; files with rising columns are seen through without sorting."""
-    rising = np.diff(columns) > 0
-    ends = np.cumsum(counts)[:-1]
-    rising[ends[(ends > 0) & (ends < len(columns))] - 1] = True
-    if rising.all():
-        return False
-    rows = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((columns, rows))
-    return bool(((np.diff(columns[order]) == 0) & (np.diff(rows[order]) == 0)).any())
-
-
-def _whole(name: str) -> str:
-    """``"3.0"`` as ``"3"``: svmlight writers differ; other names stay."""
-    name = name.strip()
-    return name[:-2] if name.endswith(".0") and name[:-2].isdecimal() else name
 
 
 def _looks(start: FileStart) -> bool:

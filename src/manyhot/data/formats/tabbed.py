@@ -63,32 +63,15 @@ def read_tabbed(file: InputFile, options: ReadOptions, problems: ProblemLog, *, 
         if not content:
             continue
         fields = content.split("\t")
-        roles = roles or _ROLES.get((format, len(fields)))
-        if roles is None:
-            raise problems.fatal(
-                f"a line of format {format!r} must have 2 or 3 fields separated by tabs; got {len(fields)}: {shown(content)}.",
-                line=line,
-            )
-        if len(fields) != len(roles):
-            problems.add(
-                f"the line must have {len(roles)} fields separated by tabs ({', '.join(roles)}); got {len(fields)}:"
-                f" {shown(content)}.",
-                line=line,
-            )
+        roles = roles or _roles(format, fields, line, problems)
+        try:
+            names = _label_names(fields, roles, separator, numbers=format == "text-ids")
+        except _WrongLineError as error:
+            problems.add(*error.args, line=line, column=error.column)
             continue
-        row = dict(zip(roles, fields, strict=True))
-        names = [name.strip() for name in row["labels"].split(separator)]
-        wrong = next((name for name in names if name and not name.isdecimal()), None) if format == "text-ids" else None
-        if wrong is not None:
-            problems.add(
-                f"labels must be numbers separated by {separator!r}; got {shown(wrong)}.",
-                line=line,
-                column=roles.index("labels") + 1,
-            )
-            continue
-        labels.add((name for name in names if name), line=line)
-        texts.append(row["text"])
-        ids.append(row.get("id", ""))
+        labels.add(names, line=line)
+        texts.append(fields[roles.index("text")])
+        ids.append(fields[roles.index("id")] if "id" in roles else "")
     if roles is None:
         raise problems.fatal("must hold at least one line; it holds none.")
     chosen: dict[str, object] = {"fields": list(roles), "separator": separator or "blanks"}
@@ -97,13 +80,42 @@ def read_tabbed(file: InputFile, options: ReadOptions, problems: ProblemLog, *, 
     gathered = labels.finish(problems, wanted=options.label_names, ids_of=ids_of)
     if ids_of is not None and gathered.names == tuple(ids_of):
         chosen["label_file"] = str(beside)
-    return Examples(
-        gathered.labels,
-        gathered.names,
-        texts=texts,
-        ids=ids if "id" in roles else None,
-        source=(source_of(problems, format, chosen),),
-    )
+    source = (source_of(problems, format, chosen),)
+    return Examples(gathered.labels, gathered.names, texts=texts, ids=ids if "id" in roles else None, source=source)
+
+
+class _WrongLineError(ValueError):
+    """A line that is no row: the message, and the place of the wrong field."""
+
+    def __init__(self, message: str, column: int | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def _roles(format: str, fields: Sequence[str], line: int, problems: ProblemLog) -> tuple[str, ...]:
+    """What the fields of the first line, and so of all, are."""
+    roles = _ROLES.get((format, len(fields)))
+    if roles is None:
+        raise problems.fatal(
+            f"a line of format {format!r} must have 2 or 3 fields separated by tabs; got {len(fields)}:"
+            f" {shown(chr(9).join(fields))}.",
+            line=line,
+        )
+    return roles
+
+
+def _label_names(fields: Sequence[str], roles: Sequence[str], separator: str | None, *, numbers: bool) -> list[str]:
+    if len(fields) != len(roles):
+        raise _WrongLineError(
+            f"the line must have {len(roles)} fields separated by tabs ({', '.join(roles)}); got {len(fields)}:"
+            f" {shown(chr(9).join(fields))}."
+        )
+    place = roles.index("labels")
+    names = [name for name in map(str.strip, fields[place].split(separator)) if name]
+    wrong = next((name for name in names if not name.isdecimal()), None) if numbers else None
+    if wrong is not None:
+        raise _WrongLineError(f"labels must be numbers separated by {separator!r}; got {shown(wrong)}.", place + 1)
+    return names
 
 
 def _words(text: str) -> int:

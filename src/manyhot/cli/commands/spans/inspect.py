@@ -9,6 +9,7 @@ from typing import Any
 
 from manyhot.cli.commands.spans.reading import read_span_files
 from manyhot.cli.io.console import bar, show_pairs, show_table, show_text
+from manyhot.cli.io.reading import as_typed
 from manyhot.data.spans.alignment import REASONS, Alignment, align_examples
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.training.spans.tokens import offsets_of, tokens_for
@@ -108,19 +109,7 @@ def show_span_inspection(found: SpanInspection) -> None:
     if found.test is not None:
         pairs.append(("test part", f"{len(found.test):,} texts, {found.test.num_spans:,} spans"))
     show_pairs("", pairs)
-    counts = found.counts()
-    if counts:
-        most = max(counts.values())
-        lengths: dict[str, list[int]] = {}
-        for row in examples.spans:
-            for span in row:
-                lengths.setdefault(span.type, []).append(span.end - span.start)
-        show_text()
-        rows = [
-            (name, count, f"{sum(own) / len(own):.1f}" if (own := lengths.get(name)) else "-", bar(count / most, BAR))
-            for name, count in counts.items()
-        ]
-        show_table(("type", "spans", "characters each", ""), rows, right=(1, 2), whole=(0, 1, 2, 3))
+    _show_types(found)
     for title, lines in (("Remarks", found.remarks()), ("Spans that are no spans of tokens", _unaligned(found))):
         if lines:
             show_text()
@@ -132,7 +121,25 @@ def show_span_inspection(found: SpanInspection) -> None:
         show_text()
         show_text(f"Problems (the first {len(problems[:SHOWN])} of {found.num_problems:,})", style="bold")
         for problem in problems[:SHOWN]:
-            show_text(f"- {problem}")
+            show_text(f"- {as_typed(str(problem))}")
+
+
+def _show_types(found: SpanInspection) -> None:
+    """How many spans each type has, and how long they are."""
+    counts = found.counts()
+    if not counts:
+        return
+    most = max(counts.values())
+    lengths: dict[str, list[int]] = {}
+    for row in found.examples.spans:
+        for span in row:
+            lengths.setdefault(span.type, []).append(span.end - span.start)
+    show_text()
+    rows = [
+        (name, count, f"{sum(own) / len(own):.1f}" if (own := lengths.get(name)) else "-", bar(count / most, BAR))
+        for name, count in counts.items()
+    ]
+    show_table(("type", "spans", "characters each", ""), rows, right=(1, 2), whole=(0, 1, 2, 3))
 
 
 def _unaligned(found: SpanInspection) -> list[str]:
