@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.inputs.prepare import SparseRows
 from manyhot.training.rows.objective import link_of
 from manyhot.training.rows.row_threshold import RowThreshold
-from manyhot.training.rows.rule import Tuning, best_value, empty_logits
+from manyhot.training.rows.rule import Tuning, best_value
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.run.folder import RunFolder
@@ -31,6 +31,8 @@ STEPS = (1.0, 1 / 3)
 SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
 # Bodies that a bag is the mean of.
 NUM_MEMBERS = 2
+# Most held-out scores, rows times labels, that are kept to tune on; from larger tables rows are drawn.
+LARGEST_TABLE = 3 << 24
 # Body, learned threshold, scores to tune on.
 Fitted = tuple[nn.Module, Tensor | None, Tuning | None]
 
@@ -55,10 +57,27 @@ class RowSession(RunSession):
         self.link = link_of(settings, soft=soft)
         self.steps = SOFT_STEPS if soft or settings.softens else STEPS
         self.learning_rate = 0.0
+        # Whether the rows to tune on were drawn from a table too large to score.
+        self.drew = False
 
     def with_reader(self, body: nn.Module) -> nn.Module:
         """The body with the strategy's reader, where it has one."""
         return body if self.reader is None else ReadBody(body, self.reader).to(self.device)
+
+    def drawn(self, parts: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """The rows of each part that are scored: all, or as many as make a table of ``LARGEST_TABLE`` scores."""
+        labels, total = self.rows.labels.num_labels, sum(map(len, parts))
+        share = LARGEST_TABLE / max(total * labels, 1)
+        if share >= 1:
+            return list(parts)
+        self.drew = True
+        draw = np.random.default_rng([self.settings.seed, 1 << 21])
+        kept = [np.sort(draw.permutation(part)[: max(int(share * len(part)), 1)]) for part in parts]
+        self.note(
+            f"{total:,} held-out rows with {labels:,} labels are too large a table: {sum(map(len, kept)):,} of them are scored,"
+            " and one threshold for all labels is tuned"
+        )
+        return kept
 
     def fit(
         self, name: str, salt: int, rows: TrainingRows, *, linear: bool, held: TrainingRows | None = None, factor: float = 1.0
@@ -105,15 +124,13 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
     tuning, factor = None, 1.0
     if held is None and len(rows) >= 10 * settings.folds:
         folds = [fold.numpy() for fold in stratified_folds(rows.labels, num_folds=settings.folds, seed=settings.seed)]
-        scores = empty_logits(len(rows), rows.labels.num_labels)
-        factor, scores[folds[0]] = _first_fold(session, folds[0])
+        scored = session.drawn(folds)
+        factor, first = _first_fold(session, folds[0], scored[0])
+        scores = [first]
         for place, fold in enumerate(folds[1:], start=1):
             fit = session.fit(f"fold-{place}", place, _without(rows, fold), linear=True, factor=factor)
-            scores[fold] = logits_of(fit.body, rows.take(fold), session)
-        part = torch.zeros(len(rows), dtype=torch.int64)
-        for place, fold in enumerate(folds):
-            part[torch.from_numpy(fold)] = place
-        tuning = Tuning(scores, rows.labels, rows.where(), torch.arange(len(rows)), part)
+            scores.append(logits_of(fit.body, rows.take(scored[place]), session))
+        tuning = _tuning_of(rows, scored, scores)
     fit = session.fit("final", 900, rows, linear=True, factor=factor)
     session.learning_rate = fit.state.learning_rate
     if held is not None:
@@ -121,10 +138,23 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
     return fit.body, fit.objective.threshold, tuning
 
 
-def _first_fold(session: RowSession, fold: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
-    """``(multiple of the step, scores of the fold)``: the best of the session's ``steps`` on the rows of the first fold."""
+def _tuning_of(rows: TrainingRows, scored: Sequence[np.ndarray[Any, Any]], scores: Sequence[Tensor]) -> Tuning:
+    """Scores of some rows by the fits that did not see them, in the order of the rows."""
+    places = np.concatenate(list(scored))
+    order = np.argsort(places, kind="stable")
+    fold = np.repeat(np.arange(len(scored)), [len(each) for each in scored])[order]
+    own, table = rows.take(places[order]), scores[0].new_empty(len(places), rows.labels.num_labels)
+    back, first = np.argsort(order, kind="stable"), 0
+    for part in scores:
+        table[torch.from_numpy(back[first : first + len(part)])] = part
+        first += len(part)
+    return Tuning(table, own.labels, own.where(), torch.from_numpy(places[order]), torch.from_numpy(fold))
+
+
+def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
+    """``(multiple of the step, scores of the rows scored)``: the best of the session's ``steps`` on rows of the first fold."""
     rows, settings = session.rows, session.settings
-    rest, own = _without(rows, fold), rows.take(fold)
+    rest, own = _without(rows, fold), rows.take(scored)
     tried: list[tuple[float, float, Tensor]] = []
     for factor in session.steps if settings.learning_rate is None else session.steps[:1]:
         fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
@@ -142,6 +172,7 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
     apart = None
     if held is None and 0 < share < len(rows):
         kept, apart = stratified_split(rows.labels, test_size=settings.validation, seed=settings.seed)
+        apart = torch.from_numpy(session.drawn([apart.numpy()])[0])
         held, rows = rows.take(apart.numpy()), rows.take(kept.numpy())
     fit = session.fit("final", 900, rows, linear=False, held=held)
     session.learning_rate = fit.state.learning_rate
@@ -163,13 +194,13 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
         num_folds = max(round(1 / settings.validation), NUM_MEMBERS)
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
         parts = [fold.numpy() for fold in folds[:NUM_MEMBERS]]
-    fits, scores = [], []
+    fits, scores, scored = [], [], session.drawn(parts)
     for place in range(NUM_MEMBERS):
         own = _without(rows, parts[place]) if parts else rows
         name = "final" if place == NUM_MEMBERS - 1 else f"member-{place}"
         fits.append(session.fit(name, 900 + place, own, linear=False))
         if parts:
-            scores.append(logits_of(fits[-1].body, rows.take(parts[place]), session))
+            scores.append(logits_of(fits[-1].body, rows.take(scored[place]), session))
     session.learning_rate = fits[0].state.learning_rate
     joined = mean_body([cast(HiddenBody, without_reader(fit.body)) for fit in fits])
     session.shape["hidden"] = joined.head.in_features
@@ -180,8 +211,8 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
     if held is not None:
         tuning = Tuning(logits_of(body, held, session), held.labels, held.where())
     elif parts:
-        apart = torch.from_numpy(np.concatenate(parts))
-        fold = torch.arange(NUM_MEMBERS).repeat_interleave(torch.tensor([len(part) for part in parts]))
+        apart = torch.from_numpy(np.concatenate(scored))
+        fold = torch.arange(NUM_MEMBERS).repeat_interleave(torch.tensor([len(part) for part in scored]))
         tuned = rows.take(apart.numpy())
         tuning = Tuning(torch.cat(scores), tuned.labels, tuned.where(), apart, fold)
     return body, threshold, tuning

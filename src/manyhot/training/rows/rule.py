@@ -110,8 +110,3 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     measured.update(tuning.logits, tuning.labels, tuning.where)
     value = measured.compute()[settings.metric]
     return float(value) if metric.info.direction == "up" else -float(value)
-
-
-def empty_logits(rows: int, labels: int) -> Tensor:
-    """Room for scores that are filled in fold by fold."""
-    return torch.full((rows, labels), float("nan"))

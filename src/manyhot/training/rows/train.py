@@ -161,7 +161,10 @@ def _train(
     if threshold is not None and tuning is not None:
         threshold = bounded_cut(threshold, tuning, hard, examples.unknown, sample_weight)
     natural = natural_rule(settings, threshold, cardinality=hard.indices.numel() / max(len(examples), 1))
-    rule, calibration, found = fit_rule(settings, natural, tuning)
+    # Rows drawn from a table too large to score are too few for a threshold of each label.
+    common = session.drew and settings.tune != "none"
+    tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
+    rule, calibration, found = fit_rule(tuned_by, natural, tuning)
     session.tell(Event("rule", found or "the natural rule of the loss"))
     about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
     model = TrainedModel(
