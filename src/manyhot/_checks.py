@@ -41,7 +41,8 @@ def check_choice(who: str, name: str, value: Any, choices: Sequence[Any]) -> Non
 
 def check_reduction(who: str, reduction: str) -> None:
     """``reduction`` is known."""
-    check_choice(who, "reduction", reduction, REDUCTIONS)
+    if reduction not in REDUCTIONS:
+        check_choice(who, "reduction", reduction, REDUCTIONS)
 
 
 def check_logits(who: str, logits: Any, name: str = "logits") -> None:
@@ -173,7 +174,8 @@ def check_at_least(who: str, name: str, value: float, least: float, *, strict: b
 
 def check_engine(who: str, engine: str, engines: Sequence[str]) -> None:
     """``engine`` is one that exists."""
-    check_choice(who, "engine", engine, ("auto", *engines))
+    if engine != "auto":  # which every loss is called with, nearly always
+        check_choice(who, "engine", engine, ("auto", *engines))
 
 
 def check_same_table(who: str, name: str, sizes: Sequence[int], of: str, wanted: Sequence[int]) -> None:
