@@ -26,12 +26,14 @@ CALLS = {
     "losses": [],
     "metrics": [],
     "explain": ["run", "rows.jsonl"],
+    "suspects": ["rows.jsonl", "--folds", "2", "--quiet"],
+    "export": ["run", "rows.jsonl", "--to", "weights", "--folder", "again"],
     "compare": ["rows.jsonl", "--dry-run", "--losses", "zlpr", "--trials", "1", "--seeds", "1", "--jobs", "1"],
 }
 # A very large value is allowed here and takes its time: it is interrupted.
 LONG = {("train", "--epochs")}
 SECONDS = 30
-UNTRIED = {"demo", "data", "serve", "export", "suspects"}
+UNTRIED = {"demo", "data", "serve"}
 # These wait for another process, a port or a download, or print what a shell wants.
 LEFT_OUT = {"help", "install_completion", "show_completion"}
 TRIES = int(os.environ.get("MANYHOT_FUZZ", "1"))

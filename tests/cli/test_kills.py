@@ -50,12 +50,14 @@ WRITERS = {
     "tune": ["tune", "run", "rows.jsonl", "--always", "--per-label", "--calibrate", "platt"],
     "report": ["report", "run", "--to", "again"],
     "compare": ["compare", "table.csv", "--out", "comparison", "--labels", "y*", "--losses", "zlpr,bce", *SMALL_GRID],
+    "suspects": ["suspects", "rows.jsonl", "--corrected", "out.jsonl", "--folds", "2", "--quiet"],
+    "export": ["export", "run", "rows.jsonl", "--to", "weights", "--folder", "exported"],
     "train spans": ["train", "--task", "spans", "texts.jsonl", "--run", "new", "--epochs", "2", "--quiet", *SPAN_FLAGS],
 }
 AGAIN = {"compare": ["compare", "--resume", "comparison", "--jobs", "1"], "train spans": ["train", "--resume", "new"]}
 BEGUN = {"compare": "comparison/plan.json", "train spans": "new/config.toml"}
 # Commands that write nothing, and those whose kills are tested elsewhere.
-ELSEWHERE = {"demo", "inspect", "show", "losses", "metrics", "train", "data", "explain", "serve", "export", "suspects"}
+ELSEWHERE = {"demo", "inspect", "show", "losses", "metrics", "train", "data", "explain", "serve"}
 
 
 def _here(folder, arguments):

@@ -81,6 +81,16 @@ def test_predict_refuses_to_write_over_its_input(run, trained, posts, tmp_path):
         assert file.read_bytes() == before
 
 
+def test_suspects_refuses_to_write_over_its_input(run, posts, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    shutil.copy(posts / "test.jsonl", file)
+    before = file.read_bytes()
+    done = run("suspects", file, "--corrected", file, "--folds", "2", "--quiet")
+    assert done.code == 2
+    assert "is an input too" in done.err
+    assert file.read_bytes() == before
+
+
 def test_a_failed_prediction_leaves_the_old_output(run, trained, posts, tmp_path):
     output = tmp_path / "out.jsonl"
     output.write_text("old\n")

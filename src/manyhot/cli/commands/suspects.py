@@ -13,7 +13,9 @@ import typer
 from manyhot.cli.io.config import CONFIG, read_config
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_table, show_text
 from manyhot.cli.io.models import inherited_reading
+from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import read_files, read_flags, reading_of
+from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
 from manyhot.training.rows.settings import TrainSettings
 
@@ -48,6 +50,7 @@ def suspects(
     if kind not in KINDS:
         raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
     examples, settings = _examples(sources, reading)
+    check_outputs({"--corrected": corrected}, [source.path for source in examples.source])
     from manyhot.curation.cross_fit import cross_fitted_logits
     from manyhot.curation.suspects import corrected_labels, find_suspects
 
@@ -72,7 +75,7 @@ def suspects(
                 line["id"] = examples.ids[each.row]
             line |= {"label": names[each.label], "kind": each.kind, "probability": round(each.probability, 6)}
             line |= {"doubt": round(each.doubt, 6), "text": None if examples.texts is None else examples.texts[each.row]}
-            sys.stdout.write(json_text.dumps(line, ensure_ascii=False) + "\n")
+            sys.stdout.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
         return
     told = examples.texts is not None
     rows: list[tuple[Any, ...]] = []

@@ -10,6 +10,7 @@ import hashlib
 import io
 import lzma
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ class InputFile:
 
     def __init__(self, path: PathLike, *, max_line_bytes: int = MAX_LINE_BYTES, max_expansion: int = MAX_EXPANSION) -> None:
         self.name = str(path)
-        self.max_line_bytes = max_line_bytes
+        self.max_line_bytes = min(max_line_bytes, sys.maxsize)
         self.problems: ProblemLog | None = None
         raw = open_raw(path)
         self._packed = CountedStream(raw.read1, close=raw.close)
