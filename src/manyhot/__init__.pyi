@@ -36,6 +36,7 @@ from manyhot.estimator import ManyhotClassifier as ManyhotClassifier
 from manyhot.evaluation import evaluate as evaluate
 from manyhot.heads.global_pointer import EfficientGlobalPointer as EfficientGlobalPointer
 from manyhot.heads.global_pointer import GlobalPointer as GlobalPointer
+from manyhot.heads.linear import LinearHead as LinearHead
 from manyhot.heads.rotary_positions import rotary as rotary
 from manyhot.labels.describe import LabelPair as LabelPair
 from manyhot.labels.describe import LabelStatistics as LabelStatistics

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot.scores.linear import CHUNK_ELEMENTS, LinearScores
+from manyhot.engines.linear.plain import CHUNK_ELEMENTS
+from manyhot.scores.linear import LinearScores
 
 INF = float("inf")
 
@@ -61,7 +62,7 @@ def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, T
     size = scores.chunk_size or max(1, CHUNK_ELEMENTS // max(case.rows, 1))
     for first in range(0, case.labels, size):
         last = min(first + size, case.labels)
-        bias = None if scores.bias is None else scores.bias[first:last]
+        bias = None if scores.bias is None else scores.bias[first:last].to(scores.weight.dtype)
         part = torch.nn.functional.linear(hidden, scores.weight[first:last], bias)
         where = None if case.where is None else case.where[:, first:last]
         cut = case.threshold[:, first:last] if case.per_label else case.threshold

@@ -16,26 +16,26 @@ from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 
 Packed = tuple[Any, ...]
 
-_TERMS = (
+TERMS = (
     "Tensor? labels, Tensor? indices, Tensor? offsets, Tensor? values, Tensor? where,"
     " Tensor? pos_weight, Tensor? neg_weight, float pos_number, float neg_number, float smoothing"
 )
 _LIBRARY: Any = torch.library.Library("manyhot", "DEF")  # type: ignore[no-untyped-call]
-_LIBRARY.define(f"sides(Tensor x, {_TERMS}) -> (Tensor, Tensor, Tensor, Tensor)")
+_LIBRARY.define(f"sides(Tensor x, {TERMS}) -> (Tensor, Tensor, Tensor, Tensor)")
 _LIBRARY.define(
     f"gradient(Tensor x, Tensor pos_shift, Tensor pos_rest, Tensor neg_shift, Tensor neg_rest, Tensor grad_pos,"
-    f" Tensor grad_neg, {_TERMS}) -> Tensor"
+    f" Tensor grad_neg, {TERMS}) -> Tensor"
 )
 _LIBRARY.define(
     "fused(Tensor x, str form, Tensor? offset, float offset_number, Tensor? row_scale, float scale_number,"
-    f" {_TERMS}) -> (Tensor, Tensor, Tensor)"
+    f" {TERMS}) -> (Tensor, Tensor, Tensor)"
 )
 _LIBRARY.define(
     "labelwise(Tensor x, str kind, float gamma_pos, float gamma_neg, float margin, Tensor? row_scale, float scale_number,"
-    f" {_TERMS}) -> (Tensor, Tensor)"
+    f" {TERMS}) -> (Tensor, Tensor)"
 )
 _LIBRARY.define(
-    f"rdrop(Tensor a, Tensor b, float alpha, float link, Tensor? row_scale, float scale_number, {_TERMS})"
+    f"rdrop(Tensor a, Tensor b, float alpha, float link, Tensor? row_scale, float scale_number, {TERMS})"
     " -> (Tensor, Tensor, Tensor)"
 )
 

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
-from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Terms, Weight, accumulation_dtype
-from manyhot.losses.core.logsumexp import Dim, Labels, LazyScores, check_terms
-
-CHUNK_ELEMENTS = 1 << 24
+from manyhot.engines.linear import plain
+from manyhot.engines.linear.problem import LinearEngine, Update
+from manyhot.engines.linear.registry import choose_linear
+from manyhot.engines.registry import NAMES
+from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
+from manyhot.losses.core.dispatch import fit_offset, row_scale
+from manyhot.losses.core.logsumexp import Dim, Labels, LazyScores, Rows, check_terms
+from manyhot.losses.core.reduction import reduce
+from manyhot.scores.linear_sides import LinearLoss, LinearSides
+from manyhot.scores.top import TopScores
 
 
 class LinearScores(LazyScores):
     """The scores ``[..., L]`` of a linear head, described by what they are made of.
 
-    Losses of the family walk over chunks of labels: each chunk's scores are made, summed into two floats a row and
-    dropped; backward makes them again. Memory is that of one chunk, whatever L is. Exact: nothing is sampled or skipped.
+    Losses of the family walk over chunks of labels: each chunk's scores are made and summed into two floats a row; backward
+    needs them once more for the gradient. Exact: nothing is sampled or skipped. Scores that fit ``memory_budget`` are kept from
+    forward to backward, and the loss takes three matrix products of the size of the head; others are made again, with four.
 
     Args:
         hidden: ``[..., D]``.
-        weight: ``[L, D]``.
+        weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast.
         bias: ``[L]``, or None.
-        chunk_size: labels a chunk; None takes as many as give chunks of 16 million scores.
+        chunk_size: labels a chunk (on CUDA rounded up to a multiple of 2048). None takes what suits the device.
+        memory_budget: bytes of scores that may be kept between forward and backward; 0 keeps none. None keeps all where they
+            take at most a sixteenth of the GPU's memory, or 128 MiB on the CPU, and none otherwise.
+        update: applies the gradient of ``weight`` and ``bias`` while backward makes it, in the place of giving it out; see
+            ``LinearHead``.
 
     Example:
         >>> from manyhot import SparseLabels, zlpr_loss
@@ -37,24 +48,25 @@ class LinearScores(LazyScores):
         (torch.Size([2, 1000]), torch.Size([1000, 8]))
     """
 
-    __slots__ = ("bias", "chunk_size", "hidden", "weight")
+    __slots__ = ("bias", "chunk_size", "hidden", "memory_budget", "update", "weight")
 
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, *, chunk_size: int | None = None) -> None:
-        check_logits("LinearScores", hidden, "hidden")
-        check_logits("LinearScores", weight, "weight")
-        if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
-            raise ValueError(
-                f"LinearScores: `weight` must be [L, D] with the D of `hidden`, {hidden.shape[-1]};"
-                f" got {shape_text(weight.shape)}."
-            )
-        if bias is not None and bias.shape != weight.shape[:1]:
-            raise ValueError(
-                f"LinearScores: `bias` must have one value per label, {shape_text(weight.shape[:1])};"
-                f" got {shape_text(bias.shape)}."
-            )
+    def __init__(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        chunk_size: int | None = None,
+        memory_budget: int | None = None,
+        update: Update | None = None,
+    ) -> None:
+        _check_parts(hidden, weight, bias)
         if chunk_size is not None:
             check_at_least("LinearScores", "chunk_size", chunk_size, 1)
-        self.hidden, self.weight, self.bias, self.chunk_size = hidden, weight, bias, chunk_size
+        if memory_budget is not None:
+            check_at_least("LinearScores", "memory_budget", memory_budget, 0)
+        self.hidden, self.weight, self.bias = hidden, weight, bias
+        self.chunk_size, self.memory_budget, self.update = chunk_size, memory_budget, update
 
     @property
     def shape(self) -> torch.Size:
@@ -68,12 +80,46 @@ class LinearScores(LazyScores):
 
     def dense(self) -> Tensor:
         """The whole tensor ``[..., L]``."""
-        return torch.nn.functional.linear(self.hidden, self.weight, self.bias)
+        bias = None if self.bias is None else self.bias.to(self.weight.dtype)
+        return torch.nn.functional.linear(self.hidden, self.weight, bias)
+
+    @torch.no_grad()
+    def top(self, k: int, *, where: Tensor | None = None) -> TopScores:
+        """The ``k`` best labels of each row, or all where there are fewer; memory is that of one chunk.
+
+        Args:
+            k: how many.
+            where: bool ``[L]``; False leaves a label out.
+
+        Returns:
+            One row for each row of ``hidden``. Where ``where`` leaves fewer than ``k`` labels, the last places have the index
+            -1 and the score -inf.
+        """
+        check_at_least("LinearScores.top", "k", k, 1)
+        hidden, weight, bias = self._products()
+        k, size = min(k, weight.shape[0]), self._chunk(plain, hidden, kept=False)
+        values = hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)
+        indices = torch.empty_like(values, dtype=torch.int64)
+        for start in range(0, weight.shape[0], size):
+            part = slice(start, start + size)
+            scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype)).float()
+            scores = scores if bias is None else scores + bias[part].float()
+            scores = scores if where is None else scores.masked_fill(~where[part], -torch.inf)
+            best = scores.topk(min(k, scores.shape[1]), dim=1)
+            values, indices = torch.cat([values, best.values], dim=1), torch.cat([indices, best.indices + start], dim=1)
+            values, order = values.topk(min(k, values.shape[1]), dim=1)
+            indices = indices.gather(1, order)
+        if where is not None:
+            indices = torch.where(where[indices], indices, -1)
+        return TopScores(values, indices, weight.shape[0])
 
     def __mul__(self, factor: float) -> LinearScores:
         """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is left alone."""
+        if self.update is not None:
+            raise ValueError("LinearScores: scores with a fused update cannot be scaled; scale `hidden` before the head.")
         bias = None if self.bias is None else self.bias * factor
-        return LinearScores(self.hidden * factor, self.weight, bias, chunk_size=self.chunk_size)
+        settings: dict[str, Any] = {"chunk_size": self.chunk_size, "memory_budget": self.memory_budget}
+        return LinearScores(self.hidden * factor, self.weight, bias, **settings)
 
     def __repr__(self) -> str:
         return f"LinearScores({shape_text(self.shape)}, hidden size {self.hidden.shape[-1]})"
@@ -92,86 +138,125 @@ class LinearScores(LazyScores):
         who: str = "two_sided_logsumexp",
     ) -> tuple[Tensor, Tensor]:
         """``(pos, neg)``, each ``[...]``, with gradients to ``hidden``, ``weight`` and ``bias``; see the function."""
-        check_unit(who, "smoothing", smoothing)
-        check_engine(who, engine, ("torch",))
+        about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
+        call = self._call(who, labels, dim, engine, validate, **about)
+        rest = (call.engine, call.chunk, call.kept, self.update, engine != "auto", type(call.terms), *call.terms)
+        run: Any = LinearSides.apply if self.update is None else _apply_sides
+        pos, neg = run(*call.parts, *rest)
+        return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
+
+    def side_loss(
+        self,
+        who: str,
+        form: str,
+        labels: Any,
+        offset: Tensor | float,
+        *,
+        where: Tensor | None = None,
+        pos_weight: Weight = None,
+        neg_weight: Weight = None,
+        sample_weight: Tensor | None = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        dim: Dim = -1,
+        engine: str = "auto",
+        validate: bool = False,
+    ) -> Tensor | None:
+        """The loss of ``form`` by an engine that goes from scores to losses itself, which spares what stands between them.
+
+        Arguments are those of ``manyhot.losses.core.dispatch.side_loss``.
+
+        Returns:
+            The loss, reduced; None where the sides have to be asked for, by ``two_sided_logsumexp``.
+        """
+        if torch.compiler.is_compiling() or not (self.hidden.is_cuda or engine == "triton"):
+            return None
+        about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
+        call = self._call(who, labels, dim, engine, validate, **about)
+        if not hasattr(call.engine, "losses"):
+            return None
+        rows = self.shape[:-1]
+        if isinstance(offset, Tensor):
+            offset = fit_offset(who, offset, rows, torch.float32, self.device).expand(rows).reshape(-1)
+        whole = reduction != "none"
+        scale = row_scale(who, Rows(call.parts[0], call.terms, rows), sample_weight, reduction, validate) if whole else 1.0
+        rest = (call.engine, call.chunk, call.kept, self.update, form, scale, whole, type(call.terms), *call.terms)
+        value: Tensor = LinearLoss.apply(*call.parts, offset, *rest)  # type: ignore[no-untyped-call]
+        if whole:
+            return value
+        return reduce(who, value.reshape(rows), sample_weight=sample_weight, reduction=reduction, validate=validate)
+
+    def _call(
+        self, who: str, labels: Labels, dim: Dim, engine: str, validate: bool, *, where: Tensor | None, **about: Any
+    ) -> _Call:
+        """The checked problem, and who computes it."""
+        check_unit(who, "smoothing", about["smoothing"])
+        check_engine(who, engine, NAMES)
         if dim not in (-1, len(self.shape) - 1, [-1], (-1,)):
             raise ValueError(f"{who}: LinearScores have their labels on the last axis; got dim {dim}. Call .dense().")
         rows = torch.Size((self.shape[:-1].numel(), self.shape[-1]))
         if isinstance(labels, Tensor) and labels.shape == self.shape:
             labels = labels.reshape(rows)
-        terms = check_terms(
-            who,
-            rows,
-            labels,
-            where=None if where is None else where.expand(self.shape).reshape(rows),
-            pos_weight=pos_weight,
-            neg_weight=neg_weight,
-            smoothing=smoothing,
-            dim=-1,
-            validate=validate,
-            device=self.device,
+        where = None if where is None else where.expand(self.shape).reshape(rows)
+        terms = check_terms(who, rows, labels, where=where, dim=-1, validate=validate, device=self.device, **about)
+        parts = self._products()
+        chosen = choose_linear(who, engine, *parts, terms)
+        chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.shape[-1])
+        return _Call(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
+
+    def _products(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The parts, ``hidden [R, D]`` in the type a product would take here."""
+        hidden = self.hidden.reshape(-1, self.hidden.shape[-1])
+        device = hidden.device.type
+        if torch.is_autocast_enabled(device) and torch.float64 not in (hidden.dtype, self.weight.dtype):
+            hidden = hidden.to(torch.get_autocast_dtype(device))
+        elif hidden.dtype != self.weight.dtype:
+            raise TypeError(
+                f"LinearScores: `hidden` and `weight` must have one type outside of autocast; got {hidden.dtype} and"
+                f" {self.weight.dtype}. Convert one of them, or use torch.autocast."
+            )
+        return hidden, self.weight, self.bias
+
+    def _chunk(self, engine: LinearEngine, hidden: Tensor, *, kept: bool) -> int:
+        """Labels a chunk, for scores that are all kept or not."""
+        if self.chunk_size is None:
+            return engine.chunk_size(hidden.shape[0], self.weight.shape[0], hidden.dtype, kept)
+        fitted = getattr(engine, "fitted_chunk", int)
+        return int(fitted(self.chunk_size))
+
+    def _kept(self, engine: LinearEngine, hidden: Tensor, chunk: int) -> int:
+        """Labels whose scores are kept: whole chunks."""
+        num_labels, a_label = self.weight.shape[0], max(hidden.shape[0], 1) * hidden.element_size()
+        if self.memory_budget is None:
+            return num_labels if num_labels * a_label <= engine.default_budget(hidden.device) else 0
+        most = self.memory_budget // a_label
+        return num_labels if most >= num_labels else most // chunk * chunk
+
+
+class _Call(NamedTuple):
+    """A checked problem and who computes it."""
+
+    parts: tuple[Tensor, Tensor, Tensor | None]
+    terms: DenseTerms | SparseTerms
+    engine: LinearEngine
+    chunk: int
+    kept: int
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _apply_sides(*arguments: Any) -> Any:
+    """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot hold."""
+    return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+def _check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    check_logits("LinearScores", hidden, "hidden")
+    check_logits("LinearScores", weight, "weight")
+    if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
+        raise ValueError(
+            f"LinearScores: `weight` must be [L, D] with the D of `hidden`, {hidden.shape[-1]}; got {shape_text(weight.shape)}."
         )
-        flat = self.hidden.reshape(rows[0], self.hidden.shape[-1])
-        size = self.chunk_size or max(1, CHUNK_ELEMENTS // max(rows[0], 1))
-        parts = _autocast(flat, self.weight, self.bias)
-        sums = _LinearSides.apply(*parts, terms, size)  # type: ignore[no-untyped-call]
-        pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
-        return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
-
-
-def _autocast(*parts: Tensor | None) -> list[Tensor | None]:
-    """The parts in the type a matrix product would take under autocast, so that backward sees the same."""
-    device = parts[0].device.type if parts[0] is not None else "cpu"
-    if not torch.is_autocast_enabled(device):
-        return list(parts)
-    dtype = torch.get_autocast_dtype(device)
-    return [part if part is None or part.dtype == torch.float64 else part.to(dtype) for part in parts]
-
-
-def _chunk_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, start: int, stop: int) -> Tensor:
-    part = None if bias is None else bias[start:stop]
-    scores = torch.nn.functional.linear(hidden, weight[start:stop], part)
-    return scores.to(accumulation_dtype(scores.dtype))
-
-
-class _LinearSides(torch.autograd.Function):
-    """Two sweeps over label chunks: sums forward, gradients backward with each chunk's scores made again."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTerms | SparseTerms, size: int
-    ) -> tuple[Tensor, ...]:
-        dtype = accumulation_dtype(torch.promote_types(hidden.dtype, weight.dtype))
-        zero = hidden.new_zeros(hidden.shape[:1], dtype=dtype)
-        pos = neg = LogSum(zero, torch.full_like(zero, -torch.inf))
-        for start in range(0, weight.shape[0], size):
-            stop = min(start + size, weight.shape[0])
-            part: Terms = terms.columns(start, stop)
-            chunk_pos, chunk_neg = part.sides(_chunk_scores(hidden, weight, bias, start, stop))
-            pos, neg = pos.merge(chunk_pos), neg.merge(chunk_neg)
-        ctx.save_for_backward(hidden, weight, bias, *pos, *neg)
-        ctx.terms, ctx.size = terms, size
-        ctx.mark_non_differentiable(pos.shift, neg.shift)
-        return *pos, *neg
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, *sums = ctx.saved_tensors
-        pos, neg = LogSum(*sums[:2]), LogSum(*sums[2:])
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = hidden.new_zeros(hidden.shape, dtype=pos.rest.dtype) if needs_hidden else None
-        grad_weight = torch.empty_like(weight) if needs_weight else None
-        grad_bias = torch.empty_like(bias) if needs_bias else None
-        for start in range(0, weight.shape[0], ctx.size):
-            stop = min(start + ctx.size, weight.shape[0])
-            scores = _chunk_scores(hidden, weight, bias, start, stop)
-            grad = ctx.terms.columns(start, stop).gradient(scores, pos, neg, grads[1], grads[3])
-            half = grad.to(hidden.dtype)
-            if grad_hidden is not None:
-                grad_hidden += half @ weight[start:stop].to(hidden.dtype)
-            if grad_weight is not None:
-                grad_weight[start:stop] = half.mT @ hidden
-            if grad_bias is not None:
-                grad_bias[start:stop] = grad.sum(dim=0)
-        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"LinearScores: `bias` must have one value per label, {shape_text(weight.shape[:1])}; got {shape_text(bias.shape)}."
+        )

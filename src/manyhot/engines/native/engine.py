@@ -139,15 +139,16 @@ def gradient(
     grad_pos: Tensor,
     grad_neg: Tensor,
     *,
+    out: Tensor | None = None,
     variant: str | None = None,
 ) -> Tensor:
-    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``."""
+    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``, into ``out`` where given, contiguous."""
     call = _Call(x, terms, "gradient", variant)
     for side, sums, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
         call.give_rows(f"{side}_shift", sums.shift)
         call.give_rows(f"{side}_rest", sums.rest)
         call.give_rows(f"grad_{side}", grads)
-    grad = call.new_grad()
+    grad = call.new_grad(out=out)
     call.run()
     return grad
 
@@ -303,9 +304,9 @@ class _Call:
         """A result ``[R]``."""
         return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32, device="cpu"))
 
-    def new_grad(self, name: str = "grad") -> Tensor:
+    def new_grad(self, name: str = "grad", out: Tensor | None = None) -> Tensor:
         """A gradient ``[R, L]``."""
-        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype, device="cpu"))
+        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype, device="cpu") if out is None else out)
 
     def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
         """One value per row, or one for all in the field ``number``."""

@@ -58,7 +58,7 @@ def side_loss(
             return value
         pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
         if isinstance(offset, Tensor):
-            offset = _fit_offset(who, offset, pos.shape, pos.dtype, pos.device)
+            offset = fit_offset(who, offset, pos.shape, pos.dtype, pos.device)
         values = FORMS[form](pos, neg, offset)
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
     rows = arrange(
@@ -74,7 +74,7 @@ def side_loss(
     )
     chosen = choose(who, engine, rows.logits, rows.terms, offset, sample_weight)
     if isinstance(offset, Tensor):
-        offset = _fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
+        offset = fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
@@ -84,7 +84,8 @@ def side_loss(
     return apply_fused(rows, scale, chosen, _SideLoss(form), offset)
 
 
-def _fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A threshold in the type of the sums, checked: broadcastable to the rows."""
     check_broadcast(who, "threshold", offset, shape, "a number or one value per row")
     check_device(who, "threshold", offset, device)
     return offset.to(device, dtype)

@@ -1,0 +1,61 @@
+"""The linear engine in plain torch: the reference that the others are tested against, and what serves where they cannot."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
+from manyhot.engines.terms import LogSum, accumulation_dtype
+
+# Scores a chunk.
+CHUNK_ELEMENTS = 1 << 22
+
+
+def chunk_size(num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:  # noqa: ARG001
+    """Labels a chunk."""
+    return max(1, CHUNK_ELEMENTS // max(num_rows, 1))
+
+
+def default_budget(device: torch.device) -> int:  # noqa: ARG001
+    """Bytes of scores that may be kept where nobody says otherwise."""
+    return 0
+
+
+def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
+    """Forward: one sweep over the labels. Gives ``pos`` and ``neg``, each ``[R]``, and what backward needs."""
+    zero = problem.hidden.new_zeros(problem.num_rows, dtype=problem.sum_type)
+    pos = neg = LogSum(zero, torch.full_like(zero, -torch.inf))
+    for start, stop in problem.chunks():
+        scores = _scores(problem, problem.weight_of(start, stop), start, stop)
+        chunk_pos, chunk_neg = problem.terms.columns(start, stop).sides(scores)
+        pos, neg = pos.merge(chunk_pos), neg.merge(chunk_neg)
+    return pos.value, neg.value, (*pos, *neg)
+
+
+def gradient(
+    problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor], needs: Needs, update: Update | None = None
+) -> Gradients:
+    """Backward: the other sweep, which makes each chunk's scores again; see ``LinearEngine``."""
+    pos, neg = LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
+    by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
+    for start, stop in problem.chunks():
+        own = problem.weight_of(start, stop)
+        scores = _scores(problem, own, start, stop)
+        grad = problem.terms.columns(start, stop).gradient(scores, pos, neg, *pulls)
+        half = grad.to(problem.hidden.dtype)
+        if by_hidden is not None:
+            by_hidden += half @ own
+        if by_weight is not None:
+            by_weight[start:stop] = half.mT @ problem.hidden
+        if by_bias is not None:
+            by_bias[start:stop] = grad.sum(dim=0)
+        if update is not None:
+            update.apply(problem, start, stop, half)
+    return by_hidden, by_weight, by_bias
+
+
+def _scores(problem: LinearProblem, weight: Tensor, start: int, stop: int) -> Tensor:
+    bias = None if problem.bias is None else problem.bias[start:stop].to(weight.dtype)
+    scores = torch.nn.functional.linear(problem.hidden, weight, bias)
+    return scores.to(accumulation_dtype(scores.dtype))

@@ -1,0 +1,60 @@
+"""Which engine serves linear scores: Triton on CUDA devices, native on the CPU, else the plain form."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import registry
+from manyhot.engines.linear import plain
+from manyhot.engines.linear.problem import LinearEngine
+from manyhot.engines.native import linear as native_linear
+from manyhot.engines.readable import can_be_read
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton.linear import engine as triton_linear
+
+_MODULES: dict[str, Any] = {"native": native_linear, "triton": triton_linear}
+# Engines that failed in this process, and serve no more unless they are asked for by name.
+_FAILED: set[str] = set()
+
+
+def choose_linear(
+    who: str, engine: str, hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTerms | SparseTerms
+) -> LinearEngine:
+    """The engine for scores ``hidden @ weight.T + bias``.
+
+    ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form for float64, without rows or
+    labels, and under ``torch.func`` transforms.
+    """
+    if engine == "torch":
+        return plain
+    nothing = hidden.shape[0] == 0 or weight.numel() == 0
+    name = ("triton" if hidden.is_cuda else "native") if engine == "auto" else engine
+    module = _MODULES[name]
+    there = registry.is_there(name, hidden.get_device() if hidden.is_cuda else -1)
+    served = there and (nothing or module.supports(hidden, weight, bias, terms))
+    if engine != "auto" and not served:
+        reason = registry.available_engines()[name]
+        if reason == "available":
+            reason = f"it cannot serve {hidden.dtype} scores on {hidden.device.type} with these labels."
+        raise ValueError(f"{who}: engine {engine!r} cannot serve LinearScores: {reason} Use engine='auto'.")
+    if nothing or not served or not can_be_read((hidden, weight, bias, *terms)):
+        return plain
+    return plain if engine == "auto" and name in _FAILED else module
+
+
+def failed(engine: LinearEngine, error: Exception) -> None:
+    """Say once that an engine failed, and leave it alone from now on. Raises where nothing else could serve."""
+    names = [name for name, module in _MODULES.items() if module is engine]
+    if not names or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        raise error
+    _FAILED.add(names[0])
+    warnings.warn(
+        f"LinearScores: engine {names[0]!r} failed with {type(error).__name__}: {error} The plain engine, which is much slower,"
+        f" serves from here on. Please report this; engine={names[0]!r} raises the error.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

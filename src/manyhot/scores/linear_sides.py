@@ -1,0 +1,119 @@
+"""Linear scores to their sides, and to a loss, with gradients to what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.linear import ops, plain
+from manyhot.engines.linear.problem import Gradients, LinearEngine, LinearProblem, Memory, Needs, Update
+from manyhot.engines.linear.registry import failed
+from manyhot.engines.terms import DenseTerms, SparseTerms
+
+Terms = DenseTerms | SparseTerms
+
+
+class LinearSides(torch.autograd.Function):
+    """``(hidden, weight, bias, engine, chunk, kept, update, strict, kind of terms, *fields) -> (pos, neg)``."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+        """Both sides, each ``[R]``."""
+        engine, chunk, kept, update, strict, kind, *fields = rest
+        problem = LinearProblem(hidden, weight, bias, kind(*fields), chunk, kept if any(ctx.needs_input_grad[:3]) else 0)
+        pos, neg, memory, engine = _sums(engine, problem, strict)
+        _remember(ctx, problem, memory, fields)
+        ctx.engine, ctx.update, ctx.strict, ctx.kind = engine, update, strict, kind
+        return pos, neg
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_pos: Tensor, grad_neg: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of hidden, weight and bias."""
+        problem, memory = _recall(ctx)
+        pulls = (grad_pos.contiguous(), grad_neg.contiguous())
+        made = _gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, ctx.strict)
+        return *made, *((None,) * (6 + len(ctx.constants)))
+
+
+class LinearLoss(torch.autograd.Function):
+    """``(hidden, weight, bias, offset, engine, chunk, kept, update, form, scale, whole, kind of terms, *fields) -> loss``.
+
+    The engine goes from scores to the loss of each row by itself, which spares the operations between them. With ``whole`` the
+    loss is ``sum scale loss``, otherwise one value per row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offset: Any, *rest: Any) -> Tensor:
+        """The loss."""
+        engine, chunk, kept, update, form, scale, whole, kind, *fields = rest
+        problem = LinearProblem(hidden, weight, bias, kind(*fields), chunk, kept if any(ctx.needs_input_grad[:3]) else 0)
+        values, slope, memory = engine.losses(problem, form, offset, scale)
+        _remember(ctx, problem, memory, fields)
+        ctx.engine, ctx.update, ctx.kind, ctx.slope, ctx.whole = engine, update, kind, slope, whole
+        value: Tensor = engine.total(values, scale) if whole else values
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of hidden, weight, bias and offset."""
+        problem, memory = _recall(ctx)
+        grad = grad.contiguous()
+        pulls = (grad, None if ctx.whole else grad)
+        made = _gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, True)
+        by_offset = ctx.slope * grad if ctx.needs_input_grad[3] else None
+        return *made, by_offset, *((None,) * (8 + len(ctx.constants)))
+
+
+def _remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> None:
+    """Keep everything that backward needs where torch can free it as soon as the graph is."""
+    ctx.sizes, ctx.length = (problem.chunk, problem.kept), len(memory)
+    ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
+    tensors = [field for field in fields if isinstance(field, Tensor)]
+    ctx.save_for_backward(problem.hidden, problem.weight, problem.bias, *memory, *tensors)
+
+
+def _recall(ctx: Any) -> tuple[LinearProblem, Memory]:
+    hidden, weight, bias, *saved = ctx.saved_tensors
+    stored = iter(saved[ctx.length :])
+    terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
+    return LinearProblem(hidden, weight, bias, terms, *ctx.sizes), tuple(saved[: ctx.length])
+
+
+def _sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[Tensor, Tensor, Memory, LinearEngine]:
+    """The sides, and who computed them: where an engine fails that nobody asked for, the plain one serves."""
+    if torch.compiler.is_compiling() and engine is not plain:
+        return *ops.sums(problem), engine
+    try:
+        return *engine.sums(problem), engine
+    except Exception as error:
+        if strict:
+            raise
+        failed(engine, error)
+    return *plain.sums(problem), plain
+
+
+def _gradient(
+    engine: LinearEngine, problem: LinearProblem, memory: Memory, pulls: Any, needs: Needs, update: Update | None, strict: bool
+) -> Gradients:
+    """The gradients in the types of the parts, None where the update has taken them."""
+    if torch.compiler.is_compiling() and engine is not plain:
+        made = ops.gradient(problem, memory, pulls, needs)
+    else:
+        try:
+            made = engine.gradient(problem, memory, pulls, needs, update)
+        except Exception as error:
+            if strict or update is not None:
+                raise
+            failed(engine, error)
+            made = plain.gradient(problem, plain.sums(problem)[2], pulls, needs)
+    by_hidden, by_weight, by_bias = made
+    if update is not None:
+        update.finish(problem, by_bias)
+        by_weight = by_bias = None
+    if by_bias is not None and problem.bias is not None:
+        by_bias = by_bias.to(problem.bias.dtype)
+    return None if by_hidden is None else by_hidden.to(problem.hidden.dtype), by_weight, by_bias
