@@ -216,7 +216,7 @@ def check_terms(
             check_weight(who, name, weight, sizes, validate=validate)
         if isinstance(weight, Tensor):
             _check_device(who, name, weight, device)
-            weight = weight.detach().expand(sizes).reshape(-1)
+            weight = (weight.detach() if device is None else weight.detach().to(device)).expand(sizes).reshape(-1)
         elif weight is not None:
             weight = float(weight)
         weights.append(weight)

@@ -91,8 +91,9 @@ def _one_cost(u, gamma, KIND: tl.constexpr):
     smaller = e * larger
     cost, slope = tl.maximum(u, 0.0) + rest, tl.where(u > 0, larger, smaller)
     if KIND != "bce":
-        focus = exp(gamma * (tl.minimum(u, 0.0) - rest))
-        slope = focus * (gamma * tl.where(u > 0, smaller, larger) * cost + slope)
+        # Bounded, so that an infinite score gives no 0 times infinity.
+        focus = exp(gamma * (tl.maximum(tl.minimum(u, 0.0), -1e30) - rest))
+        slope = focus * (gamma * tl.where(u > 0, smaller, larger) * tl.minimum(cost, 1e30) + slope)
         cost = focus * cost
     return cost, slope
 
