@@ -29,7 +29,7 @@ class LineBlock(InputFile):
 
     def __init__(self, name: str, content: bytes, *, first: int, max_line_bytes: int) -> None:
         self.name = name
-        self.max_line_bytes = min(max_line_bytes, sys.maxsize)
+        self.max_line_bytes = min(max_line_bytes, sys.maxsize - 1)
         self.compression = None
         self.problems = None
         self._ahead = None

@@ -68,7 +68,7 @@ class InputFile:
 
     def __init__(self, path: PathLike, *, max_line_bytes: int = MAX_LINE_BYTES, max_expansion: int = MAX_EXPANSION) -> None:
         self.name = str(path)
-        self.max_line_bytes = min(max_line_bytes, sys.maxsize)
+        self.max_line_bytes = min(max_line_bytes, sys.maxsize - 1)
         self.problems: ProblemLog | None = None
         raw = open_raw(path)
         self._packed = CountedStream(raw.read1, close=raw.close)
