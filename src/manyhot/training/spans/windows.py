@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,9 +63,12 @@ def make_windows(
     rows, texts, starts = [], [], []
     for place, (text, tokens) in enumerate(zip(examples.texts, offsets, strict=True)):
         features, letters = inputs.encode(text, tokens)
-        known = [span for span in alignment.spans[place] if span.type in number]
+        known = sorted((span for span in alignment.spans[place] if span.type in number), key=lambda span: span.first)
+        firsts = [span.first for span in known]
         for start, stop in token_windows(len(tokens), size=max_tokens, overlap=overlap):
-            rows.append(Encoded(features[start:stop], letters[start:stop], as_cells(known, number, start, stop)))
+            # Only spans that begin in the window: looking at all of them in every window would be quadratic in the text.
+            inside = known[bisect_left(firsts, start) : bisect_left(firsts, stop)]
+            rows.append(Encoded(features[start:stop], letters[start:stop], as_cells(inside, number, start, stop)))
             texts.append(place)
             starts.append(start)
     return Windows(rows, texts, starts, offsets, alignment)
