@@ -1,5 +1,7 @@
 """Every public name of manyhot and where it lives."""
 
+from manyhot.comparison.compare_files import compare as compare
+from manyhot.comparison.settings import CompareSettings as CompareSettings
 from manyhot.data.examples import Examples as Examples
 from manyhot.data.examples import concatenate_examples as concatenate_examples
 from manyhot.data.files.input_file import fingerprint as fingerprint

@@ -1,0 +1,82 @@
+"""``compare``: losses side by side on files of examples, as a function."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from manyhot._files import make_folder, write_json, write_whole
+from manyhot.comparison.grid import Progress, run_grid
+from manyhot.comparison.methods import DEFAULT_LOSSES, parse_methods
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import PLAN, STATISTICS, TABLE
+from manyhot.comparison.sets import pair_files
+from manyhot.comparison.settings import COMPARED_MODELS, CompareSettings
+from manyhot.comparison.statistics import summarise
+from manyhot.comparison.table import comparison_text
+
+
+def compare(
+    files: str | Path | Sequence[str | Path],
+    losses: Sequence[str] = DEFAULT_LOSSES,
+    settings: CompareSettings | None = None,
+    *,
+    models: Sequence[str] = COMPARED_MODELS,
+    seeds: int = 5,
+    reference: str = "zlpr",
+    reading: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    workers: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Compare losses on your own data: the same body, splits, budget and early stopping for all.
+
+    Args:
+        files: data sets; two files whose names differ in ``train`` and ``test`` alone are one set, any other is split.
+        losses: names of the catalog, with options after ``+`` as in ``zlpr+smoothing``; ``powerset`` too.
+        settings: the budget; None is the defaults.
+        models: bodies, ``linear`` and ``mlp``.
+        seeds: splits, starts and orders.
+        reference: the loss that the others are held against.
+        reading: arguments of ``read_examples``.
+        folder: where results are kept, cell by cell; a comparison that is there is completed. None keeps nothing.
+        workers: processes.
+        progress: is called after every job.
+
+    Returns:
+        The statistics: values, ranks and tests by metric and decision rule, as ``statistics.json`` holds them.
+
+    Raises:
+        ValueError: where a cell failed, with the first reason.
+
+    Example:
+        >>> rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread"]}'] * 20
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     file = Path(place) / "rows.jsonl"
+        ...     _ = file.write_text("\\n".join(rows))
+        ...     budget = CompareSettings(trials=1, epochs=2)
+        ...     found = compare(file, ["zlpr", "bce"], budget, models=["linear"], seeds=1)
+        >>> found["methods"]
+        ['zlpr', 'bce']
+    """
+    listed = [files] if isinstance(files, (str, Path)) else list(files)
+    missing = [str(file) for file in listed if not Path(file).is_file()]
+    if missing:
+        raise ValueError(f"compare: `files` must be files of examples; there is no {missing[0]!r}.")
+    sets = tuple(pair_files([str(Path(file).absolute()) for file in listed], dict(reading or {})))
+    plan = Plan(sets, tuple(models), tuple(parse_methods(list(losses))), seeds, settings or CompareSettings())
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
+        make_folder(place)
+        write_json(place / PLAN, plan.to_dict())
+        cells = run_grid(plan, place, workers=workers, watch=progress)
+        failed = next((cell for cell in cells if "error" in cell), None)
+        if failed is not None:
+            raise ValueError(f"compare: the cell {failed['key']} failed: {failed['error'].splitlines()[0]}")
+        statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])
+        write_json(place / STATISTICS, statistics)
+        write_whole(place / TABLE, comparison_text(statistics).encode())
+    return statistics

@@ -1,0 +1,36 @@
+"""A comparison as a function: the statistics of the command, kept in a folder where one is named."""
+
+import json
+
+import pytest
+
+import manyhot
+from manyhot import CompareSettings, compare
+from training.problems import text_examples
+
+BUDGET = CompareSettings(trials=1, epochs=2)
+
+
+@pytest.fixture
+def file(tmp_path):
+    manyhot.write_examples(text_examples(60), tmp_path / "rows.jsonl")
+    return tmp_path / "rows.jsonl"
+
+
+def test_compare_gives_the_statistics_and_keeps_the_cells(file, tmp_path):
+    told = []
+    options = {"models": ["linear"], "seeds": 2, "folder": tmp_path / "out"}
+    found = compare(file, ["zlpr", "bce"], BUDGET, progress=told.append, **options)
+    assert found["methods"] == ["zlpr", "bce"]
+    assert json.loads((tmp_path / "out" / "statistics.json").read_text()) == json.loads(json.dumps(found))
+    assert len(told) == 2
+    told.clear()
+    assert compare(file, ["zlpr", "bce"], BUDGET, progress=told.append, **options)["values"] == found["values"]
+    assert not told, "cells that are there are not run again"
+
+
+def test_files_that_are_not_there_and_losses_that_do_not_exist_are_named(file, tmp_path):
+    with pytest.raises(ValueError, match="`files` must be files of examples"):
+        compare(tmp_path / "none.jsonl")
+    with pytest.raises(ValueError, match="zlrp"):
+        compare(file, ["zlrp"])
