@@ -32,6 +32,7 @@ from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.names import METRICS
 from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
 from manyhot.training.rows.settings import TUNINGS, TrainSettings
+from manyhot.training.rows.strategies import STRATEGIES
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 CHOICES = {
     "model": (AUTO_BODY, *trained_bodies()),
-    "loss": tuple(LOSSES),
+    "loss": ("auto", *LOSSES),
+    "strategy": tuple(STRATEGIES),
     "schedule": SCHEDULES,
     "metric": tuple(name.replace("@k", "@5") for name in METRICS),
     "tune": TUNINGS,
@@ -60,7 +62,10 @@ RunFlag = Annotated[
     Path | None, typer.Option(help="The folder for all that comes out; must not exist yet.", show_default="runs/NAME")
 ]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this run where it was broken off.")]
-ReportFlag = Annotated[bool, typer.Option("--report/--no-report", help="Leave a report, report.html, in the run folder.")]
+ReportFlag = Annotated[
+    bool | None,
+    typer.Option("--report/--no-report", help="Leave a report, report.html, in the run folder.", show_default="report"),
+]
 ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags go before it.")]
 
 
@@ -77,7 +82,7 @@ def train(
     run: RunFlag = None,
     resume: ResumeFlag = None,
     config: ConfigFlag = None,
-    report: ReportFlag = True,
+    report: ReportFlag = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
@@ -94,6 +99,8 @@ def train(
     if resume is not None:
         _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
     if checked_task(task) == "spans" or is_span_config(resume or config):
+        if report is not None:
+            raise typer.BadParameter("--report and --no-report are for labels; a run on spans leaves no report.")
         if resume is not None:
             found, folder = read_span_config(_config_of(resume)), resume
         else:
@@ -110,10 +117,13 @@ def train(
         tables["files"] |= {key: [absolute(part) for part in value] for key, value in given_files.items() if value}
         tables["read"] |= reading_of(reading)
         tables["train"] |= settings
+        if tables["train"].get("teacher"):
+            # The run may be resumed in another folder.
+            tables["train"]["teacher"] = absolute(tables["train"]["teacher"])
         if not tables["files"].get("train"):
             raise typer.BadParameter("name a file of examples to train on.")
         folder = run or _new_folder(tables["files"]["train"][0])
-    _train(tables, folder, resume=resume is not None, report=report, json=json, quiet=quiet)
+    _train(tables, folder, resume=resume is not None, report=report is not False, json=json, quiet=quiet)
 
 
 def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:

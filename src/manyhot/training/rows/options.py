@@ -10,7 +10,7 @@ from manyhot.decisions.natural import natural_decision
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, BodyInfo
 from manyhot.training.rows.choose import decides_itself
-from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.settings import AUTO, TrainSettings
 
 # Rows for each fold of cross-fitting, without which nothing is cross-fitted.
 ROWS_A_FOLD = 10
@@ -98,7 +98,15 @@ def _tune(run: Run) -> str | None:
     return _needs_held_out(run)
 
 
+def _pos_weight(run: Run) -> str | None:
+    if run.settings.pos_weight != AUTO or run.settings.tune != "balanced" or not run.has_held_out:
+        return None
+    return "auto stands in for a tuned rule, and the rule is tuned; set --tune none"
+
+
 def _stops(run: Run) -> str | None:
+    if not run.settings.patience:
+        return None
     if run.fitting != HELD_OUT:
         return f"{run.title} is trained for all its epochs"
     return _needs_held_out(run)
@@ -140,6 +148,7 @@ def _unless(holds: Callable[[Run], bool], reason: str) -> Reason:
 
 UNUSED: dict[str, Reason] = {
     "max_tokens": _unless(lambda run: run.body.inputs == "tokens", "only an encoder reads tokens"),
+    "pos_weight": _pos_weight,
     "mixup": _unless(lambda run: run.body.mixes, "the tokens of {run.body.name} cannot be mixed"),
     "rdrop": _rdrop,
     "weight_decay": lambda run: run.plain_steps,

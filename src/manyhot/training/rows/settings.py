@@ -154,7 +154,7 @@ class TrainSettings(RunSettings):
         try:
             info.parse_options(self.loss_option)
         except ValueError as error:
-            raise ValueError(f"{who}: {error}") from None
+            raise ValueError(f"{who}: `loss_option` must suit the loss {self.loss}: {error}") from None
         for name in ("learn_threshold", "row_threshold"):
             why = info.why_not("learned_threshold") if getattr(self, name) else None
             if why is not None:

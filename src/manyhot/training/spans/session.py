@@ -18,6 +18,7 @@ from manyhot.training.spans.bundle import TrainedSpanModel
 from manyhot.training.spans.fit import SpanFit, SpanLoss
 from manyhot.training.spans.inputs import VocabularyInputs
 from manyhot.training.spans.network import SpanNetwork, SpanObjective
+from manyhot.training.spans.options import check_span_settings_used
 from manyhot.training.spans.pretrained import SubwordInputs, open_pretrained
 from manyhot.training.spans.scoring import score_spans, tuned_threshold
 from manyhot.training.spans.settings import SpanSettings
@@ -54,8 +55,10 @@ class SpanSession(RunSession):
         super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=METRIC)
         self.device = Processes.current().device(choose_device(settings.device))
         self.settings = resolved(settings, examples)
+        validated = validation is not None
         if validation is None:
             examples, validation = _held_out(examples, self.settings)
+        check_span_settings_used(settings, self.settings, validated=validated, held_out=bool(validation))
         self.held = validation
         self.held_windows: Windows | None = None
         self.type_names = examples.type_names

@@ -1,0 +1,79 @@
+"""Which settings a run on spans can use: one that was changed and would change nothing is an error that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from manyhot.training.spans.settings import SpanSettings
+
+PRETRAINED = "pretrained"
+
+
+@dataclass(frozen=True)
+class SpanRun:
+    """What decides whether a setting is used.
+
+    Args:
+        settings: resolved ones.
+        validated: whether validation texts are given.
+        held_out: whether there are texts to stop and tune by.
+    """
+
+    settings: SpanSettings
+    validated: bool
+    held_out: bool
+
+
+Reason = Callable[[SpanRun], str | None]
+
+
+def _from_scratch(run: SpanRun) -> str | None:
+    return "a pretrained encoder comes as it is" if run.settings.body == PRETRAINED else None
+
+
+def _needs_held_out(run: SpanRun) -> str | None:
+    return None if run.held_out else "no texts are held out; give validation texts or a share"
+
+
+def _threshold(run: SpanRun) -> str | None:
+    return "the threshold is tuned; set --no-tune-threshold" if run.settings.tune_threshold and run.held_out else None
+
+
+def _rdrop(run: SpanRun) -> str | None:
+    if run.settings.body == PRETRAINED or run.settings.dropout:
+        return None
+    return "two passes without dropout give the same; set `dropout`"
+
+
+UNUSED: dict[str, Reason] = {
+    "tokens": _from_scratch,
+    "rdrop": _rdrop,
+    "patience": lambda run: _needs_held_out(run) if run.settings.patience else None,
+    "validation": lambda run: "validation texts are given" if run.validated else None,
+    "hidden": _from_scratch,
+    "layers": _from_scratch,
+    "dropout": _from_scratch,
+    "word_dropout": _from_scratch,
+    "min_count": _from_scratch,
+    "threshold": _threshold,
+    "tune_threshold": _needs_held_out,
+}
+
+
+def check_span_settings_used(given: SpanSettings, settings: SpanSettings, *, validated: bool, held_out: bool) -> None:
+    """Refuse a setting that differs from its default and that this run does not use.
+
+    Args:
+        given: the settings as they were given.
+        settings: the same, resolved.
+        validated: whether validation texts are given.
+        held_out: whether there are texts to stop and tune by.
+    """
+    run = SpanRun(settings, validated, held_out)
+    for each in fields(SpanSettings):
+        reason = UNUSED.get(each.name)
+        if reason is not None and getattr(given, each.name) != each.default:
+            why = reason(run)
+            if why is not None:
+                raise ValueError(f"train: `{each.name}` must be left out: {why}.")
