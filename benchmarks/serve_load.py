@@ -88,7 +88,10 @@ def manyhot_server(model: Path, *flags: str) -> Running:
 
 async def post(reader: Any, writer: Any, body: bytes) -> tuple[int, bool, bytes]:
     """``(status, whether the connection stays, body)`` of one request on an open connection."""
-    writer.write(b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    writer.write(
+        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    )
+    writer.write(body)
     await writer.drain()
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(re.search(rb"content-length: (\d+)", head.lower())[1])  # type: ignore[index]

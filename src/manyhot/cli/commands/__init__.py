@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "suspects",
         "List the labels that look wrong or missing, with the precision to expect at most.",
     ),
+    "sample": ("sample", "Choose the rows to label next: the least certain, spread over different decisions."),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
     "export": ("export", "Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights."),
     "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),
