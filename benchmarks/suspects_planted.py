@@ -27,7 +27,7 @@ from manyhot import SparseLabels, TrainSettings, fit_calibration, read_examples
 from manyhot.curation import cross_fitted_logits, find_suspects
 from manyhot.data.examples import Examples
 
-ROWS = 10_000
+ROWS = 8_000
 SHARE = 0.02
 
 

@@ -309,6 +309,47 @@ def test_a_stop_answers_everything_that_was_sent(folders, number, fresh):
     assert "stopped" in said
 
 
+def test_a_request_that_comes_as_the_server_stops_is_answered(folders):
+    """On a connection that was opened before and on one that had a request already."""
+    server = Server(folders["texts"], "--drain", 0.1)
+    body = b'{"inputs": ["salt"]}'
+    request = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as fresh,
+        socket.create_connection(("127.0.0.1", server.port)) as used,
+    ):
+        used.sendall(request)
+        assert b" 200 " in used.recv(4096)
+        server.process.send_signal(signal.SIGTERM)
+        # The server has stopped listening when a new connection is refused.
+        server.wait_until(lambda: refused(server), 10)
+        for client in (fresh, used):
+            client.sendall(request)
+            assert b" 200 " in client.recv(4096)
+    assert server.stop()[0] == 0
+
+
+def refused(server):
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_answers_are_sent_at_once(texts_server):
+    """Headers and body are two packets; with Nagle's algorithm the second would wait for 40 ms."""
+    connection = http.client.HTTPConnection("127.0.0.1", texts_server.port, timeout=30)
+    taken = []
+    for _ in range(30):
+        started = time.perf_counter()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        taken.append(time.perf_counter() - started)
+    connection.close()
+    assert min(taken[5:]) < 0.02
+
+
 def test_health_says_that_the_server_is_stopping(folders):
     server = Server(folders["texts"], "--drain", 2)
     server.process.send_signal(signal.SIGTERM)

@@ -137,19 +137,13 @@ def find_suspects(
         doubt = doubt * given
     if WRONG not in kinds:
         doubt = doubt * ~given
-    flat = doubt.flatten()
-    order = flat.argsort(descending=True, stable=True)[:most].tolist()
-    width = logits.shape[1]
+    flat, width = doubt.flatten(), logits.shape[1]
+    order = flat.argsort(descending=True, stable=True)[:most]
+    order = order[flat[order] > 0]
+    columns = (order.tolist(), given.flatten()[order].tolist(), p.flatten()[order].tolist(), flat[order].tolist())
     return [
-        Suspect(
-            row=place // width,
-            label=place % width,
-            kind=WRONG if bool(given[place // width, place % width]) else MISSING,
-            probability=float(p[place // width, place % width]),
-            doubt=float(flat[place]),
-        )
-        for place in order
-        if flat[place] > 0
+        Suspect(place // width, place % width, WRONG if own else MISSING, probability, own_doubt)
+        for place, own, probability, own_doubt in zip(*columns, strict=True)
     ]
 
 

@@ -30,6 +30,8 @@ MAX_HEADERS = 32 << 10
 # Seconds for which the rest of a refused body is read and thrown away, so that the client gets to read the refusal.
 LINGER = 2.0
 KEEP_ALIVE = 30
+# Seconds that a connection without a request stays open after the server has stopped listening: one may be on its way.
+GRACE = 0.3
 
 
 class PatientProtocol(H11Protocol):
@@ -56,6 +58,13 @@ class PatientProtocol(H11Protocol):
         elif self._timer is None and not self.transport.is_closing():
             # The headers of another request have begun.
             self._start_timer(self.receive_timeout)
+
+    def shutdown(self) -> None:
+        """The server stops: a connection without a request is closed after a while, the others after their answer."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._start_timer(GRACE)
+        else:
+            self.cycle.keep_alive = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left."""
@@ -184,7 +193,8 @@ def run_worker(
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens, for this process or several."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small packets at once (TCP_NODELAY) only where it knows that a socket is TCP.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
