@@ -16,7 +16,8 @@ from manyhot.engines.native import engine as native
 from manyhot.engines.native.engine import available as available
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 
-CHUNK_LABELS = 2048
+# Scores a chunk, and within which bounds its labels may be: few enough to stay in the cache, enough to be worth a call.
+CHUNK_ELEMENTS, LEAST_LABELS, MOST_LABELS = 1 << 18, 2048, 8192
 # Bytes of scores that may be kept where nobody says otherwise.
 KEPT_BYTES = 128 << 20
 
@@ -31,7 +32,7 @@ def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTe
 
 def chunk_size(num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:  # noqa: ARG001
     """Labels a chunk."""
-    return CHUNK_LABELS
+    return min(max(CHUNK_ELEMENTS // max(num_rows, 1), LEAST_LABELS), MOST_LABELS)
 
 
 def default_budget(device: torch.device) -> int:  # noqa: ARG001
