@@ -1,0 +1,465 @@
+"""Every flag of `manyhot train` changes what comes out, or is refused with a reason: no flag is silent.
+
+The flags are read off the command. A new one needs a changed value here, or the first test says that it has none.
+"""
+
+import gzip
+import hashlib
+import inspect
+import json
+import random
+import re
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cli.conftest import write_posts
+from manyhot.cli.commands.train import train
+from manyhot.cli.main import main
+from manyhot.data.files import streams
+from manyhot.losses.catalog import LOSSES
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.strategies import STRATEGIES
+from manyhot.training.run.session import RunSession
+from manyhot.training.spans.settings import SPAN_LOSSES, SpanSettings
+
+ROW_SETTINGS = [each.name for each in fields(TrainSettings)]
+SPAN_SETTINGS = [each.name for each in fields(SpanSettings)]
+TEACHER = "the base run"
+# Values that differ from the default and from what it means.
+SHARED = {
+    "rdrop": ["1.5"],
+    "epochs": ["5"],
+    "batch_size": ["11"],
+    "learning_rate": ["0.3"],
+    "weight_decay": ["0.9"],
+    "warmup": ["0.6"],
+    "schedule": ["cosine", "constant"],
+    "clip": ["0.001"],
+    "patience": ["1"],
+    "validation": ["0.35"],
+    "checkpoint_seconds": ["0"],
+    "hidden": ["7"],
+    "dropout": ["0.7"],
+    "min_count": ["9"],
+    "max_tokens": ["5"],
+    "device": ["cuda:9"],
+    "precision": ["bfloat16"],
+    "threads": ["3"],
+    "seed": ["5"],
+    "tensorboard": [True],
+}
+ROW_VALUES = SHARED | {
+    "model": ["linear", "mlp", "bag", "conv", "encoder"],
+    "encoder": ["./no-such-folder"],
+    "strategy": [name for name in STRATEGIES if name != "plain"],
+    "loss": [name for name in LOSSES if name != "zlpr"],
+    "loss_option": ["gamma=1"],
+    "pos_weight": ["7", "auto"],
+    "smoothing": ["0.2"],
+    "flip": ["0.4"],
+    "mixup": ["0.5"],
+    "learn_threshold": [True],
+    "row_threshold": [True],
+    "teacher": [TEACHER],
+    "teacher_share": ["0.2"],
+    "metric": ["AvgPrec"],
+    "folds": ["2"],
+    "tune": ["micro-F1", "macro-F1", "none"],
+    "per_label": [False],
+    "shrink": ["90"],
+    "min_labels": ["2"],
+    "calibrate": ["platt"],
+    "ngrams": ["2"],
+    "word_starts": [False],
+    "char_ngrams": ["3"],
+    "max_features": ["4"],
+}
+SPAN_VALUES = SHARED | {
+    "body": ["characters", "transformer", "pretrained"],
+    "pretrained": ["./no-such-folder"],
+    "tokens": ["characters"],
+    "head": ["global-pointer"],
+    "rotary": [False],
+    "loss": [name for name in SPAN_LOSSES if name != "zlpr"],
+    "average": ["0"],
+    "layers": ["2"],
+    "head_size": ["6"],
+    "word_dropout": ["0"],
+    "overlap": ["1"],
+    "decode": ["all", "flat"],
+    "threshold": ["0.5"],
+    "tune_threshold": [False],
+}
+# Where a setting must be used: with an mlp on dense features unless it is listed here.
+TEXT = dict.fromkeys(("ngrams", "word_starts", "char_ngrams", "max_features", "min_count", "folds"), "linear on texts")
+ELSEWHERE = TEXT | {"model": "linear on texts"}
+# What needs a GPU, an encoder or another flag; the last have tests of their own.
+NEEDS_MORE = {"encoder", "max_tokens", "device", "teacher_share", "loss_option"}
+DENSE = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0.2", "--epochs", "24"]
+RATE = ["--learning-rate", "0.03", "--validation", "0.2"]
+BAG = ["--hidden", "8", "--dropout", "0.2"]
+ROW_SITUATIONS = {
+    "linear on texts": ["texts.jsonl", "--model", "linear", "--epochs", "3", "--batch-size", "32"],
+    "bag on texts": [
+        "texts.jsonl",
+        "--model",
+        "bag",
+        "--epochs",
+        "3",
+        "--batch-size",
+        "32",
+        "--hidden",
+        "8",
+        "--dropout",
+        "0.2",
+    ],
+    "mlp on dense features": ["table.csv", "--labels", "y*", "--model", "mlp", *DENSE],
+    "linear on dense features": ["table.csv", "--labels", "y*", "--model", "linear", "--epochs", "24", *RATE],
+    "linear on sparse features": ["rows.svm", "--model", "linear", "--epochs", "3", "--batch-size", "32"],
+    "mlp on sparse features": ["rows.svm", "--model", "mlp", "--epochs", "3", "--batch-size", "32", "--hidden", "8"],
+}
+SMALL = ["--layers", "1", "--hidden", "4", "--head-size", "4", "--epochs", "3", "--validation", "0.2", "--batch-size", "8"]
+WINDOWS = ["--max-tokens", "12", "--overlap", "4"]
+SPAN_SITUATIONS = {
+    "words": ["people.jsonl", "--task", "spans", *WINDOWS, *SMALL],
+}
+
+
+def write_files(folder):
+    """Rows of every kind, small ones."""
+    draw = random.Random(0)
+    write_posts(folder / "posts.jsonl", 90, 0)
+    write_posts(folder / "others.jsonl", 60, 1)
+    lines = []
+    for _ in range(90):
+        own = [label for label, share in (("a", 0.5), ("b", 0.3), ("c", 0.15)) if draw.random() < share]
+        words = [f"{label}word{draw.randint(0, 3)}" for label in own if draw.random() < 0.8]
+        words += [f"noise{draw.randint(0, 20)}" for _ in range(4)]
+        lines.append(json.dumps({"text": " ".join(words), "labels": own}))
+    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n")
+    rows = [[draw.gauss(0, 1) for _ in range(5)] for _ in range(90)]
+    hits = [[int(row[0] + row[1] > 0.3), int(row[2] - row[3] > 0.2), int(row[4] > 0)] for row in rows]
+    lines = ["x0,x1,x2,x3,x4,y0,y1,y2"]
+    lines += [",".join([*(f"{value:.3f}" for value in row), *map(str, hit)]) for row, hit in zip(rows, hits, strict=True)]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    lines = []
+    for row, hit in zip(rows, hits, strict=True):
+        kept = " ".join(f"{place + 1}:{value:.3f}" for place, value in enumerate(row) if abs(value) > 0.4)
+        lines.append(f"{','.join(str(place) for place, there in enumerate(hit) if there)} {kept}")
+    (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+    lines = []
+    for _ in range(30):
+        name, city = draw.choice(("Ada", "Bob", "Eve", "Kim", "Lou")), draw.choice(("Rom", "Oslo", "Bonn", "Kiew"))
+        filler = " ".join(draw.choice(("now", "then", "here", "there")) for _ in range(draw.randint(4, 24)))
+        text = f"{name} met the Uni {city} {filler}"
+        start = text.index("Uni")
+        end = start + 4 + len(city)
+        spans = [("PER", 0, len(name)), ("ORG", start, end), ("LOC", start + 4, end)]
+        lines.append(json.dumps({"text": text, "spans": [{"type": t, "start": a, "end": b} for t, a, b in spans]}))
+    (folder / "people.jsonl").write_text("\n".join(lines) + "\n")
+
+
+class Train:
+    """The command in this process, in a folder with the files, and what came out of each call."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.calls, self.seen = folder, 0, []
+        monkeypatch.chdir(folder)
+        # Small files too must not expand more than they may.
+        monkeypatch.setattr(streams, "FREE_BYTES", 1000)
+        tell, save = RunSession.tell, RunSession.save
+        monkeypatch.setattr(
+            RunSession, "tell", lambda own, event: (self.seen.append(torch.get_num_threads()), tell(own, event))
+        )
+        monkeypatch.setattr(RunSession, "save", lambda own, *a, **k: (self.seen.append("saved"), save(own, *a, **k)))
+
+    def __call__(self, arguments, capfd):
+        """``(result, error)``: one of them is None."""
+        self.calls += 1
+        self.seen.clear()
+        run = self.folder / f"run-{self.calls}"
+        given = [*map(str, arguments)]
+        given += [] if {"spans", "--report", "--resume"} & set(given) else ["--no-report"]
+        given += [] if "--run" in given or "--resume" in given else ["--run", str(run)]
+        capfd.readouterr()
+        code = main(["train", *given])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        if code != 0:
+            assert not run.exists(), f"a refused run left its folder: {given}"
+            return None, err
+        run = run if run.exists() else self.folder / "elsewhere" / "run"
+        told = re.sub(r"[0-9.]+ s\b|Report.*", "", out.replace(run.name, "RUN"))
+        return {
+            "model": digest_of(run / "model"),
+            "files": sorted(re.sub("[0-9a-f]{8,}|[0-9]{9,}.*", "*", str(path.relative_to(run))) for path in run.rglob("*")),
+            "log": log_of(run / "metrics.jsonl"),
+            "threads": {each for each in self.seen if each != "saved"},
+            "checkpoints": self.seen.count("saved"),
+            "output": told,
+            "quiet": not err,
+            "place": str(run.relative_to(self.folder)).rstrip("0123456789"),
+        }, None
+
+
+def digest_of(folder):
+    """The model without the settings it was made with."""
+    told = json.loads((folder / "model.json").read_text())
+    (weights,) = folder.glob("weights-*.safetensors")
+    bits = {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in load_file(weights).items()}
+    return {name: value for name, value in told.items() if name not in ("settings", "about", "weights")}, bits
+
+
+def log_of(path):
+    """What happened, without when."""
+    kept = ("kind", "message", "epoch", "epochs", "loss", "metric", "value")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: str(line.get(key)) for key in kept if "trained in" not in str(line.get("message"))} for line in lines]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    write_files(tmp_path)
+    return Train(tmp_path, monkeypatch)
+
+
+def as_flag(name, value):
+    """The flag as it is typed."""
+    dashed = name.replace("_", "-")
+    return [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", value]
+
+
+def without(base, name):
+    """The arguments of a situation without the flag ``name``."""
+    flag = "--" + name.replace("_", "-")
+    place = base.index(flag) if flag in base else len(base)
+    return base[:place] + base[place + 2 :]
+
+
+def outcomes(command, capfd, base, values):
+    """For every setting and value ``changed``, ``refused`` or ``silent``."""
+    first, error = command(base, capfd)
+    assert error is None, error
+    assert command(base, capfd)[0] == first, "two equal runs must give the same, or this test shows nothing"
+    teacher = str(command.folder / "run-1")
+    found = {}
+    for name, texts in values.items():
+        for text in texts:
+            if tuple(as_flag(name, text)) in pairwise(base):
+                continue
+            given = as_flag(name, teacher if text == TEACHER else text)
+            result, error = command([*without(base, name), *given], capfd)
+            if error is None:
+                found[name, text] = "silent" if result == first else "changed"
+                continue
+            found[name, text] = "refused"
+            assert name in error.replace("-", "_") or str(text) in error, f"{given}: {error}"
+            assert len(error.strip()) > 20
+    return found
+
+
+def check_outcomes(found, home):
+    """No value is silent, and the settings that belong to this situation are used in it."""
+    assert [key for key, what in found.items() if what == "silent"] == []
+    used = {name for (name, _), what in found.items() if what == "changed"}
+    assert home - used == set()
+
+
+def test_every_flag_has_a_changed_value_here():
+    # `ids` names rows in what predict and evaluate write; training does not read them.
+    assert set(inspect.signature(train).parameters) - {*ROW_VALUES, *SPAN_VALUES, *CASES, "ids"} == set()
+    assert set(ROW_VALUES) == set(ROW_SETTINGS)
+    assert set(SPAN_VALUES) == set(SPAN_SETTINGS)
+    assert {*ELSEWHERE, *NEEDS_MORE} <= set(ROW_VALUES)
+
+
+@pytest.mark.parametrize("title", ROW_SITUATIONS)
+def test_no_setting_of_rows_is_silent(title, command, capfd):
+    home = {name for name in ROW_VALUES if ELSEWHERE.get(name, "mlp on dense features") == title} - NEEDS_MORE
+    check_outcomes(outcomes(command, capfd, ROW_SITUATIONS[title], ROW_VALUES), home)
+
+
+@pytest.mark.parametrize("title", SPAN_SITUATIONS)
+def test_no_setting_of_spans_is_silent(title, command, capfd):
+    home = set(SPAN_VALUES) - {"pretrained", "device", "threshold"} if title == "words" else set()
+    check_outcomes(outcomes(command, capfd, SPAN_SITUATIONS[title], SPAN_VALUES), home)
+
+
+def test_a_threshold_for_spans_counts_where_it_is_not_tuned(command, capfd):
+    base = [*SPAN_SITUATIONS["words"], "--no-tune-threshold"]
+    assert command(base, capfd)[0] != command([*base, "--threshold", "0.5"], capfd)[0]
+
+
+def test_the_share_of_the_teacher_counts(command, capfd):
+    base = ROW_SITUATIONS["linear on dense features"]
+    command(base, capfd)
+    taught = [*base, "--teacher", command.folder / "run-1"]
+    assert command(taught, capfd)[0] != command([*taught, "--teacher-share", "0.2"], capfd)[0]
+
+
+@pytest.mark.parametrize("loss", [name for name, info in LOSSES.items() if info.options])
+def test_every_option_of_every_loss_counts(loss, command, capfd):
+    base = [*ROW_SITUATIONS["linear on dense features"], "--loss", loss]
+    first, error = command(base, capfd)
+    assert error is None, error
+    for option in LOSSES[loss].options:
+        changed = 1 if option.kind is int else 0.35 if option.default is None else option.default * 1.5 + 0.11
+        result, error = command([*base, "--loss-option", f"{option.name}={changed}"], capfd)
+        assert error is None, error
+        assert result != first, option.name
+
+
+def write(folder, name, *lines):
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return name
+
+
+def written_table(folder, name, heading, row):
+    """Forty rows of a table, each made of two lists of labels and its number."""
+    sets = (("a",), ("b",), ("a", "b"), ())
+    return write(folder, name, heading, *(row(number, sets[number % 4]) for number in range(40)))
+
+
+def text_table(folder, joiner="|"):
+    rows = "{0} word{0}{1},{2},other{3} {3} more,k{4}"
+    return written_table(
+        folder,
+        "texts.csv",
+        "text,labels,other,key",
+        lambda n, own: rows.format(" ".join(own) or "none", "", joiner.join(own), n % 2, n),
+    )
+
+
+def case_task(_):
+    return ["posts.jsonl"], ["posts.jsonl", "--task", "spans"]
+
+
+def case_resume(_):
+    return ["posts.jsonl"], ["--resume", "nowhere"]
+
+
+def case_config(folder):
+    write(folder, "more.toml", "[train]", 'loss = "bce"')
+    return ["posts.jsonl"], ["posts.jsonl", "--config", "more.toml"]
+
+
+def case_scheme(folder):
+    rows = [line for n in range(30) for line in (f"Ada{n % 3} I-PER", "met O", "Bob I-PER", "")]
+    base = [write(folder, "tags.conll", *rows), "--task", "spans", *SMALL]
+    return base, [*base, "--scheme", "iobes"]
+
+
+def case_tag_columns(folder):
+    rows = [line for n in range(30) for line in (f"Ada{n % 3} B-PER B-ORG", "met O O", "Bob B-PER O", "")]
+    base = [write(folder, "tags.conll", *rows), "--task", "spans", *SMALL]
+    return base, [*base, "--tag-columns", "1"]
+
+
+def case_label_names(folder):
+    write(folder, "names.txt", "eggs", "pans", "bread", "fish")
+    return ["posts.jsonl"], ["posts.jsonl", "--label-names", "names.txt"]
+
+
+def case_label_file(folder):
+    heading = ["@relation r", "@attribute x numeric", *(f"@attribute {name} {{0,1}}" for name in ("y", "z")), "@data"]
+    write(folder, "rows.arff", *heading, *(f"{n % 3},{n % 2},{(n // 2) % 2}" for n in range(40)))
+    for name, labels in (("rows", "yz"), ("other", "z")):
+        write(folder, f"{name}.xml", "<labels>", *(f'<label name="{each}"></label>' for each in labels), "</labels>")
+    return ["rows.arff"], ["rows.arff", "--label-file", "other.xml"]
+
+
+def case_quoting(folder):
+    written_table(folder, "quoted.csv", "text,labels", lambda n, own: f'"{" ".join(own)} is word{n % 5}",{"|".join(own)}')
+    return ["quoted.csv"], ["quoted.csv", "--no-quoting"]
+
+
+def case_skip_bad(folder):
+    lines = (folder / "posts.jsonl").read_text().splitlines()
+    base = [write(folder, "broken.jsonl", *lines[:40], "{broken", *lines[40:])]
+    return base, [*base, "--skip-bad"]
+
+
+def case_max_expansion(folder):
+    (folder / "posts.jsonl.gz").write_bytes(gzip.compress((folder / "posts.jsonl").read_bytes() * 20))
+    return ["posts.jsonl.gz"], ["posts.jsonl.gz", "--max-expansion", "1"]
+
+
+def case_max_labels(folder):
+    rows = [f"{n % 3} {n % 4}:1.0 4:0.5" for n in range(40)]
+    base = [write(folder, "rows.txt", "40 5 3", *rows), "--format", "xc"]
+    return base, [*base, "--max-labels", "2"]
+
+
+def on_posts(*more):
+    return lambda _: (["posts.jsonl"], ["posts.jsonl", *more])
+
+
+def on_texts(*more):
+    def case(folder):
+        base = [text_table(folder), "--text", "text", "--labels", "labels"]
+        return base, [*base, *more]
+
+    return case
+
+
+def case_separator(folder):
+    base = [text_table(folder, joiner="/"), "--text", "text", "--labels", "labels"]
+    return base, [*base, "--separator", "/"]
+
+
+def case_text(folder):
+    name = text_table(folder)
+    return [name, "--text", "text", "--labels", "labels"], [name, "--text", "other", "--labels", "labels"]
+
+
+def on_table(*more):
+    return lambda _: (["table.csv", "--labels", "y*", *DENSE], ["table.csv", "--labels", "y*", *DENSE, *more])
+
+
+# Flags that are no settings: arguments without and with them.
+CASES = {
+    "files": lambda _: (["posts.jsonl"], ["others.jsonl"]),
+    "task": case_task,
+    "validation_file": on_posts("--validation-file", "others.jsonl"),
+    "test": on_posts("--test", "others.jsonl"),
+    "run": on_posts("--run", "elsewhere/run"),
+    "resume": case_resume,
+    "config": case_config,
+    "report": on_posts("--report"),
+    "json": on_posts("--json"),
+    "quiet": on_posts("--quiet"),
+    "tag_columns": case_tag_columns,
+    "scheme": case_scheme,
+    "format": on_posts("--format", "csv"),
+    "text": case_text,
+    "labels": lambda _: (
+        ["table.csv", "--labels", "y*", *DENSE],
+        ["table.csv", "--labels", "y0", "--labels", "y1", *DENSE],
+    ),
+    "separator": case_separator,
+    "features": on_table("--features", "x0", "--features", "x1"),
+    "label_names": case_label_names,
+    "label_file": case_label_file,
+    "delimiter": on_table("--delimiter", ";"),
+    "header": on_table("--no-header"),
+    "quoting": case_quoting,
+    "empty_labels": on_texts("--empty-labels", "unknown"),
+    "index_base": lambda _: (["rows.svm"], ["rows.svm", "--index-base", "0"]),
+    "skip_bad": case_skip_bad,
+    "max_line_bytes": on_posts("--max-line-bytes", "40"),
+    "max_expansion": case_max_expansion,
+    "max_labels": case_max_labels,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_flag_of_the_command_is_silent(name, command, capfd):
+    base, changed = CASES[name](command.folder)
+    first, second = command(base, capfd), command(changed, capfd)
+    assert first != second
+    error = second[1]
+    assert error is None or len(error.strip()) > 20
