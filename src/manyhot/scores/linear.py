@@ -220,7 +220,7 @@ class LinearScores(LazyScores):
     def _chunk(self, engine: LinearEngine, hidden: Tensor, *, kept: bool) -> int:
         """Labels a chunk, for scores that are all kept or not."""
         if self.chunk_size is None:
-            return engine.chunk_size(hidden.shape[0], self.weight.shape[0], hidden.dtype, kept)
+            return engine.chunk_size(hidden, self.weight.shape[0], kept)
         fitted = getattr(engine, "fitted_chunk", int)
         return int(fitted(self.chunk_size))
 

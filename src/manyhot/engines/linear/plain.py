@@ -8,13 +8,13 @@ from torch import Tensor
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
 from manyhot.engines.terms import LogSum, accumulation_dtype
 
-# Scores a chunk.
-CHUNK_ELEMENTS = 1 << 22
+# Scores a chunk; fewer on a CPU, where they should stay in the cache.
+CHUNK_ELEMENTS, CPU_ELEMENTS = 1 << 24, 1 << 19
 
 
-def chunk_size(num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:  # noqa: ARG001
+def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:  # noqa: ARG001
     """Labels a chunk."""
-    return max(1, CHUNK_ELEMENTS // max(num_rows, 1))
+    return max(1, (CHUNK_ELEMENTS if hidden.is_cuda else CPU_ELEMENTS) // max(hidden.shape[0], 1))
 
 
 def default_budget(device: torch.device) -> int:  # noqa: ARG001

@@ -79,7 +79,7 @@ class LinearEngine(Protocol):
     One that goes from scores to a loss by itself also has ``losses`` and ``total``.
     """
 
-    def chunk_size(self, num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:
+    def chunk_size(self, hidden: Tensor, num_labels: int, kept: bool) -> int:
         """Labels a chunk where nobody says otherwise, for scores that are all kept or not."""
         ...
 

@@ -30,9 +30,9 @@ def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTe
     return native.supports(hidden, terms)
 
 
-def chunk_size(num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:  # noqa: ARG001
+def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:  # noqa: ARG001
     """Labels a chunk."""
-    return min(max(CHUNK_ELEMENTS // max(num_rows, 1), LEAST_LABELS), MOST_LABELS)
+    return min(max(CHUNK_ELEMENTS // max(hidden.shape[0], 1), LEAST_LABELS), MOST_LABELS)
 
 
 def default_budget(device: torch.device) -> int:  # noqa: ARG001

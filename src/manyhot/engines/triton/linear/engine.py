@@ -52,10 +52,10 @@ def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTe
     return all(part.is_cuda == cuda for part in parts if isinstance(part, Tensor))
 
 
-def chunk_size(num_rows: int, num_labels: int, dtype: torch.dtype, kept: bool) -> int:
+def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:
     """Labels a chunk: a multiple of the block."""
     size = CHUNK_BYTES if kept else CHUNK_BYTES_AGAIN
-    most = max(size // (max(num_rows, 1) * dtype.itemsize) // COLS, 1)
+    most = max(size // (max(hidden.shape[0], 1) * hidden.element_size()) // COLS, 1)
     return min(most, max(blocks(num_labels, COLS), 1)) * COLS
 
 

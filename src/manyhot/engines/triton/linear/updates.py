@@ -26,7 +26,8 @@ def serves(weight: Tensor) -> bool:
 
 def apply(update: Any, hidden: Tensor, start: int, stop: int, grad: Tensor) -> None:
     """Update the labels ``start`` to ``stop``; see ``manyhot.engines.linear.updates.FusedUpdate``."""
-    size = max(CHANGE_BYTES // (update.weight.shape[1] * update.weight.element_size()), 1)
+    # cuBLAS is slow where a part does not start at a multiple of eight labels.
+    size = max(CHANGE_BYTES // (update.weight.shape[1] * update.weight.element_size()) // 512, 1) * 512
     for first in range(start, stop, size):
         last = min(first + size, stop)
         _apply(update, hidden, first, last, grad[:, first - start : last - start])
