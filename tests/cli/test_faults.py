@@ -139,7 +139,7 @@ MIXED = """{"text": "a", "labels": ["x"]}
 {"text": "c", "labels": {}}
 """
 HOSTILE = {
-    "a JSON line of 100 MB": (hundred_megabytes, ("line 2", "must be at most", "raise `max_line_bytes`")),
+    "a JSON line of 100 MB": (hundred_megabytes, ("line 2", "must be at most", "raise --max-line-bytes")),
     "invalid UTF-8": (
         lambda path: path.write_bytes(b'{"text": "a", "labels": ["x"]}\n{"text": "caf\xe9", "labels": []}\n'),
         ("line 2", "must be UTF-8", "0xe9", "iconv"),
