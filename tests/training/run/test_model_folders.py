@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import random
 import shutil
 
@@ -131,3 +132,14 @@ def test_loading_leaves_the_callers_random_state_alone(saved):
     before = torch.get_rng_state()
     load(folder)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(saved, tmp_path):
+    folder, load = saved
+    for name in ("model.json", next(path.name for path in folder.glob("*.safetensors"))):
+        copied = tmp_path / name / "model"
+        shutil.copytree(folder, copied)
+        (copied / name).unlink()
+        os.mkfifo(copied / name)
+        with pytest.raises((BundleError, FileNotFoundError)):
+            load(copied)

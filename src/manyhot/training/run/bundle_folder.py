@@ -31,6 +31,8 @@ def model_folder(folder: str | Path) -> Path:
 def read_description(who: str, folder: Path, wanted: str) -> dict[str, Any]:
     """What a bundle says of itself, in the format ``wanted``."""
     path = folder / DESCRIPTION
+    if path.exists() and not path.is_file():
+        raise BundleError(f"{who}: {str(path)!r} must be a file; it is a folder, a pipe or a device.")
     try:
         data = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
