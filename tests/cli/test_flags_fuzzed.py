@@ -26,6 +26,7 @@ CALLS = {
     "losses": [],
     "metrics": [],
     "explain": ["run", "rows.jsonl"],
+    "sample": ["run", "rows.jsonl"],
     "suspects": ["rows.jsonl", "--folds", "2", "--quiet"],
     "export": ["run", "rows.jsonl", "--to", "weights", "--folder", "again"],
     "compare": ["rows.jsonl", "--dry-run", "--losses", "zlpr", "--trials", "1", "--seeds", "1", "--jobs", "1"],

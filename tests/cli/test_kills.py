@@ -57,7 +57,7 @@ WRITERS = {
 AGAIN = {"compare": ["compare", "--resume", "comparison", "--jobs", "1"], "train spans": ["train", "--resume", "new"]}
 BEGUN = {"compare": "comparison/plan.json", "train spans": "new/config.toml"}
 # Commands that write nothing, and those whose kills are tested elsewhere.
-ELSEWHERE = {"demo", "inspect", "show", "losses", "metrics", "train", "data", "explain", "serve"}
+ELSEWHERE = {"demo", "inspect", "show", "losses", "metrics", "train", "data", "explain", "serve", "sample"}
 
 
 def _here(folder, arguments):

@@ -65,5 +65,5 @@ def test_no_hostile_file(results, what, fine):
 
 def test_the_good_files_are_read(results):
     good = {one["case"]: one["codes"] for one in results if one["case"].endswith(": nothing") and "text:" not in one["case"]}
-    bad = {case: codes for case, codes in good.items() if codes != [0, 0] and "brat" not in case}
+    bad = {case: codes for case, codes in good.items() if any(codes) and "brat" not in case}
     assert not bad

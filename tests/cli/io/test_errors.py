@@ -30,6 +30,14 @@ def test_every_error_is_one_line(error, words, code, capsys):
     assert told.count("\n") == 1
 
 
+def test_a_very_long_message_keeps_its_beginning_and_its_end(capsys):
+    ending_of_error(ValueError("what is wrong: " + "x" * 100_000 + " the remedy"))
+    told = capsys.readouterr().err
+    assert len(told) < 2100
+    assert told.startswith("manyhot: what is wrong: ")
+    assert told.endswith(" the remedy\n")
+
+
 def test_a_traceback_can_be_asked_for(monkeypatch):
     monkeypatch.setenv("MANYHOT_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="something broke"):

@@ -37,9 +37,11 @@ class Case:
     def commands(self, path, run):
         """The command lines to be tried on the file."""
         task = ["--task", "spans"] if self.holds == "spans" else []
-        small = ["--hidden", "8"] if self.holds == "spans" else ["--model", "linear", "--tune", "none"]
+        small = ["--model", "linear", "--tune", "none"]
         yield ["inspect", str(path), *task]
-        yield ["train", str(path), *task, "--run", str(run), "--no-report", "--quiet", "--epochs", "1", *small]
+        if not task:
+            # Training on spans takes too long to be tried on every case.
+            yield ["train", str(path), "--run", str(run), "--no-report", "--quiet", "--epochs", "1", *small]
 
 
 def cases():

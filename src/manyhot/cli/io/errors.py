@@ -8,6 +8,7 @@ from typing import Any, cast
 
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
+LONGEST = 2000
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
     " or a machine with more memory."
@@ -58,7 +59,11 @@ def stop(message: str) -> None:
     """Write one line to the standard error, whatever is in the message."""
     from manyhot.cli.io.terminal import printable
 
-    sys.stderr.write(f"manyhot: {printable(' '.join(message.split()))}\n")
+    text = printable(" ".join(message.split()))
+    if len(text) > LONGEST:
+        # A hostile value can be a megabyte; what is wrong stands at the beginning, the remedy at the end.
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    sys.stderr.write(f"manyhot: {text}\n")
 
 
 def _expected(error: BaseException) -> bool:
