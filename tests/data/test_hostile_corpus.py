@@ -52,7 +52,8 @@ def test_all_cases_ran(results):
     [
         ("ends without a traceback", lambda one: one["ended"] and "Traceback" not in one["said"]),
         ("ends with an exit code that is meant", lambda one: set(one["codes"] or [70]) <= {0, 1}),
-        ("says why in a line", lambda one: one["codes"] is None or not one["codes"][-1] or "manyhot: " in one["said"]),
+        # inspect, the only call for spans, tells what is wrong on the standard output.
+        ("says why in a line", lambda one: len(one["codes"] or ()) < 2 or not one["codes"][-1] or "manyhot: " in one["said"]),
         ("does not hang", lambda one: one["seconds"] < MOST_CPU_SECONDS),
         ("takes at most 1 GB", lambda one: one["peak"] <= MOST_BYTES),
         ("leaves nothing behind", lambda one: not one["left"]),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
-LONGEST = 2000
+LONGEST = 1000
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
     " or a machine with more memory."
