@@ -6,7 +6,7 @@ import hashlib
 import json
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from manyhot.data.examples import Source
@@ -40,6 +40,8 @@ class SpanExamples:
         ids: one string per row, or None.
         fragmented: for each row the marked spans that are in several pieces; they count as missed in an evaluation.
         source: the files.
+        values: for each row one number in [0, 1] for each of its spans, where labels are soft; None means that all are 1. What
+            is not listed is 0.
 
     Example:
         >>> examples = SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]])
@@ -53,14 +55,18 @@ class SpanExamples:
     ids: list[str] | None = None
     fragmented: list[list[Fragmented]] = field(default_factory=list)
     source: tuple[Source, ...] = ()
+    values: list[list[float]] | None = None
 
     def __post_init__(self) -> None:
         if not self.fragmented:
             object.__setattr__(self, "fragmented", [[] for _ in self.texts])
-        for name in ("spans", "tokens", "ids", "fragmented"):
+        for name in ("spans", "tokens", "ids", "fragmented", "values"):
             part = getattr(self, name)
             if part is not None and len(part) != len(self.texts):
                 raise ValueError(f"SpanExamples: `{name}` must have one entry per text, {len(self.texts)}; got {len(part)}.")
+        for row, (own, marked) in enumerate(zip(self.values or (), self.spans, strict=False)):
+            if len(own) != len(marked) or not all(0 <= value <= 1 for value in own):
+                raise ValueError(f"SpanExamples: `values` must have a number in [0, 1] for each span; row {row} has others.")
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -75,6 +81,29 @@ class SpanExamples:
     def num_spans(self) -> int:
         """How many spans are marked, those in pieces included."""
         return sum(map(len, self.spans)) + sum(map(len, self.fragmented))
+
+    @property
+    def soft(self) -> bool:
+        """Whether some spans have a soft label."""
+        return self.values is not None
+
+    def hardened(self) -> SpanExamples:
+        """The same texts with hard labels: a soft label above one half is a span, as a score above 0 is.
+
+        Metrics count hard spans; this is how soft ones are counted.
+
+        Example:
+            >>> marked = [TextSpan("PER", 0, 3), TextSpan("PER", 0, 12)]
+            >>> SpanExamples(["Ada Lovelace"], [marked], values=[[0.25, 0.75]]).hardened().spans
+            [[TextSpan(type='PER', start=0, end=12)]]
+        """
+        if self.values is None:
+            return self
+        kept = [
+            [span for span, value in zip(row, own, strict=True) if value > 0.5]
+            for row, own in zip(self.spans, self.values, strict=True)
+        ]
+        return replace(self, spans=kept, values=None)
 
     def surfaces(self, row: int) -> list[str]:
         """What the spans of a row say."""
@@ -98,14 +127,16 @@ class SpanExamples:
             None if self.ids is None else [self.ids[row] for row in picked],
             [self.fragmented[row] for row in picked],
             self.source,
+            None if self.values is None else [self.values[row] for row in picked],
         )
 
     def fingerprint(self) -> str:
-        """A digest of texts, spans and tokens."""
+        """A digest of texts, spans, soft labels and tokens."""
         digest = hashlib.blake2b(digest_size=16)
         for row, text in enumerate(self.texts):
             tokens = None if self.tokens is None else self.tokens[row]
-            digest.update(json.dumps([text, self.spans[row], self.fragmented[row], tokens]).encode() + b"\0")
+            soft = () if self.values is None else (self.values[row],)
+            digest.update(json.dumps([text, self.spans[row], self.fragmented[row], tokens, *soft]).encode() + b"\0")
         return digest.hexdigest()
 
 
@@ -120,7 +151,12 @@ def concatenate_span_examples(parts: Sequence[SpanExamples]) -> SpanExamples:
         [row for part in parts for row in part.ids or ()] if all(part.ids is not None for part in parts) else None,
         [row for part in parts for row in part.fragmented],
         tuple(source for part in parts for source in part.source),
+        [row for part in parts for row in _values(part)] if any(part.soft for part in parts) else None,
     )
+
+
+def _values(part: SpanExamples) -> list[list[float]]:
+    return [[1.0] * len(row) for row in part.spans] if part.values is None else part.values
 
 
 def in_reading_order(spans: Sequence[TextSpan]) -> list[TextSpan]:

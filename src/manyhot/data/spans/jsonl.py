@@ -2,6 +2,8 @@
 
 The spellings of common tools are read too: lists ``[0, 3, "PER"]``, the keys ``entities``, ``label`` and ``labels`` for the
 list, ``start_offset``, ``end_offset``, ``label`` and the like inside, and a pair ``[text, {"entities": [...]}]`` a line.
+A soft label is a number from 0 to 1 beside the span: ``{"start": 0, "end": 3, "type": "PER", "value": 0.7}`` or
+``[0, 3, "PER", 0.7]``.
 CLUENER's lines, ``"label": {type: {surface: [[start, end]]}}`` with the end inclusive, are a format of their own.
 """
 
@@ -12,7 +14,7 @@ import gzip
 import json
 import lzma
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ LIST_KEYS = ("spans", "entities", "labels", "label")
 START_KEYS = ("start", "start_offset", "begin")
 END_KEYS = ("end", "end_offset", "stop")
 TYPE_KEYS = ("type", "label", "entity", "tag", "entity_group")
+VALUE_KEY = "value"
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -50,6 +53,7 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
     spans: list[list[TextSpan]] = []
     ids: list[str | None] = []
     tokens: list[Offsets | None] = []
+    values: list[list[float]] = []
     declined, repeated = 0, 0
     for line, record in json_objects(file, problems, adapt=_pair_as_object):
         if record.get("answer") in ("reject", "ignore"):
@@ -58,18 +62,23 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
         try:
             text = _text(record)
             found = list(_cluener(record, text, need_spans) if cluener else _listed(record, text, need_spans))
+            soft = _valued(found)
             own_tokens = _tokens(record, text)
         except WrongRowError as error:
             problems.add(str(error), line=line, column=error.column)
             continue
         texts.append(text)
-        spans.append(in_reading_order(found))
-        repeated += len(found) - len(spans[-1])
+        # A label of 0 says what an unlisted span says.
+        spans.append(in_reading_order([span for span, value in soft.items() if value > 0]))
+        values.append([soft[span] for span in spans[-1]])
+        repeated += len(found) - len(soft)
         ids.append(None if record.get("id") is None else str(record["id"]))
         tokens.append(own_tokens)
     chosen: dict[str, Any] = {"end": "inclusive" if cluener else "exclusive"}
     chosen |= {"rows_not_accepted": declined} if declined else {}
     chosen |= {"repeated_spans": repeated} if repeated else {}
+    num_soft = sum(value < 1 for row in values for value in row)
+    chosen |= {"soft_labels": num_soft} if num_soft else {}
     source = Source(file.name, "cluener" if cluener else "span-jsonl", chosen, tuple(problems.kept), problems.count)
     whole_ids = [each for each in ids if each is not None]
     whole_tokens = [each for each in tokens if each is not None]
@@ -79,7 +88,18 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
         whole_tokens if len(whole_tokens) == len(texts) and texts else None,
         whole_ids if len(whole_ids) == len(texts) and texts else None,
         source=(source,),
+        values=values if num_soft else None,
     )
+
+
+def _valued(found: Sequence[tuple[TextSpan, float]]) -> dict[TextSpan, float]:
+    """Each span once with its label; ``WrongRowError`` where it is there twice with different ones."""
+    soft: dict[TextSpan, float] = {}
+    for span, value in found:
+        if soft.setdefault(span, value) != value:
+            said = f"{span.type} from {span.start} to {span.end}"
+            raise WrongRowError(f"must mark a span with one value; {said} has {soft[span]} and {value}.", LIST_KEYS[0])
+    return soft
 
 
 def _pair_as_object(record: Any) -> Any:
@@ -103,7 +123,7 @@ def _text(record: Mapping[str, Any]) -> str:
     return str(record[key])
 
 
-def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[TextSpan]:
+def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[tuple[TextSpan, float]]:
     key = next((key for key in LIST_KEYS if key in record), None)
     if key is None:
         if need_spans:
@@ -119,17 +139,23 @@ def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[
         yield _span(item, text, f"{key}[{place}]")
 
 
-def _span(item: Any, text: str, column: str) -> TextSpan:
+def _span(item: Any, text: str, column: str) -> tuple[TextSpan, float]:
+    """A span and its label, 1 where none is given."""
+    value: Any = 1
     if isinstance(item, Mapping):
         start, end, kind = (_value(item, keys, column) for keys in (START_KEYS, END_KEYS, TYPE_KEYS))
-    elif isinstance(item, list) and len(item) == 3:
-        start, end, kind = item
+        value = item.get(VALUE_KEY, 1)
+    elif isinstance(item, list) and len(item) in (3, 4):
+        start, end, kind, *rest = item
+        value = rest[0] if rest else 1
     else:
-        wanted = '{"start": ..., "end": ..., "type": ...} or [start, end, type]'
+        wanted = '{"start": ..., "end": ..., "type": ...} or [start, end, type], with a number from 0 to 1 for a soft label'
         raise WrongRowError(f"must be {wanted}; got {shown(item)}.", column)
     if isinstance(kind, list) and len(kind) == 1:
         kind = kind[0]
-    return checked_span(text, start, end, kind, column)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise WrongRowError(f"the value must be a number from 0 to 1, a soft label; got {shown(value)}.", column)
+    return checked_span(text, start, end, kind, column), float(value)
 
 
 def checked_span(text: str, start: Any, end: Any, kind: Any, column: str) -> TextSpan:
@@ -156,7 +182,7 @@ def _value(item: Mapping[str, Any], keys: tuple[str, ...], column: str) -> Any:
     return item[key]
 
 
-def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[TextSpan]:
+def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[tuple[TextSpan, float]]:
     marked = record.get("label")
     if marked is None and not need_spans:
         return
@@ -178,7 +204,7 @@ def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator
                     raise WrongRowError(
                         f"must be where the text says it, both ends inclusive; at {place} it says {shown(said)}.", column
                     )
-                yield span
+                yield span, 1.0
 
 
 def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
@@ -232,6 +258,9 @@ def span_record(examples: SpanExamples, row: int) -> dict[str, Any]:
     record: dict[str, Any] = {} if examples.ids is None else {"id": examples.ids[row]}
     record["text"] = examples.texts[row]
     record["spans"] = [{"start": span.start, "end": span.end, "type": span.type} for span in examples.spans[row]]
+    if examples.values is not None:
+        for marked, value in zip(record["spans"], examples.values[row], strict=True):
+            marked[VALUE_KEY] = value
     if examples.tokens is not None:
         record["tokens"] = [{"start": start, "end": end} for start, end in examples.tokens[row]]
     return record
@@ -262,7 +291,7 @@ def _lists_spans(start: FileStart) -> bool:
     """Whether a first object lists spans, and not names."""
     lists = (record.get(key) for record in _first_records(start) for key in LIST_KEYS)
     marked = [items for items in lists if isinstance(items, list) and items]
-    return any(isinstance(items[0], dict) or (isinstance(items[0], list) and len(items[0]) == 3) for items in marked)
+    return any(isinstance(items[0], dict) or (isinstance(items[0], list) and len(items[0]) in (3, 4)) for items in marked)
 
 
 CLUENER = Format(

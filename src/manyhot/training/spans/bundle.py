@@ -42,6 +42,7 @@ MODEL_SCHEMA: Schema = {
     "inputs": TABLE,
     "settings": TABLE,
     "about": TABLE,
+    "link": choice("hard", "soft").or_missing(),
 }
 SHAPE_SCHEMA: Schema = {
     "body": choice(*(name for name in SPAN_BODIES if name != "auto")),
@@ -63,17 +64,19 @@ CHUNK = 4096
 
 
 class FoundSpan(NamedTuple):
-    """A predicted span: ``text[start:end]`` is of ``type``."""
+    """A predicted span: ``text[start:end]`` is of ``type``. ``link`` is that of its model, ``"hard"`` or ``"soft"``."""
 
     type: str
     start: int
     end: int
     score: float
+    link: str = "hard"
 
     @property
     def probability(self) -> float:
-        """``sigma(score)``, the link of losses on hard labels."""
-        return 1 / (1 + math.exp(-self.score)) if self.score > -700 else 0.0
+        """``sigma(score)`` of a model trained on hard labels, ``sigma(2 score)`` of ZLPR trained on soft ones."""
+        score = 2 * self.score if self.link == "soft" else self.score
+        return 1 / (1 + math.exp(-score)) if score > -700 else 0.0
 
 
 class TrainedSpanModel:
@@ -85,6 +88,7 @@ class TrainedSpanModel:
         inputs: the fitted preparation of texts.
         type_names: one name per type.
         settings: the resolved settings it was trained with.
+        link: what turns its scores into probabilities, ``"hard"`` or ``"soft"``.
         about: what is worth knowing: texts, versions, F1 on held-out texts.
     """
 
@@ -96,11 +100,12 @@ class TrainedSpanModel:
         type_names: tuple[str, ...],
         settings: SpanSettings,
         *,
+        link: str = "hard",
         about: dict[str, Any] | None = None,
     ) -> None:
         self.network = network.eval()
         self.shape, self.inputs, self.type_names, self.settings = shape, inputs, type_names, settings
-        self.about = about or {}
+        self.link, self.about = link, about or {}
 
     def predict(self, texts: SpanExamples | Sequence[str], *, batch_size: int = 64) -> list[list[FoundSpan]]:
         """The spans of each text, in reading order.
@@ -122,7 +127,9 @@ class TrainedSpanModel:
 
     def with_settings(self, settings: SpanSettings) -> TrainedSpanModel:
         """The same network that decodes by other settings."""
-        return TrainedSpanModel(self.network, self.shape, self.inputs, self.type_names, settings, about=self.about)
+        return TrainedSpanModel(
+            self.network, self.shape, self.inputs, self.type_names, settings, link=self.link, about=self.about
+        )
 
     def windows(self, examples: SpanExamples) -> Windows:
         """Texts as they are read, for whoever reads them more than once."""
@@ -147,7 +154,8 @@ class TrainedSpanModel:
             yield [span for span in named if span.start < span.end]
 
     def _named(self, span: Span, offsets: list[tuple[int, int]]) -> FoundSpan:
-        return FoundSpan(self.type_names[span.type], offsets[span.start][0], offsets[span.end][1], span.score)
+        start, end = offsets[span.start][0], offsets[span.end][1]
+        return FoundSpan(self.type_names[span.type], start, end, span.score, self.link)
 
     def describe(self) -> dict[str, Any]:
         """What it is, fit for JSON and for a table."""
@@ -159,6 +167,7 @@ class TrainedSpanModel:
             "head": self.shape["head"],
             "parameters": sum(each.numel() for each in self.network.parameters()),
             "loss": self.settings.loss,
+            "link": self.link,
             "decode": self.settings.decode,
             "settings": self.settings.to_dict(),
             **self.about,
@@ -180,6 +189,7 @@ class TrainedSpanModel:
             "inputs": self.inputs.to_json(),
             "settings": self.settings.to_dict(),
             "about": self.about,
+            "link": self.link,
         }
         write_json(folder / DESCRIPTION, data)
         remove_others(folder, "weights-*.safetensors", (weights,))
@@ -250,4 +260,5 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanMod
     with torch.random.fork_rng(devices=[]):
         network = SpanNetwork(shape)
     network.load_state_dict(own)
-    return TrainedSpanModel(network.to(device), shape, inputs, names, settings, about=dict(data["about"]))
+    link, about = data.get("link", "hard"), dict(data["about"])
+    return TrainedSpanModel(network.to(device), shape, inputs, names, settings, link=link, about=about)

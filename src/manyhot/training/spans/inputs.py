@@ -40,11 +40,12 @@ _VOCABULARY = Kind("a vocabulary, `symbols` and their `counts`", _is_vocabulary)
 
 class Encoded(NamedTuple):
     """One window of a text in numbers: ``features [T, K]``, ``letters [T, W]`` or ``[T, 0]``, and its spans ``[P, 3]`` of
-    (type, first token, last token), in order."""
+    (type, first token, last token), in order, with their soft labels ``[P]``, None where all are 1."""
 
     features: Array
     letters: Array
     spans: Array
+    values: Array | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -167,7 +168,14 @@ def _bigrams(row: Sequence[str]) -> list[str]:
     return [one + two for one, two in zip([EDGE, *row], [*row, EDGE], strict=True)]
 
 
-def as_cells(spans: Sequence[TokenSpan], number: dict[str, int], start: int, stop: int) -> Array:
-    """The spans that lie in a window, ``[P, 3]`` of (type, first, last) in its own token numbers, in order."""
-    inside = {(number[s.type], s.first - start, s.last - start) for s in spans if start <= s.first and s.last < stop}
-    return np.array(sorted(inside), dtype=np.int64).reshape(-1, 3)
+def as_cells(
+    spans: Sequence[tuple[TokenSpan, float]], number: dict[str, int], start: int, stop: int, *, soft: bool
+) -> tuple[Array, Array | None]:
+    """The spans that lie in a window, ``[P, 3]`` of (type, first, last) in its own token numbers, in order, and their soft
+    labels ``[P]``; None where labels are hard."""
+    inside = {
+        (number[s.type], s.first - start, s.last - start): value for s, value in spans if start <= s.first and s.last < stop
+    }
+    order = sorted(inside)
+    cells = np.array(order, dtype=np.int64).reshape(-1, 3)
+    return cells, np.array([inside[cell] for cell in order], dtype=np.float32) if soft else None

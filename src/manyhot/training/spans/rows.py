@@ -53,6 +53,7 @@ class StoredRows:
         self.spans = np.concatenate([row.spans for row in rows]) if rows else np.zeros((0, 3), dtype=np.int64)
         self.span_counts = np.array([len(row.spans) for row in rows], dtype=np.int64)
         self.span_starts = np.cumsum(self.span_counts) - self.span_counts
+        self.values = _as_values(rows)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -65,10 +66,12 @@ class StoredRows:
         places = np.arange(size)
         tokens = np.where(places < lengths[:, None], self.starts[picked][:, None] + places, 0)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        listed = self.spans[np.arange(offsets[-1]) + np.repeat(self.span_starts[picked] - offsets[:-1], counts)]
+        chosen = np.arange(offsets[-1]) + np.repeat(self.span_starts[picked] - offsets[:-1], counts)
+        listed = self.spans[chosen]
         cells = (listed[:, 0] * size + listed[:, 1]) * size + listed[:, 2]
         sent = send([tokens.ravel(), cells, offsets, lengths], self.device)
-        labels = SparseLabels(sent[1], sent[2], self.num_types * size * size, validate=False)
+        values = None if self.values is None else torch.from_numpy(self.values[chosen]).to(self.device, non_blocking=True)
+        labels = SparseLabels(sent[1], sent[2], self.num_types * size * size, values=values, validate=False)
         features, letters = (self._gathered(table, tokens, sent[0]) for table in (self.features, self.letters))
         return SpanBatch(features, letters, sent[3], lengths, SpanLabels(labels, num_types=self.num_types, num_tokens=size))
 
@@ -76,6 +79,14 @@ class StoredRows:
         where = sent if table.device == sent.device else torch.from_numpy(tokens.ravel())
         found = table.index_select(0, where).reshape(*tokens.shape, table.shape[1])
         return found.to(self.device, non_blocking=True)
+
+
+def _as_values(rows: Sequence[Encoded]) -> Array | None:
+    """The labels of all spans, float32 ``[P]``; None where all are hard."""
+    if all(row.values is None for row in rows):
+        return None
+    ones = (np.ones(len(row.spans), dtype=np.float32) if row.values is None else row.values for row in rows)
+    return np.concatenate(list(ones))
 
 
 def _as_table(parts: list[Array], device: torch.device) -> Tensor:

@@ -20,6 +20,8 @@ def score_spans(
 ) -> SpanMetrics:
     """Counts of predicted against marked spans, in characters: what cannot be found in tokens is missed.
 
+    A soft label above one half is a span, the others are none.
+
     Args:
         model: what finds them.
         examples: texts with marked spans.
@@ -35,7 +37,7 @@ def score_spans(
         >>> score_spans(model, examples).counts().gold
         16
     """
-    metrics = SpanMetrics()
+    metrics, examples = SpanMetrics(), examples.hardened()
     lost = [[span.type for span in row] for row in examples.fragmented]
     if windows is None:
         found = model.iter_predict(examples, batch_size=batch_size)
@@ -51,6 +53,7 @@ def tuned_threshold(model: TrainedSpanModel, examples: SpanExamples) -> tuple[fl
     Spans are chosen by falling score, so those above a threshold are the ones that decoding with it would choose: one pass
     with a low threshold serves all of them.
     """
+    examples = examples.hardened()
     low = model.with_settings(replace(model.settings, threshold=LOWEST))
     scores, hits = [], []
     for row, found in enumerate(low.iter_predict(examples, batch_size=256)):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyhot.data.spans.examples import SpanExamples
+from manyhot.losses.catalog import get_loss
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.processes import Processes
@@ -59,9 +60,12 @@ class SpanSession(RunSession):
         if validation is None:
             examples, validation = _held_out(examples, self.settings)
         check_span_settings_used(settings, self.settings, validated=validated, held_out=bool(validation))
-        self.held = validation
+        # Metrics count hard spans.
+        self.held = None if validation is None else validation.hardened()
         self.held_windows: Windows | None = None
         self.type_names = examples.type_names
+        info = get_loss(self.settings.loss)
+        self.link = (info.soft_link if examples.soft else info.link) or "hard"
         self.inputs, shape, self.weights = self._inputs(examples)
         chosen = self.settings
         self.shape: dict[str, Any] = {"body": chosen.body, "hidden": chosen.hidden, "layers": chosen.layers, **shape}
@@ -103,7 +107,7 @@ class SpanSession(RunSession):
         self.tell(
             Event("start", f"{self.settings.body} body on {texts:,} texts, {tokens:,} {self.inputs.tokens}, {self._types()}")
         )
-        self.tell(Event("note", f"in training {self.windows.alignment.report()}"))
+        self.tell(Event("note", f"in training {self.windows.report()}"))
         fit = SpanFit(
             network.to(self.device),
             objective,
@@ -148,10 +152,10 @@ class SpanSession(RunSession):
         """The finished model."""
         unaligned = len(self.windows.alignment.unaligned)
         about: dict[str, Any] = {"texts": len(self.windows.offsets), "versions": versions(), "unaligned_spans": unaligned}
-        about |= {"epochs_run": fit.state.epoch}
+        about |= {"epochs_run": fit.state.epoch, "windows": len(self.windows.rows), "cut_spans": self.windows.cut}
         if fit.stopping.weights:
             about |= {"validation_f1": fit.stopping.best, "best_epoch": fit.stopping.best_epoch}
-        return TrainedSpanModel(network, self.shape, self.inputs, self.type_names, self.settings, about=about)
+        return TrainedSpanModel(network, self.shape, self.inputs, self.type_names, self.settings, link=self.link, about=about)
 
 
 def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
@@ -165,7 +169,8 @@ def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
         tokens = "words" if examples.tokens is not None and body != "auto" else tokens_for(examples.texts)
     decode = settings.decode
     if decode == "auto":
-        decode = "nested" if examples.num_nested() > NESTED_SHARE * max(examples.num_spans, 1) else "flat"
+        hard = examples.hardened()
+        decode = "nested" if hard.num_nested() > NESTED_SHARE * max(hard.num_spans, 1) else "flat"
     body = tokens if body == "auto" else body
     layers = settings.layers or (4 if body == "transformer" else 2)
     rate = settings.learning_rate or RATES.get(body, SCRATCH_RATE)

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from manyhot.data.spans.alignment import Alignment, align_examples
-from manyhot.data.spans.examples import Offsets, SpanExamples
+from manyhot.data.spans.alignment import Alignment, TokenSpan, align_examples
+from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan
 from manyhot.decisions.span_decoding import Span, merge_windows, token_windows
 from manyhot.training.spans.inputs import Array, Encoded, as_cells
 from manyhot.training.spans.rows import SpanBatch, StoredRows
@@ -43,6 +43,7 @@ class Windows:
         start: for each window its first token.
         offsets: for each text its tokens.
         alignment: the marked spans in tokens, and those that have no place there.
+        cut: how many spans of tokens lie whole in no window.
     """
 
     rows: list[Encoded]
@@ -50,6 +51,15 @@ class Windows:
     start: list[int]
     offsets: list[Offsets]
     alignment: Alignment
+    cut: int = 0
+
+    def report(self) -> str:
+        """What became of the marked spans, in a sentence."""
+        told = self.alignment.report()
+        if not self.cut:
+            return told
+        many = f"{self.cut:,} spans are" if self.cut > 1 else "1 span is"
+        return f"{told}; {many} longer than neighbouring windows share, and cut at a window's end: no window has them whole"
 
 
 def make_windows(
@@ -60,18 +70,31 @@ def make_windows(
     offsets = own if own is not None else [inputs.offsets(text) for text in examples.texts]
     alignment = align_examples(examples, offsets)
     number = {name: place for place, name in enumerate(type_names)}
-    rows, texts, starts = [], [], []
+    rows, texts, starts, cut = [], [], [], 0
     for place, (text, tokens) in enumerate(zip(examples.texts, offsets, strict=True)):
         features, letters = inputs.encode(text, tokens)
         known = sorted((span for span in alignment.spans[place] if span.type in number), key=lambda span: span.first)
+        valued = _valued(examples, place, known, tokens)
         firsts = [span.first for span in known]
+        whole: set[TokenSpan] = set()
         for start, stop in token_windows(len(tokens), size=max_tokens, overlap=overlap):
             # Only spans that begin in the window: looking at all of them in every window would be quadratic in the text.
-            inside = known[bisect_left(firsts, start) : bisect_left(firsts, stop)]
-            rows.append(Encoded(features[start:stop], letters[start:stop], as_cells(inside, number, start, stop)))
+            inside = valued[bisect_left(firsts, start) : bisect_left(firsts, stop)]
+            cells = as_cells(inside, number, start, stop, soft=examples.soft)
+            rows.append(Encoded(features[start:stop], letters[start:stop], *cells))
+            whole.update(span for span, _ in inside if span.last < stop)
             texts.append(place)
             starts.append(start)
-    return Windows(rows, texts, starts, offsets, alignment)
+        cut += len(set(known)) - len(whole)
+    return Windows(rows, texts, starts, offsets, alignment, cut)
+
+
+def _valued(examples: SpanExamples, row: int, known: Sequence[TokenSpan], tokens: Offsets) -> list[tuple[TokenSpan, float]]:
+    """Spans of tokens with their labels."""
+    if examples.values is None:
+        return [(span, 1.0) for span in known]
+    value = dict(zip(examples.spans[row], examples.values[row], strict=True))
+    return [(span, value[TextSpan(span.type, tokens[span.first][0], tokens[span.last][1])]) for span in known]
 
 
 def decode_windows(

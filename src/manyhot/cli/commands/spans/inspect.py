@@ -34,6 +34,11 @@ class SpanInspection:
         parts = [self.examples, *([] if self.test is None else [self.test])]
         return sum(source.num_problems for part in parts for source in part.source)
 
+    @property
+    def num_soft(self) -> int:
+        """Spans whose label lies between 0 and 1."""
+        return sum(value < 1 for row in self.examples.values or () for value in row)
+
     def counts(self) -> dict[str, int]:
         """How many spans each type has, the most frequent first."""
         found = Counter(span.type for row in self.examples.spans for span in row)
@@ -48,6 +53,8 @@ class SpanInspection:
         rare = [name for name, count in self.counts().items() if count < SHOWN]
         if rare:
             found.append(f"{len(rare)} types have fewer than {SHOWN} spans: {', '.join(rare[:SHOWN])}.")
+        if self.num_soft:
+            found.append(f"{self.num_soft:,} labels are soft; metrics count those above 0.5 as spans.")
         repeated = len(self.examples) - len(set(self.examples.texts))
         if repeated:
             found.append(f"{repeated:,} texts are there more than once.")
@@ -72,6 +79,7 @@ class SpanInspection:
             "tokens": {"kind": self.tokens, "count": self.num_tokens},
             "spans": examples.num_spans,
             "types": self.counts(),
+            "soft_labels": self.num_soft,
             "nested": examples.num_nested(),
             "crossing": examples.num_crossing(),
             "unaligned": [lost._asdict() for lost in self.alignment.unaligned],

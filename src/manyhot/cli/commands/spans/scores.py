@@ -59,7 +59,8 @@ class SpanEvaluation:
 
 
 def span_scores(model: TrainedSpanModel, examples: SpanExamples) -> SpanEvaluation:
-    """Find spans in texts and count; what cannot be found in tokens is missed."""
+    """Find spans in texts and count; what cannot be found in tokens is missed, a soft label above one half is a span."""
+    examples = examples.hardened()
     found: Sequence[Sequence[FoundSpan]] = model.predict(examples)
     metrics = SpanMetrics()
     metrics.update(found, examples.spans, unaligned=[[span.type for span in row] for row in examples.fragmented])
