@@ -13,10 +13,10 @@ from manyhot.losses.core.logsumexp import arrange
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.info import LossInfo, options_of
 from manyhot.losses.module import LossModule
-from manyhot.metrics import names
-from manyhot.metrics.counts import Confusion
+from manyhot.metrics import catalog as metric_catalog
+from manyhot.metrics.catalog import DECISIONS, SCORES, MetricInfo
+from manyhot.metrics.confusion import Confusion
 from manyhot.metrics.measures import LabelMeasure, RowMeasure
-from manyhot.metrics.names import DECISIONS, SCORES, MetricInfo
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import text_examples
@@ -96,8 +96,8 @@ def share_of_labels_found(labels: Confusion) -> Tensor:
 def test_an_entry_is_all_that_a_metric_needs(monkeypatch):
     found = MetricInfo("labels-found", "labels found at least once", "up", DECISIONS, LabelMeasure(share_of_labels_found))
     best = MetricInfo("best-score", "highest score", "up", SCORES, RowMeasure(lambda work, _: work.block.scores.amax(1)))
-    monkeypatch.setitem(names._BY_NAME, found.name, found)
-    monkeypatch.setitem(names._BY_NAME, best.name, best)
+    monkeypatch.setitem(metric_catalog._BY_NAME, found.name, found)
+    monkeypatch.setitem(metric_catalog._BY_NAME, best.name, best)
     metrics = Metrics(["labels-found", "best-score", "micro-F1"], num_labels=3)
     for scores, labels in (([[2.0, -1.0, 0.5]], [[1, 0, 0]]), ([[1.0, -1.0, -0.5]], [[0, 0, 1]])):
         metrics.update(torch.tensor(scores), torch.tensor(labels))

@@ -29,8 +29,8 @@ from manyhot.decisions.span_decoding import CharacterSpan as CharacterSpan
 from manyhot.decisions.span_decoding import Span as Span
 from manyhot.decisions.span_decoding import character_spans as character_spans
 from manyhot.decisions.span_decoding import decode_spans as decode_spans
-from manyhot.decisions.span_decoding import merge_windows as merge_windows
-from manyhot.decisions.span_decoding import token_windows as token_windows
+from manyhot.decisions.span_windows import merge_windows as merge_windows
+from manyhot.decisions.span_windows import token_windows as token_windows
 from manyhot.decisions.tune import TunedRule as TunedRule
 from manyhot.decisions.tune import tune_rule as tune_rule
 from manyhot.engines.registry import available_engines as available_engines
@@ -93,8 +93,8 @@ from manyhot.losses.zlpr import split_threshold as split_threshold
 from manyhot.losses.zlpr import tlpr_loss as tlpr_loss
 from manyhot.losses.zlpr import zlpr_loss as zlpr_loss
 from manyhot.metrics.at_k import label_propensities as label_propensities
-from manyhot.metrics.names import METRICS as METRICS
-from manyhot.metrics.names import MetricInfo as MetricInfo
+from manyhot.metrics.catalog import METRICS as METRICS
+from manyhot.metrics.catalog import MetricInfo as MetricInfo
 from manyhot.metrics.names import parse_metric as parse_metric
 from manyhot.metrics.running import Metrics as Metrics
 from manyhot.metrics.spans.errors import count_span_errors as count_span_errors

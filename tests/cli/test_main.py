@@ -8,7 +8,7 @@ import pytest
 import manyhot
 from cli.processes import real
 from manyhot.losses.catalog import LOSSES
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 
 SOURCE = Path(manyhot.__file__).parent
 VERBS = ("demo", "inspect", "train", "evaluate", "predict", "tune", "show", "losses", "metrics", "data")

@@ -7,8 +7,9 @@ import torch
 
 from manyhot import SparseLabels
 from manyhot.metrics.at_k import label_propensities
+from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.measures import RowMeasure
-from manyhot.metrics.names import METRICS, parse_metric
+from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.scores.top import TopScores
 from metrics.problems import random_problem

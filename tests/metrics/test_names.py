@@ -2,7 +2,8 @@
 
 import pytest
 
-from manyhot.metrics.names import METRICS, parse_metric
+from manyhot.metrics.catalog import METRICS
+from manyhot.metrics.names import parse_metric
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if "@" not in name])

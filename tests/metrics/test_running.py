@@ -9,10 +9,10 @@ import torch
 
 from manyhot import LinearScores, SparseLabels
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.metrics import at_k, counts, curves, ranking
+from manyhot.metrics import at_k, confusion, counts, curves, ranking
 from manyhot.metrics.at_k import label_propensities
 from manyhot.metrics.calibration import brier_error, calibration_error
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.running import Metrics
 from manyhot.scores.top import TopScores
 from metrics.problems import random_problem
@@ -73,9 +73,9 @@ def test_all_metrics_together_give_what_the_functions_give():
 
 def test_the_work_is_done_once_for_all_metrics(monkeypatch):
     calls = []
-    for module, function in (("counts", "count_sets"), ("ranking", "rank_positives")):
+    for module, function in (("confusion", "count_sets"), ("ranking", "rank_positives")):
         target = f"manyhot.metrics.{module}.{function}"
-        original = getattr({"counts": counts, "ranking": ranking}[module], function)
+        original = getattr({"confusion": confusion, "ranking": ranking}[module], function)
 
         def counting(*args, name=function, original=original, **settings):
             calls.append(name)
@@ -222,7 +222,7 @@ WORKER = """
 import json, sys, torch, torch.distributed as dist
 sys.path.insert(0, sys.argv[1])
 from metrics.problems import random_problem
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.running import Metrics
 torch.set_num_threads(1)
 rank = int(sys.argv[2])

@@ -21,7 +21,7 @@ from manyhot.labels.describe import describe_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_split
 from manyhot.training.rows.choose import log_odds
-from manyhot.training.rows.inputs.prepare import INPUTS
+from manyhot.training.rows.inputs.registry import INPUTS
 from manyhot.training.rows.settings import TrainSettings
 
 # float32 entries of a dense table: 16 GiB.

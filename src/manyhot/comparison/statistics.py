@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from manyhot.comparison.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 
 RULES = ("natural", "tuned")
 PAPER_METRICS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1", "AvgPrec", "RankLoss")

@@ -4,110 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyhot._checks import check_choice, check_reduction
-from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.blocks import Labels, arrange, checked_blocks
+from manyhot.metrics.confusion import (
+    Confusion,
+    average_labels,
+    count_sets,
+    f1_of,
+    jaccard_of,
+    label_count_error_of,
+    precision_of,
+    recall_of,
+    subset_accuracy_of,
+    wrong_of,
+)
 from manyhot.metrics.ranking import reduce_rows
 
 AVERAGES = ("micro", "macro", "none")
 ABSENT = ("zero", "skip")
-
-
-class Confusion(NamedTuple):
-    """What was found, predicted and true, along one axis; the rest of the confusion follows from it.
-
-    Attributes:
-        hits: int64 ``[N]``, predicted and true.
-        predicted: int64 ``[N]``.
-        positive: int64 ``[N]``, true.
-    """
-
-    hits: Tensor
-    predicted: Tensor
-    positive: Tensor
-
-    def pooled(self) -> Confusion:
-        """All of the axis as one."""
-        return Confusion(*(part.sum().reshape(1) for part in self))
-
-
-def count_sets(predictions: Labels, positives: SparseLabels) -> tuple[Confusion, Confusion]:
-    """The confusion by row, ``[R]``, and by label, ``[L]``.
-
-    Args:
-        predictions: bool ``[R, L]``, or index lists.
-        positives: the true labels ``[R, L]``.
-    """
-    rows, columns = positives.rows, positives.indices
-    size = tuple(positives.shape)
-    if isinstance(predictions, SparseLabels):
-        kept = predictions.contains(rows, columns)
-        by_row, by_label = predictions.counts(), _tally(predictions.indices, None, size[1])
-    else:
-        kept = predictions[rows, columns]
-        by_row = predictions.sum(dim=1)
-        # Sums of bytes into int32 take half the time of sums of bools into int64.
-        by_label = predictions.view(torch.uint8).sum(dim=0, dtype=torch.int32).long()
-    return (
-        Confusion(_tally(rows, kept, size[0]), by_row, positives.counts()),
-        Confusion(_tally(columns, kept, size[1]), by_label, _tally(columns, None, size[1])),
-    )
-
-
-def _tally(places: Tensor, kept: Tensor | None, size: int) -> Tensor:
-    """int64 ``[size]``: how often each place occurs, of those that are kept."""
-    ones = torch.ones_like(places) if kept is None else kept.long()
-    return torch.zeros(size, dtype=torch.int64, device=places.device).index_add_(0, places, ones)
-
-
-def share(part: Tensor, whole: Tensor, empty: float) -> Tensor:
-    """float64 ``part / whole``, ``empty`` where the whole is 0."""
-    return torch.where(whole == 0, empty, part.double() / whole.clamp(min=1))
-
-
-def subset_accuracy_of(rows: Confusion) -> Tensor:
-    """SubACC of each row, ``[R]``."""
-    return ((rows.hits == rows.predicted) & (rows.hits == rows.positive)).double()
-
-
-def f1_of(counts: Confusion, empty: float) -> Tensor:
-    """F1 of each row or label, ``empty`` where nothing is predicted and nothing true."""
-    return share(2 * counts.hits, counts.predicted + counts.positive, empty)
-
-
-def jaccard_of(rows: Confusion, empty: float) -> Tensor:
-    """Jaccard of each row."""
-    return share(rows.hits, rows.predicted + rows.positive - rows.hits, empty)
-
-
-def precision_of(counts: Confusion, empty: float) -> Tensor:
-    """Precision of each row or label, ``empty`` where nothing is predicted."""
-    return share(counts.hits, counts.predicted, empty)
-
-
-def recall_of(counts: Confusion, empty: float) -> Tensor:
-    """Recall of each row or label, ``empty`` where nothing is true."""
-    return share(counts.hits, counts.positive, empty)
-
-
-def wrong_of(counts: Confusion) -> Tensor:
-    """How many entries of each row or label are wrong."""
-    return counts.predicted + counts.positive - 2 * counts.hits
-
-
-def label_count_error_of(rows: Confusion) -> Tensor:
-    """By how many labels the size of the predicted set is off, ``[R]``."""
-    return (rows.predicted - rows.positive).abs().double()
-
-
-def average_labels(values: Tensor, positive: Tensor, absent: str) -> Tensor:
-    """The mean over labels, absent ones counted as they are or skipped; NaN where none is left."""
-    return values.mean() if absent == "zero" else values[positive > 0].mean()
 
 
 def over_rows(

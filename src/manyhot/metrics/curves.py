@@ -14,7 +14,8 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_choice
 from manyhot.metrics.blocks import Block, Labels, Scores, arrange, block_elements, checked_blocks
 from manyhot.metrics.calibration import add_bins, check_probabilities
-from manyhot.metrics.counts import ABSENT, AVERAGES, average_labels
+from manyhot.metrics.confusion import average_labels
+from manyhot.metrics.counts import ABSENT, AVERAGES
 from manyhot.metrics.ties import differs, tie_bounds
 
 UNKNOWN = -1

@@ -11,9 +11,9 @@ from torch import Tensor
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import probabilities
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.metrics import counts, ranking
+from manyhot.metrics import confusion, ranking
 from manyhot.metrics.blocks import Block, Labels
-from manyhot.metrics.counts import Confusion
+from manyhot.metrics.confusion import Confusion
 from manyhot.metrics.curves import Areas
 
 IDENTITY = "identity"
@@ -45,7 +45,7 @@ class BlockWork:
     @cached_property
     def confusion(self) -> tuple[Confusion, Confusion]:
         """By row and by label."""
-        return counts.count_sets(self.predictions, self.block.positives)
+        return confusion.count_sets(self.predictions, self.block.positives)
 
     @cached_property
     def ranks(self) -> ranking.Ranks:
@@ -133,16 +133,16 @@ def micro(values: Callable[[Confusion, float], Tensor]) -> LabelMeasure:
 
 def macro(values: Callable[[Confusion, float], Tensor], absent: str = "zero") -> LabelMeasure:
     """Precision, recall or F1 of each label, averaged; ``absent`` says what labels without a positive are worth."""
-    return LabelMeasure(lambda labels: counts.average_labels(values(labels, 0.0), labels.positive, absent))
+    return LabelMeasure(lambda labels: confusion.average_labels(values(labels, 0.0), labels.positive, absent))
 
 
 def mean_precision(absent: str) -> Callable[[Areas], Tensor]:
     """Average precision of each label, averaged."""
-    return lambda areas: counts.average_labels(areas.average_precision, areas.positive, absent)
+    return lambda areas: confusion.average_labels(areas.average_precision, areas.positive, absent)
 
 
 def per_label_counts(labels: Confusion) -> dict[str, Tensor]:
     """Precision, recall and F1 of each label, with the counts behind them."""
-    kinds = {"F1": counts.f1_of, "precision": counts.precision_of, "recall": counts.recall_of}
+    kinds = {"F1": confusion.f1_of, "precision": confusion.precision_of, "recall": confusion.recall_of}
     each = {kind: values(labels, 0.0) for kind, values in kinds.items()}
     return each | {"positive": labels.positive, "predicted": labels.predicted}

@@ -17,7 +17,8 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.at_k import check_k, check_propensities
 from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blocks, first_row, raise_faults
 from manyhot.metrics.calibration import add_bins, add_squares, outside_unit
-from manyhot.metrics.counts import Confusion
+from manyhot.metrics.catalog import ALL_SCORES, DECISIONS, PROBABILITIES
+from manyhot.metrics.confusion import Confusion
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
 from manyhot.metrics.measures import (
     IDENTITY,
@@ -29,7 +30,7 @@ from manyhot.metrics.measures import (
     RowMeasure,
     per_label_counts,
 )
-from manyhot.metrics.names import ALL_SCORES, DECISIONS, PROBABILITIES, MetricName, parse_metric
+from manyhot.metrics.names import MetricName, parse_metric
 from manyhot.scores.top import TopScores
 
 M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)

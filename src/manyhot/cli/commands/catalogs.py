@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manyhot.cli.io.console import JsonFlag, show_json, show_table
 from manyhot.losses.catalog import LOSSES
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 
 
 def losses(json: JsonFlag = False) -> None:

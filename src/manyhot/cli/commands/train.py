@@ -29,7 +29,7 @@ from manyhot.data.reading import Reading
 from manyhot.data.tables.numbered import column_numbers
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
-from manyhot.metrics.names import METRICS
+from manyhot.metrics.catalog import METRICS
 from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
 from manyhot.training.rows.settings import TUNINGS, TrainSettings
 from manyhot.training.rows.strategies import STRATEGIES

@@ -17,7 +17,8 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.problems import DataError
 from manyhot.data.reading import Reading
 from manyhot.data.tables.numbered import column_numbers
-from manyhot.training.rows.bundle import FORMAT, TrainedModel, load_model
+from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.rows.description import FORMAT
 from manyhot.training.run.bundle_folder import DESCRIPTION, BundleError, model_folder, read_description
 
 ModelArgument = Annotated[Path, typer.Argument(help="The folder of a run or of a model.")]

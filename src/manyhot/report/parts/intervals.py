@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from manyhot.metrics.at_k import precision_at_k
-from manyhot.metrics.counts import example_f1_score, share, subset_accuracy_score
+from manyhot.metrics.confusion import share
+from manyhot.metrics.counts import example_f1_score, subset_accuracy_score
 from manyhot.metrics.names import parse_metric
 from manyhot.metrics.ranking import ranking_average_precision_score, ranking_error
 from manyhot.report.run.judged import Judged

@@ -13,7 +13,7 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.labels.sparse import SparseLabels
-from manyhot.metrics.counts import Confusion, count_sets
+from manyhot.metrics.confusion import Confusion, count_sets
 from manyhot.training.rows.bundle import TrainedModel
 
 INF = float("inf")

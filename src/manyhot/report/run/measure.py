@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhot.metrics.catalog import PROBABILITIES
 from manyhot.metrics.curves import mean_average_precision_score
-from manyhot.metrics.names import PROBABILITIES, parse_metric
+from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.report.parts.intervals import half_width
 from manyhot.report.run.judged import Judged, Origin, rounded

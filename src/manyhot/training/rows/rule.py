@@ -93,7 +93,8 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
     from manyhot.decisions.tuning.goals import OBJECTIVES
-    from manyhot.metrics.names import DECISIONS, parse_metric
+    from manyhot.metrics.catalog import DECISIONS
+    from manyhot.metrics.names import parse_metric
 
     metric = parse_metric(settings.metric)
     rule = None
