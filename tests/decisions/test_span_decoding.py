@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot.decisions.span_decoding import Span, character_spans, decode_spans, merge_windows, token_windows
+from manyhot.decisions.span_decoding import Span, character_spans, decode_spans
+from manyhot.decisions.span_windows import merge_windows, token_windows
 from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.scores.spans import SpanScores
 

@@ -11,7 +11,7 @@ from manyhot.decisions.span_decoding import CharacterSpan as CharacterSpan
 from manyhot.decisions.span_decoding import Span as Span
 from manyhot.decisions.span_decoding import character_spans as character_spans
 from manyhot.decisions.span_decoding import decode_spans as decode_spans
-from manyhot.decisions.span_decoding import merge_windows as merge_windows
-from manyhot.decisions.span_decoding import token_windows as token_windows
+from manyhot.decisions.span_windows import merge_windows as merge_windows
+from manyhot.decisions.span_windows import token_windows as token_windows
 from manyhot.decisions.tune import TunedRule as TunedRule
 from manyhot.decisions.tune import tune_rule as tune_rule

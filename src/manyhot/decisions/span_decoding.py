@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_broadcast, check_choice, shape_text
+from manyhot._checks import check_at_least, check_broadcast, shape_text
+from manyhot.decisions.span_choice import check_mode, compatible_spans
+from manyhot.engines.terms import INF
 from manyhot.scores.spans import SpanScores
-
-INF = float("inf")
-MODES = ("nested", "flat", "all")
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -88,7 +87,7 @@ def decode_spans(
         >>> decode_spans(SpanScores(q, k), mode="flat")
         [[Span(type=0, start=1, end=1, score=2.0)]]
     """
-    _check_settings("decode_spans", mode, exact, top_k)
+    check_mode("decode_spans", mode, exact, top_k)
     check_at_least("decode_spans", "max_spans", max_spans, 1)
     if mode != "all" and not scores.triangle:
         raise ValueError(f"decode_spans: `mode` {mode!r} is for spans that run forwards; links need mode='all'.")
@@ -157,64 +156,13 @@ def _candidates(scores: SpanScores, limits: Tensor, cap: int) -> tuple[_Cells, N
 
 def _row(cells: _Cells, part: slice, mode: str, exact: bool, top_k: int | None) -> list[Span]:
     spans = list(zip(*(column[part].tolist() for column in cells[1:]), strict=True))
-    chosen = _choose([span[1:3] for span in spans], [span[4] for span in spans], mode, exact, top_k)
-    return sorted((Span(*spans[place][:4]) for place in chosen), key=_reading_order)
+    chosen = compatible_spans([span[1:3] for span in spans], [span[4] for span in spans], mode, exact, top_k)
+    return sorted((Span(*spans[place][:4]) for place in chosen), key=reading_order)
 
 
-def _reading_order(span: Span) -> tuple[int, int, int]:
+def reading_order(span: Span) -> tuple[int, int, int]:
+    """The key that sorts spans by where they start."""
     return span.start, span.end, span.type
-
-
-def _choose(ends: Sequence[tuple[int, int]], margins: Sequence[float], mode: str, exact: bool, top_k: int | None) -> list[int]:
-    """Which of the spans ``(first, last)``, best first, may stand together."""
-    if mode == "all":
-        return list(range(len(ends)))[:top_k]
-    if exact:
-        return _schedule(ends, margins, top_k)
-    size = max((last for _, last in ends), default=-1) + 2
-    # For each token: how far a chosen span that starts there reaches, and how early one that ends there starts.
-    reach, origin = [-1] * size, [size] * size
-    taken = bytearray(size)
-    chosen: list[int] = []
-    for place, (first, last) in enumerate(ends):
-        if top_k is not None and len(chosen) == top_k:
-            break
-        if mode == "flat":
-            free = not any(taken[first : last + 1])
-        else:
-            crossed = first < last and (max(reach[first + 1 : last + 1]) > last or min(origin[first:last]) < first)
-            free = not crossed
-        if free:
-            chosen.append(place)
-            reach[first], origin[last] = max(reach[first], last), min(origin[last], first)
-            if mode == "flat":
-                taken[first : last + 1] = b"\x01" * (last + 1 - first)
-    return chosen
-
-
-def _schedule(ends: Sequence[tuple[int, int]], margins: Sequence[float], top_k: int | None) -> list[int]:
-    """Weighted interval scheduling: the set without overlap, of at most ``top_k``, whose margins have the largest sum."""
-    count = len(ends)
-    order = sorted(range(count), key=lambda place: ends[place][1])
-    lasts = np.array([ends[place][1] for place in order])
-    before = np.searchsorted(lasts, [ends[place][0] for place in order]) if count else np.zeros(0, dtype=np.int64)
-    room = count if top_k is None else min(top_k, count)
-    # best[c] for at most c spans among those seen; without a limit on their number one column is enough.
-    width = 1 if top_k is None else room + 1
-    best = np.zeros((count + 1, width))
-    taken = np.zeros((count + 1, width), dtype=bool)
-    for step, place in enumerate(order):
-        earlier = best[before[step]] if top_k is None else np.concatenate([[-INF], best[before[step], :-1]])
-        taken[step + 1] = margins[place] + earlier > best[step]
-        best[step + 1] = np.maximum(best[step], margins[place] + earlier)
-    chosen, step, column = [], count, width - 1
-    while step:
-        if taken[step, column]:
-            chosen.append(order[step - 1])
-            step, column = int(before[step - 1]), column if top_k is None else column - 1
-        else:
-            step -= 1
-    return chosen
 
 
 def character_spans(spans: Sequence[Span], offsets: Sequence[tuple[int, int]]) -> list[CharacterSpan]:
@@ -236,71 +184,6 @@ def character_spans(spans: Sequence[Span], offsets: Sequence[tuple[int, int]]) -
             f"character_spans: `offsets` must have one pair for each token; got {len(offsets)} for a span up to token {latest}."
         )
     return [CharacterSpan(span.type, offsets[span.start][0], offsets[span.end][1], span.score) for span in spans]
-
-
-def token_windows(num_tokens: int, *, size: int, overlap: int) -> list[tuple[int, int]]:
-    """Windows ``(start, stop)`` of at most ``size`` tokens that cover a text, neighbours sharing at least ``overlap``.
-
-    Every span of at most ``overlap + 1`` tokens lies whole in some window.
-
-    Example:
-        >>> token_windows(10, size=6, overlap=3)
-        [(0, 6), (3, 9), (4, 10)]
-    """
-    check_at_least("token_windows", "num_tokens", num_tokens, 0)
-    check_at_least("token_windows", "overlap", overlap, 0)
-    if size <= overlap:
-        raise ValueError(f"token_windows: `size` must be more than `overlap`, {overlap}; got {size}.")
-    starts = [*range(0, max(num_tokens - size, 0), size - overlap), max(num_tokens - size, 0)]
-    return [(start, min(start + size, num_tokens)) for start in starts]
-
-
-def merge_windows(
-    windows: Sequence[Sequence[Span]],
-    starts: Sequence[int],
-    *,
-    mode: str = "nested",
-    exact: bool = False,
-    top_k: int | None = None,
-    threshold: float = 0.0,
-) -> list[Span]:
-    """The spans of one long text from those of its overlapping windows: a span seen twice keeps its better score, and
-    conflicts between windows go by score, as in ``decode_spans``.
-
-    Args:
-        windows: the spans of each window, in the window's own token numbers.
-        starts: the first token of each window.
-        mode: see ``decode_spans``.
-        exact: see ``decode_spans``.
-        top_k: see ``decode_spans``.
-        threshold: what the spans were decoded with; ``exact`` adds up scores above it.
-
-    Example:
-        >>> merge_windows([[Span(0, 3, 5, 1.0)], [Span(0, 0, 2, 2.0), Span(1, 4, 4, 0.5)]], [0, 3], mode="flat")
-        [Span(type=0, start=3, end=5, score=2.0), Span(type=1, start=7, end=7, score=0.5)]
-    """
-    _check_settings("merge_windows", mode, exact, top_k)
-    if len(windows) != len(starts):
-        raise ValueError(f"merge_windows: `starts` must have one number for each of {len(windows)} windows; got {len(starts)}.")
-    best: dict[tuple[int, int, int], float] = {}
-    for spans, shift in zip(windows, starts, strict=True):
-        for span in spans:
-            key = (span.type, span.start + shift, span.end + shift)
-            best[key] = max(best.get(key, -INF), span.score)
-    merged = [Span(*key, score) for key, score in best.items()]
-    merged.sort(key=lambda span: (-span.score, *_reading_order(span)))
-    base = threshold if threshold > -INF else 0.0
-    margins = [span.score - base for span in merged]
-    chosen = _choose([(span.start, span.end) for span in merged], margins, mode, exact, top_k)
-    return sorted((merged[place] for place in chosen), key=_reading_order)
-
-
-def _check_settings(who: str, mode: str, exact: bool, top_k: int | None) -> None:
-    check_choice(who, "mode", mode, MODES)
-    if exact and mode != "flat":
-        raise ValueError(f"{who}: `exact` chooses among spans that may not overlap: mode='flat'; got mode={mode!r}.")
-    if top_k is not None:
-        check_at_least(who, "top_k", top_k, 1)
 
 
 def _limits(who: str, threshold: float | Tensor, scores: SpanScores) -> Tensor:

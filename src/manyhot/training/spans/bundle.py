@@ -13,7 +13,8 @@ import torch
 from manyhot._checks import check_at_least
 from manyhot._files import make_folder, remove_drafts, write_json, write_whole
 from manyhot.data.spans.examples import SpanExamples
-from manyhot.decisions.span_decoding import MODES, Span
+from manyhot.decisions.span_choice import MODES
+from manyhot.decisions.span_decoding import Span
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,

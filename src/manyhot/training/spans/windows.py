@@ -12,7 +12,8 @@ import torch
 
 from manyhot.data.spans.alignment import Alignment, TokenSpan, align_examples
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan
-from manyhot.decisions.span_decoding import Span, merge_windows, token_windows
+from manyhot.decisions.span_decoding import Span
+from manyhot.decisions.span_windows import merge_windows, token_windows
 from manyhot.training.spans.inputs import Array, Encoded, as_cells
 from manyhot.training.spans.rows import SpanBatch, StoredRows
 
