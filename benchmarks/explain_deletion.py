@@ -22,7 +22,8 @@ from benchmarks.text_sets import SETS
 from manyhot import load_model
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.places import feature_name
-from manyhot.training.rows.inputs.prepare import SparseRows, TextInputs
+from manyhot.training.rows.inputs.row_batches import SparseRows
+from manyhot.training.rows.inputs.texts import TextInputs
 
 ROWS, WORDS = 300, 3
 CELLS = [(name, body) for name in ("reuters21578", "goemotions") for body in ("linear", "bag", "encoder")]

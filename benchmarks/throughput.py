@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.tuning import processor
 from manyhot.data.read import read_examples
-from manyhot.training.rows.inputs.prepare import INPUTS
+from manyhot.training.rows.inputs.registry import INPUTS
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.run.fit import Fit

@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from manyhot.export.vectoriser import REFERENCES, reference, write_vectoriser
-from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.settings import TrainSettings
 from training.problems import text_examples
 

@@ -14,7 +14,9 @@ from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.bodies.networks import ConvBody, HiddenBody, LinearBody
 from manyhot.training.rows.bundle import TrainedModel
-from manyhot.training.rows.inputs.prepare import FeatureInputs, ImageInputs, TextInputs
+from manyhot.training.rows.inputs.features import FeatureInputs
+from manyhot.training.rows.inputs.images import ImageInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs
 
 INF = float("inf")

@@ -20,7 +20,7 @@ from manyhot.decisions.rule import decide
 from manyhot.export.graph import ModelGraph, graph_inputs
 from manyhot.export.vectoriser import write_vectoriser
 from manyhot.training.rows.bundle import TrainedModel
-from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs
 
 FILE, DESCRIPTION = "model.onnx", "model.json"

@@ -11,7 +11,8 @@ from manyhot.export.folding import affine_link, check_foldable
 from manyhot.export.onnx_file import Parity
 from manyhot.export.vectoriser import write_vectoriser
 from manyhot.training.rows.bundle import TrainedModel
-from manyhot.training.rows.inputs.prepare import FeatureInputs, TextInputs
+from manyhot.training.rows.inputs.features import FeatureInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 
 FORMAT = "manyhot-weights-1"
 

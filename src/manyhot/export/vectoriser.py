@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhot._files import write_whole
-from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.words import STARTS
 
 FILE = "vectoriser.json"

@@ -6,7 +6,7 @@ import torch
 
 from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.inputs.places import feature_name, find_places
-from manyhot.training.rows.inputs.prepare import SparseRows
+from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, image_examples, text_examples

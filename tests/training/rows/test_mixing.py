@@ -3,7 +3,7 @@
 import torch
 
 from manyhot.training.rows import mixing
-from manyhot.training.rows.inputs.prepare import SparseRows
+from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.mixing import mix_batch, mix_sparse
 
 

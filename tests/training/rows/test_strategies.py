@@ -108,7 +108,7 @@ def test_label_powerset_predicts_the_most_probable_set(make, settings, tmp_path)
 
 
 def _batches(model, examples):
-    from manyhot.training.rows.inputs.prepare import take_rows
+    from manyhot.training.rows.inputs.row_batches import take_rows
 
     rows = model.inputs.rows(examples)
     return [take_rows(rows, slice(0, len(examples)))]

@@ -14,21 +14,32 @@ from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.links import LINKS, probabilities
+from manyhot.decisions.links import probabilities
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.explain.contributions import LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.bodies.registry import get_body, make_body
+from manyhot.training.rows.description import (
+    DOCUMENTS,
+    FORMAT,
+    MODEL_SCHEMA,
+    SHAPE_SCHEMA,
+    body_with,
+    check_together,
+    content_digest,
+    read_documents,
+    read_inputs,
+    tensors_below,
+    write_documents,
+)
 from manyhot.training.rows.explaining import explain_rows, label_words
-from manyhot.training.rows.inputs.prepare import INPUTS, FeatureInputs, Inputs, SparseRows, take_rows
+from manyhot.training.rows.inputs.features import FeatureInputs
+from manyhot.training.rows.inputs.registry import Inputs
+from manyhot.training.rows.inputs.row_batches import SparseRows, take_rows
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
-    check_tensors,
-    inside,
     model_folder,
     read_description,
     read_weights,
@@ -37,52 +48,8 @@ from manyhot.training.run.bundle_folder import (
 )
 from manyhot.training.run.checkpoint import pack
 from manyhot.training.run.schema import (
-    TABLE,
-    TEXT,
-    TRUTH,
-    Kind,
-    Schema,
     check_schema,
-    choice,
-    listed,
-    number,
-    parse_json,
-    shown,
-    whole,
 )
-
-FORMAT = "manyhot-model-1"
-# Large parts of model.json that are files of their own, and the entry they belong to.
-DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
-MODEL_SCHEMA: Schema = {
-    "format": TEXT,
-    "weights": TEXT,
-    "documents": Kind(
-        "an object of file names", lambda found: isinstance(found, dict) and set(found) <= set(DOCUMENTS)
-    ).or_missing(),
-    "shape": TABLE,
-    "inputs": TABLE,
-    "labels": listed(TEXT),
-    "link": choice(*LINKS).or_none(),
-    "rule": TABLE,
-    "calibration": TABLE.or_none(),
-    "settings": TABLE,
-    "about": TABLE,
-    "reading": TABLE.or_missing(),
-}
-SHAPE_SCHEMA: Schema = {
-    "body": TEXT,
-    "width": whole(1),
-    "num_labels": whole(1),
-    "hidden": whole(1).or_missing(),
-    "dropout": number(0, 1).or_missing(),
-    "sparse": TRUTH.or_missing(),
-    "activation": choice("relu", "none").or_missing(),
-    "config": TABLE.or_missing(),
-    "padding": whole(0).or_missing(),
-    "strategy": TEXT.or_missing(),
-    "read_labels": whole(1).or_missing(),
-}
 
 
 class TrainedModel:
@@ -246,15 +213,10 @@ class TrainedModel:
         tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
         tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}
         content = pack(tensors, {"format": FORMAT})
-        weights = f"weights-{_digest(content)}.safetensors"
+        weights = f"weights-{content_digest(content)}.safetensors"
         write_whole(folder / weights, content)
         parts = {"shape": dict(self.shape), "inputs": self.inputs.to_json()}
-        documents = {}
-        for name, owner in DOCUMENTS.items():
-            if name in parts[owner]:
-                content = json_bytes(parts[owner].pop(name))
-                documents[name] = f"{name}-{_digest(content)}.json"
-                write_whole(folder / documents[name], content)
+        documents = write_documents(folder, parts)
         described = {
             "format": FORMAT,
             "weights": weights,
@@ -306,20 +268,14 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
 def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
     who = "load_model"
     check_schema("model", data, MODEL_SCHEMA)
-    parts = {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
-    for name, file in data.get("documents", {}).items():
-        parts[DOCUMENTS[name]][name] = _read_document(folder, file)
-    shape, inputs_data, names = parts["shape"], parts["inputs"], tuple(data["labels"])
+    shape, inputs_data = read_documents(folder, data)
+    names = tuple(data["labels"])
     check_schema("shape", shape, SHAPE_SCHEMA)
     tensors = read_weights(who, folder, data["weights"])
-    kind = INPUTS[inputs_data["kind"]] if inputs_data.get("kind") in INPUTS else None
-    if kind is None:
-        raise BundleError(f"{who}: `inputs.kind` must be one of {', '.join(INPUTS)}; got {shown(inputs_data.get('kind'))}.")
-    check_schema("inputs", inputs_data, kind.schema)
-    inputs = kind.from_parts(inputs_data, _below("inputs.", tensors))
+    inputs = read_inputs(inputs_data, tensors_below("inputs.", tensors))
     settings = TrainSettings.from_dict(data["settings"])
-    _check_together(shape, inputs, names, settings)
-    body = _body_with(shape, _below("body.", tensors))
+    check_together(shape, inputs, names, settings)
+    body = body_with(shape, tensors_below("body.", tensors))
     rule = DecisionRule.from_json(data["rule"])
     if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
         raise BundleError(f"{who}: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
@@ -335,60 +291,3 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
         about=dict(data["about"]),
         reading=Reading.from_json(data.get("reading", {})),
     )
-
-
-def _check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...], settings: TrainSettings) -> None:
-    """The parts of a description belong to the same model."""
-    who, entry = "load_model", get_body(shape["body"])
-    missing = [name for name in ("hidden", "dropout", "sparse") if entry.trains and name not in shape]
-    if missing:
-        raise BundleError(f"{who}: `shape` must have the field {missing[0]!r}; it is missing.")
-    num_labels = shape.get("read_labels", shape["num_labels"])
-    if num_labels != len(names) or len(set(names)) != len(names):
-        raise BundleError(f"{who}: `labels` must be {num_labels} different names; got {len(names)}.")
-    if shape["width"] != inputs.width:
-        raise BundleError(f"{who}: the inputs must have width {shape['width']}; got {inputs.width}.")
-    if inputs.kind not in ((entry.inputs,) if entry.inputs else entry.reads):
-        raise BundleError(f"{who}: the body {entry.name!r} must read {' or '.join(entry.reads)}; got {inputs.kind}.")
-    if entry.trains and settings.model != entry.name:
-        raise BundleError(f"{who}: `shape.body` must be the model of the settings, {settings.model!r}; got {entry.name!r}.")
-    if shape.get("sparse", False) != inputs.gives_sparse:
-        raise BundleError(f"{who}: `shape.sparse` must be {inputs.gives_sparse} for these inputs; got {shape.get('sparse')}.")
-
-
-def _body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
-    """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
-    with torch.device("meta"):
-        body = _made(shape)
-    check_tensors("load_model", body.state_dict(), own)
-    if get_body(shape["body"]).unsaved_buffers:
-        # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
-        with torch.random.fork_rng(devices=[]):
-            body = _made(shape)
-    body.load_state_dict(own, assign=True)
-    return body
-
-
-def _made(shape: dict[str, Any]) -> nn.Module:
-    """The body that ``shape`` describes, with the reader of its strategy."""
-    body = make_body(shape)
-    make_reader = get_strategy(shape.get("strategy", PLAIN)).make_reader
-    return body if make_reader is None else ReadBody(body, make_reader(shape))
-
-
-def _read_document(folder: Path, name: Any) -> Any:
-    path = inside("load_model", folder, name, "documents")
-    content = path.read_bytes() if path.is_file() else b""
-    if not path.stem.endswith(f"-{_digest(content)}"):
-        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
-    return parse_json(content.decode())
-
-
-def _below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-
-
-def _digest(content: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(content).hexdigest()[:12]

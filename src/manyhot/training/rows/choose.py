@@ -13,7 +13,7 @@ from manyhot.decisions.natural import natural_decision
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, BodyInfo, bodies_for, get_body
-from manyhot.training.rows.inputs.prepare import Inputs
+from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.strategies import get_strategy
 

@@ -23,8 +23,10 @@ from manyhot.explain.explanation import (
     WordShares,
     largest,
 )
+from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.places import feature_name, find_places
-from manyhot.training.rows.inputs.prepare import FeatureInputs, TextInputs, take_rows
+from manyhot.training.rows.inputs.row_batches import take_rows
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows, texts_of
 
 if TYPE_CHECKING:

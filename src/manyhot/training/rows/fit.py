@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.networks import Columns
-from manyhot.training.rows.inputs.prepare import Batch, SparseRows, take_rows
+from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
 from manyhot.training.rows.objective import Objective
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import without_reader

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manyhot.labels.soften import draw_mix, mix_labels
-from manyhot.training.rows.inputs.prepare import Batch, SparseRows
+from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
 
 
 class Mixed(NamedTuple):

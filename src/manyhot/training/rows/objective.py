@@ -15,7 +15,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.zlpr import tlpr_loss
-from manyhot.training.rows.inputs.prepare import Batch
+from manyhot.training.rows.inputs.row_batches import Batch
 from manyhot.training.rows.mixing import mix_batch
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.strategies import get_strategy

@@ -14,7 +14,7 @@ from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_pri
 from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, make_body
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
-from manyhot.training.rows.inputs.prepare import SparseRows
+from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.objective import link_of
 from manyhot.training.rows.row_threshold import RowThreshold
 from manyhot.training.rows.rule import Tuning, best_value

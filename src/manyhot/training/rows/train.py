@@ -18,7 +18,8 @@ from manyhot.training.rows.bodies.registry import AUTO_BODY, BodyInfo, get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.inputs.prepare import INPUTS, FeatureInputs, Inputs
+from manyhot.training.rows.inputs.features import FeatureInputs
+from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.objective import check_loss, natural_rule
 from manyhot.training.rows.options import check_used
 from manyhot.training.rows.phases import FITTINGS, RowSession

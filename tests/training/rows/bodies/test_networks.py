@@ -8,7 +8,7 @@ from torch.nn.functional import embedding_bag
 
 from manyhot.training.rows.bodies.networks import NARROW, Columns, mean_body
 from manyhot.training.rows.bodies.registry import make_body
-from manyhot.training.rows.inputs.prepare import take_rows
+from manyhot.training.rows.inputs.row_batches import take_rows
 
 SHAPE = {"body": "bag", "width": 30, "num_labels": 5, "hidden": 4, "dropout": 0.0, "sparse": True, "activation": "none"}
 

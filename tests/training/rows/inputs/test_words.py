@@ -8,7 +8,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.inputs.prepare import LONG_TEXT, TextInputs
+from manyhot.training.rows.inputs.texts import LONG_TEXT, TextInputs
 from manyhot.training.rows.inputs.words import (
     LARGEST_TABLE,
     find_runs,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from manyhot.explain.contributions import LinearFactors
-from manyhot.training.rows.inputs.prepare import Batch, SparseRows
+from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
 
 # Of the numbers in an embedding at the start.
 EMBEDDING_DEVIATION = 0.3

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manyhot.training.rows.inputs.prepare import TextInputs
+from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.words import (
     STARTS,
     WORD,

@@ -1,0 +1,155 @@
+"""The description of a saved model, ``model.json``: its fields, its documents, and the body it describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manyhot._files import json_bytes, write_whole
+from manyhot.decisions.links import LINKS
+from manyhot.training.rows.bodies.registry import get_body, make_body
+from manyhot.training.rows.inputs.registry import INPUTS, Inputs
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
+from manyhot.training.run.bundle_folder import (
+    BundleError,
+    check_tensors,
+    inside,
+)
+from manyhot.training.run.schema import (
+    TABLE,
+    TEXT,
+    TRUTH,
+    Kind,
+    Schema,
+    check_schema,
+    choice,
+    listed,
+    number,
+    parse_json,
+    shown,
+    whole,
+)
+
+FORMAT = "manyhot-model-1"
+# Large parts of model.json that are files of their own, and the entry they belong to.
+DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
+MODEL_SCHEMA: Schema = {
+    "format": TEXT,
+    "weights": TEXT,
+    "documents": Kind(
+        "an object of file names", lambda found: isinstance(found, dict) and set(found) <= set(DOCUMENTS)
+    ).or_missing(),
+    "shape": TABLE,
+    "inputs": TABLE,
+    "labels": listed(TEXT),
+    "link": choice(*LINKS).or_none(),
+    "rule": TABLE,
+    "calibration": TABLE.or_none(),
+    "settings": TABLE,
+    "about": TABLE,
+    "reading": TABLE.or_missing(),
+}
+SHAPE_SCHEMA: Schema = {
+    "body": TEXT,
+    "width": whole(1),
+    "num_labels": whole(1),
+    "hidden": whole(1).or_missing(),
+    "dropout": number(0, 1).or_missing(),
+    "sparse": TRUTH.or_missing(),
+    "activation": choice("relu", "none").or_missing(),
+    "config": TABLE.or_missing(),
+    "padding": whole(0).or_missing(),
+    "strategy": TEXT.or_missing(),
+    "read_labels": whole(1).or_missing(),
+}
+
+
+def check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...], settings: TrainSettings) -> None:
+    """The parts of a description belong to the same model."""
+    who, entry = "load_model", get_body(shape["body"])
+    missing = [name for name in ("hidden", "dropout", "sparse") if entry.trains and name not in shape]
+    if missing:
+        raise BundleError(f"{who}: `shape` must have the field {missing[0]!r}; it is missing.")
+    num_labels = shape.get("read_labels", shape["num_labels"])
+    if num_labels != len(names) or len(set(names)) != len(names):
+        raise BundleError(f"{who}: `labels` must be {num_labels} different names; got {len(names)}.")
+    if shape["width"] != inputs.width:
+        raise BundleError(f"{who}: the inputs must have width {shape['width']}; got {inputs.width}.")
+    if inputs.kind not in ((entry.inputs,) if entry.inputs else entry.reads):
+        raise BundleError(f"{who}: the body {entry.name!r} must read {' or '.join(entry.reads)}; got {inputs.kind}.")
+    if entry.trains and settings.model != entry.name:
+        raise BundleError(f"{who}: `shape.body` must be the model of the settings, {settings.model!r}; got {entry.name!r}.")
+    if shape.get("sparse", False) != inputs.gives_sparse:
+        raise BundleError(f"{who}: `shape.sparse` must be {inputs.gives_sparse} for these inputs; got {shape.get('sparse')}.")
+
+
+def body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
+    """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
+    with torch.device("meta"):
+        body = _made(shape)
+    check_tensors("load_model", body.state_dict(), own)
+    if get_body(shape["body"]).unsaved_buffers:
+        # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
+        with torch.random.fork_rng(devices=[]):
+            body = _made(shape)
+    body.load_state_dict(own, assign=True)
+    return body
+
+
+def _made(shape: dict[str, Any]) -> nn.Module:
+    """The body that ``shape`` describes, with the reader of its strategy."""
+    body = make_body(shape)
+    make_reader = get_strategy(shape.get("strategy", PLAIN)).make_reader
+    return body if make_reader is None else ReadBody(body, make_reader(shape))
+
+
+def write_documents(folder: Path, parts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Move the large entries of ``parts`` into files of their own; returns their names, which ``model.json`` lists."""
+    documents = {}
+    for name, owner in DOCUMENTS.items():
+        if name in parts[owner]:
+            content = json_bytes(parts[owner].pop(name))
+            documents[name] = f"{name}-{content_digest(content)}.json"
+            write_whole(folder / documents[name], content)
+    return documents
+
+
+def read_documents(folder: Path, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``shape`` and ``inputs`` of a description, with the entries that are files of their own."""
+    parts = {"shape": dict(data["shape"]), "inputs": dict(data["inputs"])}
+    for name, file in data.get("documents", {}).items():
+        parts[DOCUMENTS[name]][name] = _read_document(folder, file)
+    return parts["shape"], parts["inputs"]
+
+
+def read_inputs(data: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
+    """The fitted inputs that ``data`` describes."""
+    kind = INPUTS[data["kind"]] if data.get("kind") in INPUTS else None
+    if kind is None:
+        raise BundleError(f"load_model: `inputs.kind` must be one of {', '.join(INPUTS)}; got {shown(data.get('kind'))}.")
+    check_schema("inputs", data, kind.schema)
+    return kind.from_parts(data, tensors)
+
+
+def _read_document(folder: Path, name: Any) -> Any:
+    path = inside("load_model", folder, name, "documents")
+    content = path.read_bytes() if path.is_file() else b""
+    if not path.stem.endswith(f"-{content_digest(content)}"):
+        raise BundleError(f"load_model: {str(path)!r} is missing, cut off or changed. Save the model again.")
+    return parse_json(content.decode())
+
+
+def tensors_below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
+def content_digest(content: bytes) -> str:
+    """Twelve hexadecimal digits that name a file after its content."""
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()[:12]

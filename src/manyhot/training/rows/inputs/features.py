@@ -1,0 +1,99 @@
+"""Rows of a feature table, scaled column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.data.tables.missing import fill_missing
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.inputs.row_batches import Array
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.schema import TEXT, TRUTH, Schema, listed
+
+
+class FeatureInputs:
+    """Features: dense columns to mean 0 and deviation 1, sparse ones divided by their largest size; gaps take the mean."""
+
+    kind = "features"
+    schema: ClassVar[Schema] = {"kind": TEXT, "sparse": TRUTH, "names": listed(TEXT).or_none()}
+
+    def __init__(self, means: Array, scale: Array, *, sparse: bool, names: Sequence[str] | None) -> None:
+        self.means, self.scale, self.sparse = means, scale, sparse
+        self.names = None if names is None else tuple(names)
+
+    @property
+    def gives_sparse(self) -> bool:
+        """Whether prepared rows are a sparse matrix."""
+        return self.sparse
+
+    @classmethod
+    def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[FeatureInputs, Any]:
+        """Means and scales of the training rows, and these rows prepared."""
+        del settings
+        filled, means = fill_missing(examples)
+        sparse = not isinstance(filled.features, np.ndarray)
+        if sparse:
+            scale = np.asarray(abs(filled.features).max(axis=0).todense(), dtype=np.float32).ravel()
+        else:
+            scale = filled.features.std(axis=0, dtype=np.float64).astype(np.float32)
+        scale[~(scale > 0) | ~np.isfinite(scale)] = 1
+        fitted = cls(means, scale, sparse=sparse, names=examples.feature_names)
+        return fitted, fitted.rows(filled)
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return len(self.means)
+
+    def rows(self, inputs: Any) -> Any:
+        """Prepared rows of ``Examples``, or of an array or scipy matrix ``[N, width]``."""
+        examples = inputs if isinstance(inputs, Examples) else _unlabelled(inputs)
+        if examples.features is None:
+            raise TypeError(f"TrainedModel: the model reads features; the examples hold {examples.kind}.")
+        if self.names is not None and examples.feature_names is not None:
+            examples = examples.with_features(self.names)
+        if examples.num_features != self.width:
+            raise ValueError(f"TrainedModel: the model reads {self.width} features; got {examples.num_features}.")
+        filled, _ = fill_missing(examples, means=self.means)
+        features = filled.features
+        if self.sparse:
+            from scipy import sparse
+
+            scaled = sparse.csr_matrix(features, dtype=np.float32, copy=True)
+            scaled.data /= self.scale[scaled.indices]
+            return scaled
+        dense = features if isinstance(features, np.ndarray) else features.toarray()
+        return ((dense - self.means) / self.scale).astype(np.float32)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is not a tensor."""
+        return {"kind": self.kind, "sparse": self.sparse, "names": None if self.names is None else list(self.names)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is."""
+        return {"means": torch.from_numpy(self.means), "scale": torch.from_numpy(self.scale)}
+
+    @classmethod
+    def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureInputs:
+        """From what ``to_json`` and ``tensors`` gave."""
+        means, scale = tensors["means"].numpy(), tensors["scale"].numpy()
+        if means.ndim != 1 or means.shape != scale.shape or not (scale > 0).all():
+            raise ValueError("FeatureInputs: there must be one mean and one scale > 0 for each feature.")
+        if data["names"] is not None and len(data["names"]) != len(means):
+            raise ValueError(f"FeatureInputs: there must be {len(means)} names of features; got {len(data['names'])}.")
+        return cls(means, scale, sparse=data["sparse"], names=data["names"])
+
+
+def _unlabelled(features: Any) -> Examples:
+    if not hasattr(features, "shape") or len(features.shape) != 2:
+        raise TypeError(f"TrainedModel: the model reads features; give Examples or [N, F]; got {type(features).__name__}.")
+    labels = SparseLabels.from_lists([[]] * features.shape[0], num_labels=0)
+    dense = isinstance(features, (np.ndarray, Tensor))
+    rows = np.asarray(features, dtype=np.float32) if dense else features.tocsr().astype(np.float32)
+    return Examples(labels, (), features=rows)

@@ -1,0 +1,67 @@
+"""Images, scaled channel by channel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.schema import TEXT, Schema
+
+
+class ImageInputs:
+    """Images ``[N, C, H, W]``, each channel to mean 0 and deviation 1."""
+
+    kind = "images"
+    gives_sparse = False
+    schema: ClassVar[Schema] = {"kind": TEXT}
+
+    def __init__(self, means: Tensor, scale: Tensor) -> None:
+        self.means, self.scale = means, scale
+
+    @classmethod
+    def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[ImageInputs, Any]:
+        """Means and scales of the training images, and these images prepared."""
+        del settings
+        images = _checked_images(examples.images)
+        means, scale = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3), correction=0)
+        fitted = cls(means, torch.where(scale > 0, scale, 1.0))
+        return fitted, fitted.rows(images)
+
+    @property
+    def width(self) -> int:
+        """How many channels."""
+        return len(self.means)
+
+    def rows(self, inputs: Any) -> Tensor:
+        """Prepared images of ``Examples`` or a tensor ``[N, C, H, W]``."""
+        images = _checked_images(inputs.images if isinstance(inputs, Examples) else inputs)
+        if images.shape[1] != self.width:
+            raise ValueError(f"TrainedModel: the model reads images with {self.width} channels; got {images.shape[1]}.")
+        return (images - self.means[:, None, None]) / self.scale[:, None, None]
+
+    def to_json(self) -> dict[str, Any]:
+        """What is not a tensor."""
+        return {"kind": self.kind}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is."""
+        return {"means": self.means, "scale": self.scale}
+
+    @classmethod
+    def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> ImageInputs:
+        """From what ``to_json`` and ``tensors`` gave."""
+        del data
+        means, scale = tensors["means"], tensors["scale"]
+        if means.ndim != 1 or means.shape != scale.shape or not bool((scale > 0).all()):
+            raise ValueError("ImageInputs: there must be one mean and one scale > 0 for each channel.")
+        return cls(means, scale)
+
+
+def _checked_images(images: Any) -> Tensor:
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        raise TypeError("TrainedModel: the model reads images; give Examples with images or a tensor [N, C, H, W].")
+    return images if images.is_floating_point() else images.float() / 255

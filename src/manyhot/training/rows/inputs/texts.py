@@ -1,0 +1,148 @@
+"""Texts as weighted n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+from manyhot.training.rows.inputs.row_batches import Array
+from manyhot.training.rows.inputs.tokens import texts_of
+from manyhot.training.rows.inputs.words import (
+    STARTS,
+    Runs,
+    find_runs,
+    number_characters,
+    number_starts,
+    number_words,
+    word_lists,
+)
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.schema import TEXT, Schema, listed
+
+# Words a text from which on it says enough by whole words; first letters would only make it longer (a guess, not
+# measured).
+LONG_TEXT = 200
+
+
+class TextInputs:
+    """Texts as weighted n-grams and first letters of words: ``(1 + log count) * idf``, rows of length 1."""
+
+    kind = "texts"
+    parts = ("words", "starts", "characters")
+    gives_sparse = True
+    schema: ClassVar[Schema] = {"kind": TEXT, **{name: listed(TEXT) for name in parts}}
+
+    def __init__(self, words: Runs, starts: Runs, characters: Runs, idf: Array) -> None:
+        self.words, self.starts, self.characters, self.idf = words, starts, characters, idf
+
+    @classmethod
+    def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[TextInputs, Any]:
+        """The n-grams of the training texts, and these texts prepared."""
+        texts = examples.texts or []
+        # What is in every one of the texts counts, however few they are.
+        limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
+        flat, rows, names = number_words(word_lists(texts))
+        words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
+        counts = [words.counts(flat, rows, len(texts))]
+        starts = characters = Runs([], [np.zeros(0, dtype=np.int64)])
+        if settings.word_starts and len(flat) < LONG_TEXT * len(texts):
+            table, names = number_starts(names)
+            flat, rows = table[flat].ravel(), np.repeat(rows, len(STARTS))
+            starts = find_runs(flat, rows, names, longest=1, **limits)
+            counts.append(starts.counts(flat, rows, len(texts)))
+        if settings.char_ngrams:
+            flat, rows, names = number_characters(texts)
+            characters = find_runs(flat, rows, names, longest=settings.char_ngrams, **limits)
+            counts.append(characters.counts(flat, rows, len(texts)))
+        matrix = _side_by_side(counts)
+        if not matrix.shape[1]:
+            _refuse(texts, settings.min_count)
+        rows_with = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        idf = (np.log((1 + len(texts)) / (1 + rows_with)) + 1).astype(np.float32)
+        fitted = cls(_used(words), _used(starts), _used(characters), idf)
+        return fitted, fitted._weighted(matrix)
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return len(self.idf)
+
+    def rows(self, inputs: Any) -> Any:
+        """CSR ``[N, width]`` of texts or ``Examples``."""
+        texts = texts_of(inputs)
+        # Every different word is looked up once, however often it occurs.
+        flat, rows, names = number_words(word_lists(texts))
+        known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
+        counts = [self.words.counts(known[flat], rows, len(texts))]
+        if len(self.starts):
+            table, _ = number_starts(names, self.starts.number)
+            counts.append(self.starts.counts(table[flat].ravel(), np.repeat(rows, len(STARTS)), len(texts)))
+        if len(self.characters):
+            counts.append(self.characters.counts(*number_characters(texts, self.characters.number)[:2], len(texts)))
+        return self._weighted(_side_by_side(counts))
+
+    def _weighted(self, matrix: Any) -> Any:
+        values = (1 + np.log(matrix.data)) * self.idf[matrix.indices]
+        lengths = np.diff(matrix.indptr)
+        row = np.repeat(np.arange(matrix.shape[0]), lengths)
+        norms = np.sqrt(np.bincount(row, weights=values.astype(np.float64) ** 2, minlength=matrix.shape[0]))
+        matrix.data = (values / np.repeat(norms, lengths)).astype(np.float32)
+        return matrix
+
+    def to_json(self) -> dict[str, Any]:
+        """What is not a tensor."""
+        return {"kind": self.kind, **{name: getattr(self, name).symbols for name in self.parts}}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is."""
+        found = {"idf": torch.from_numpy(self.idf)}
+        for name in self.parts:
+            every = enumerate(getattr(self, name).keys, start=1)
+            found |= {f"{name}.{length}": torch.from_numpy(keys) for length, keys in every}
+        return found
+
+    @classmethod
+    def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> TextInputs:
+        """From what ``to_json`` and ``tensors`` gave."""
+        runs = []
+        for name in cls.parts:
+            keys = [tensors[f"{name}.{length}"].numpy() for length in range(1, 1 + sum(k.startswith(name) for k in tensors))]
+            runs.append(Runs(data[name], keys))
+        words, starts, characters = runs
+        idf = tensors["idf"].numpy()
+        if sum(map(len, runs)) != len(idf) or any(len(each.keys[0]) > len(each.symbols) for each in runs):
+            raise ValueError(f"TextInputs: there must be one `idf` for each n-gram, {sum(map(len, runs))}; got {len(idf)}.")
+        return cls(words, starts, characters, idf)
+
+
+def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:
+    """Say why there is nothing to learn from."""
+    if any(word_lists(texts)):
+        raise ValueError(
+            f"train: no word is in {min_count} of the {len(texts)} texts, so there is nothing to learn from."
+            " Give more texts, or pass min_count=1 (--min-count 1)."
+        )
+    raise ValueError(f"train: there is no word in any of the {len(texts)} texts. Is it the column of texts that was read?")
+
+
+def _side_by_side(counts: Sequence[Any]) -> Any:
+    from scipy import sparse
+
+    return counts[0] if len(counts) == 1 else sparse.hstack(counts, format="csr")
+
+
+def _used(runs: Runs) -> Runs:
+    """The same runs with only the symbols that are in one, renumbered."""
+    width = max(len(runs.symbols), 1)
+    single = runs.keys[0]
+    ends = [single, *(keys % width for keys in runs.keys[1:])]
+    kept = np.unique(np.concatenate(ends))
+    place = np.full(width, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    keys = [place[single], *((keys // width) * max(len(kept), 1) + place[keys % width] for keys in runs.keys[1:])]
+    return Runs([runs.symbols[symbol] for symbol in kept.tolist()], keys)
