@@ -9,7 +9,7 @@ from manyhot._checks import check_at_least
 from manyhot.evaluation import evaluate
 from manyhot.losses import catalog
 from manyhot.losses.core.labelwise import over_labels, weigh
-from manyhot.losses.core.logsumexp import arrange
+from manyhot.losses.core.layout import arrange
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.info import LossInfo, options_of
 from manyhot.losses.module import LossModule

@@ -8,7 +8,8 @@ from manyhot.losses.bce import bce_term
 from manyhot.losses.catalog import LOSSES  # noqa: F401 - fills FORMS
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import sum_over_labels
-from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.core.layout import Rows
+from manyhot.losses.core.logsumexp import sides_of_rows
 from manyhot.losses.focal import focal_term
 
 KINDS = (("bce", {}), ("focal", {"gamma_pos": 2.0, "gamma_neg": 2.0}))

@@ -8,7 +8,8 @@ from engines.oracle import all_terms, close, moved
 from manyhot import prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.engines import ops
 from manyhot.engines.terms import DenseTerms
-from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.core.layout import Rows
+from manyhot.losses.core.logsumexp import sides_of_rows
 from manyhot.losses.core.pairs import jeffreys, left_out_as_zero
 from manyhot.losses.zlpr import split_form
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from manyhot.engines.plain_spans.terms import SpanParts
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton.spans import engine as triton_span_engine
-from manyhot.engines.triton.spans.plans import Memory, SpanCells, empty_gradients
+from manyhot.engines.triton.spans.plans import empty_gradients
+from manyhot.engines.triton.spans.workspace import Memory, SpanCells
 
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor? u, Tensor? v, float scale,"

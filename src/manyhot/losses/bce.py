@@ -8,7 +8,8 @@ from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import labelwise_loss
 from manyhot.losses.core.forms import label_term
 from manyhot.losses.core.labelwise import Term, weigh
-from manyhot.losses.core.logsumexp import Dim, Labels, arrange
+from manyhot.losses.core.layout import Labels, arrange
+from manyhot.losses.core.logsumexp import Dim
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.module import LossModule
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_logits
 from manyhot.engines.terms import INF
 from manyhot.losses.core.labelwise import sum_over_labels, weigh
-from manyhot.losses.core.logsumexp import Dim, Labels, Rows, arrange, sides_of_rows
+from manyhot.losses.core.layout import Labels, Rows, arrange
+from manyhot.losses.core.logsumexp import Dim, sides_of_rows
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 

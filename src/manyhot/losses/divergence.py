@@ -20,7 +20,7 @@ from manyhot._checks import (
 )
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import INF, accumulation_dtype
-from manyhot.losses.core.logsumexp import Labels, arrange
+from manyhot.losses.core.layout import Labels, arrange
 from manyhot.losses.core.pairs import LINK_FACTORS, divergence_rows, jeffreys, left_out_as_zero, pair_loss
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.zlpr import zlpr_loss

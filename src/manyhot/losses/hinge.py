@@ -7,7 +7,8 @@ from torch import Tensor
 from manyhot._checks import check_at_least
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.labelwise import Term, over_labels, weigh
-from manyhot.losses.core.logsumexp import Dim, Labels, arrange
+from manyhot.losses.core.layout import Labels, arrange
+from manyhot.losses.core.logsumexp import Dim
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.module import LossModule
 

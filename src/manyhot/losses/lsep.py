@@ -10,7 +10,8 @@ from manyhot.engines.terms import INF, DenseTerms, SparseTerms, accumulation_dty
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.forms import joined
 from manyhot.losses.core.labelwise import sum_over_labels
-from manyhot.losses.core.logsumexp import Dim, Labels, Rows, arrange, two_sided_logsumexp
+from manyhot.losses.core.layout import Labels, Rows, arrange
+from manyhot.losses.core.logsumexp import Dim, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 

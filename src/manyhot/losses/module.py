@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from manyhot.losses.core.logsumexp import Labels, Scores
+from manyhot.losses.core.layout import Labels
+from manyhot.losses.core.logsumexp import Scores
 
 
 class LossModule(nn.Module):

@@ -8,7 +8,8 @@ from manyhot._checks import check_at_least
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.forms import joined, side_form
-from manyhot.losses.core.logsumexp import Dim, Labels, Scores
+from manyhot.losses.core.layout import Labels
+from manyhot.losses.core.logsumexp import Dim, Scores
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.module import LossModule
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from manyhot._checks import check_logits, check_unit, check_where
 from manyhot.engines.terms import INF, SparseTerms, accumulation_dtype
 from manyhot.losses.core.labelwise import weigh
-from manyhot.losses.core.logsumexp import Labels, arrange
+from manyhot.losses.core.layout import Labels, arrange
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.module import LossModule
 

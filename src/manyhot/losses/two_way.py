@@ -11,7 +11,8 @@ from manyhot.engines.terms import INF
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.forms import joined
 from manyhot.losses.core.labelwise import sum_over_labels
-from manyhot.losses.core.logsumexp import Labels, Scores, arrange, two_sided_logsumexp
+from manyhot.losses.core.layout import Labels, arrange
+from manyhot.losses.core.logsumexp import Scores, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 

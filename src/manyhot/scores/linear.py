@@ -14,7 +14,8 @@ from manyhot.engines.linear.registry import choose_linear
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.losses.core.dispatch import fit_offset, row_scale
-from manyhot.losses.core.logsumexp import Dim, Labels, LazyScores, Rows, check_terms
+from manyhot.losses.core.layout import Labels, Rows, check_terms
+from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
 from manyhot.scores.top import TopScores

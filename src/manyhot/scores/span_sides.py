@@ -12,7 +12,7 @@ from manyhot.engines.plain_spans.terms import SpanParts, joined, weighed
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton.spans import engine as triton_span_engine
-from manyhot.engines.triton.spans.plans import SpanCells
+from manyhot.engines.triton.spans.workspace import SpanCells
 
 
 class SpanLoss(torch.autograd.Function):

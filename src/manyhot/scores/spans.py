@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_choice, check_engine, check_logits, check_unit, check_weight, check_where, shape_text
+from manyhot._checks import check_choice, check_engine, check_unit, check_where, shape_text
 from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.engines.plain_spans.terms import SpanParts, SpanTerms
 from manyhot.engines.span_registry import choose_spans
 from manyhot.engines.terms import INF, Weight
 from manyhot.engines.triton.spans import engine as triton_span_engine
-from manyhot.engines.triton.spans.plans import SpanCells
+from manyhot.engines.triton.spans.workspace import SpanCells
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.core.logsumexp import Dim, LazyScores, two_sided_logsumexp
+from manyhot.scores.span_arguments import add_log_weight, as_lengths, check_parts, label_axes, weight_on_axes, weight_per_type
 from manyhot.scores.span_sides import SpanLoss, SpanSides
 
 METHODS = ("auto", "tiles", "factorised", "dense")
@@ -71,10 +72,10 @@ class SpanScores(LazyScores):
         scale: float = 1.0,
         method: str = "auto",
     ) -> None:
-        _check_parts(q, k, u, v)
+        check_parts(q, k, u, v)
         check_choice("SpanScores", "method", method, METHODS if q.ndim == 3 else ("auto", "tiles", "dense"))
         self.q, self.k, self.u, self.v = q, k, u, v
-        self.lengths = _as_lengths(lengths, q)
+        self.lengths = as_lengths(lengths, q)
         self.triangle, self.scale, self.method = bool(triangle), float(scale), method
 
     @property
@@ -157,10 +158,10 @@ class SpanScores(LazyScores):
         """
         check_unit(who, "smoothing", smoothing)
         check_engine(who, engine, ("torch", "triton"))
-        axes = _label_axes(who, dim)
+        axes = label_axes(who, dim)
         weights = (
-            _per_type(who, "pos_weight", pos_weight, self._parts(), validate=validate),
-            _per_type(who, "neg_weight", neg_weight, self._parts(), validate=validate),
+            weight_per_type(who, "pos_weight", pos_weight, self._parts(), validate=validate),
+            weight_per_type(who, "neg_weight", neg_weight, self._parts(), validate=validate),
         )
         if isinstance(labels, SpanLabels):
             labels = self._fitted(who, labels, validate=validate)
@@ -209,7 +210,7 @@ class SpanScores(LazyScores):
         if validate or self.method == "dense" or not isinstance(labels, SpanLabels) or torch.compiler.is_compiling():
             return None
         asked = engine == "triton" or (engine == "auto" and self.q.is_cuda)
-        if not asked or _label_axes(who, dim) != {2, 3}:
+        if not asked or label_axes(who, dim) != {2, 3}:
             return None
         check_unit(who, "smoothing", smoothing)
         labels, parts = self._fitted(who, labels, validate=False), self._parts()
@@ -272,8 +273,8 @@ class SpanScores(LazyScores):
             self.dense(),
             dense,
             where=counts,
-            pos_weight=_as_axes(weights[0], axes),
-            neg_weight=_as_axes(weights[1], axes),
+            pos_weight=weight_on_axes(weights[0], axes),
+            neg_weight=weight_on_axes(weights[1], axes),
             smoothing=smoothing,
             dim=sorted(axes),
             engine=engine,
@@ -282,80 +283,5 @@ class SpanScores(LazyScores):
         )
         if 1 in axes:
             return sides
-        pos, neg = (_shifted(side, weight) for side, weight in zip(sides, weights, strict=True))
+        pos, neg = (add_log_weight(side, weight) for side, weight in zip(sides, weights, strict=True))
         return pos, neg
-
-
-def _check_parts(q: Any, k: Any, u: Any, v: Any) -> None:
-    who = "SpanScores"
-    for name, part in (("q", q), ("k", k)):
-        check_logits(who, part, name)
-    if q.ndim not in (3, 4) or q.shape != k.shape:
-        raise ValueError(
-            f"{who}: `q` and `k` must both be [B, H, T, d], or [B, T, d] shared by the types;"
-            f" got {shape_text(q.shape)} and {shape_text(k.shape)}."
-        )
-    if (u is None) != (q.ndim == 4) or (v is None) != (q.ndim == 4):
-        raise ValueError(f"{who}: `u` and `v` go with a shared `q` [B, T, d], and only with it; got `q` {shape_text(q.shape)}.")
-    if u is None:
-        return
-    for name, part in (("u", u), ("v", v)):
-        check_logits(who, part, name)
-        if part.ndim != 3 or part.shape != u.shape or part.shape[::2] != q.shape[:2]:
-            raise ValueError(
-                f"{who}: `{name}` must be [B, H, T] with the B and T of `q`, {shape_text(q.shape)};"
-                f" got {shape_text(part.shape)}."
-            )
-
-
-def _as_lengths(lengths: Tensor | Sequence[int] | None, q: Tensor) -> Tensor:
-    """int64 ``[B]`` on the device of ``q``."""
-    if lengths is None:
-        return torch.full((q.shape[0],), q.shape[-2], device=q.device)
-    given = torch.as_tensor(lengths)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != q.shape[:1]:
-        raise ValueError(
-            f"SpanScores: `lengths` must be integers [B], the number of real tokens of each of {q.shape[0]} rows;"
-            f" got {given.dtype} {shape_text(given.shape)}. From an attention mask: mask.sum(dim=1)."
-        )
-    return given.to(q.device, torch.int64)
-
-
-def _label_axes(who: str, dim: Dim) -> set[int]:
-    """The axes of ``[B, H, T, T]`` that are summed over. The last axis alone stands for the grid."""
-    given = [dim] if isinstance(dim, int) else list(dim)
-    axes = {axis + 4 if axis < 0 else axis for axis in given}
-    if axes == {3}:
-        return {2, 3}
-    known = ({2, 3}, {1, 2, 3}, {0, 2, 3}, {0, 1, 2, 3}, {1})
-    if len(axes) != len(given) or axes not in known:
-        raise ValueError(
-            f"{who}: `dim` of SpanScores must be (-2, -1) for the positions, (-3, -2, -1) for types and positions, or -3 for"
-            f" the types of each cell; got {shape_text(given)}. Call .dense() for other axes."
-        )
-    return axes
-
-
-def _per_type(who: str, name: str, weight: Weight, parts: SpanParts, *, validate: bool) -> Tensor | None:
-    """A weight as ``[H]``, in the type of the sums."""
-    if weight is None:
-        return None
-    if isinstance(weight, Tensor) and weight.shape == (parts.num_types, 1, 1):
-        weight = weight[:, 0, 0]
-    check_weight(who, name, weight, [parts.num_types], validate=validate)
-    return torch.as_tensor(weight, dtype=parts.dtype, device=parts.q.device).detach().expand(parts.num_types)
-
-
-def _as_axes(weight: Tensor | None, axes: set[int]) -> Tensor | None:
-    """A weight per type, shaped for the label axes; None where the types are not among them."""
-    if weight is None or 1 not in axes:
-        return None
-    return weight.reshape(-1, *(1 for axis in axes if axis > 1))
-
-
-def _shifted(side: Tensor, weight: Tensor | None) -> Tensor:
-    """The log-sums ``[..., H]`` of terms that each carry their type's weight."""
-    if weight is None:
-        return side
-    log = weight.log()
-    return torch.where(log == -INF, -INF, side + log)

@@ -7,7 +7,8 @@ from manyhot import SparseLabels
 from manyhot.engines.linear.problem import LinearProblem
 from manyhot.engines.terms import SparseTerms
 from manyhot.losses.core.forms import FORMS
-from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.core.layout import Rows
+from manyhot.losses.core.logsumexp import sides_of_rows
 from manyhot.losses.pairwise import pairwise_loss as _registers_joint  # noqa: F401
 from manyhot.losses.zlpr import zlpr_loss as _registers_split  # noqa: F401
 

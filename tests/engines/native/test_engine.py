@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 import manyhot
 from engines.native.problems import INF, NAN, SCORES, assert_grad, fused_oracle, problems, sparse_terms
 from manyhot.engines.native import engine as native
+from manyhot.engines.native import library as native_library
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.losses.bce import bce_loss
 from manyhot.losses.core.labelwise import sum_over_labels, weigh
-from manyhot.losses.core.logsumexp import Rows
+from manyhot.losses.core.layout import Rows
 from manyhot.losses.core.reduction import softplus
 from manyhot.losses.focal import asymmetric_loss, focal_loss
 
@@ -36,12 +37,12 @@ def variant(request):
 @pytest.fixture(params=["torch", "own"])
 def threads(request):
     """Sets the number of threads: torch's, or those of the pool that stands in for them."""
-    library, before = native._load()[0], torch.get_num_threads()
+    library, before = native_library.load()[0], torch.get_num_threads()
     if request.param == "own":
         library.manyhot_share_threads(None)
     yield torch.set_num_threads
     torch.set_num_threads(before)
-    library.manyhot_share_threads(native._torch_threads())
+    library.manyhot_share_threads(native_library._torch_threads())
 
 
 def assert_sides(x, terms, got):

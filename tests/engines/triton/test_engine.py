@@ -8,7 +8,8 @@ from manyhot import SparseLabels
 from manyhot.engines import ops
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.core.layout import Rows
+from manyhot.losses.core.logsumexp import sides_of_rows
 
 INTERPRETED = """
 import sys

@@ -19,7 +19,7 @@ enum { HARD = 1, SOFT };
 
 static const int64_t kind_size[] = {4, 2, 2, 8, 1, 4, 8, 0};
 
-/* The same fields in the same order as _Job in native.py. */
+/* The same fields in the same order as Job in library.py. */
 typedef struct {
     int64_t num_rows, num_labels, num_listed, threads, variant;
     int64_t task, form, x_kind, label_kind, x_stride, other_stride, label_stride, where_stride;

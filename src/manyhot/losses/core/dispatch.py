@@ -22,7 +22,8 @@ from manyhot.engines.totals import total
 from manyhot.losses.core import plain_forms as plain_forms  # registers what an engine falls back to
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
-from manyhot.losses.core.logsumexp import Dim, LazyScores, Rows, Scores, arrange, sides_of_rows, two_sided_logsumexp
+from manyhot.losses.core.layout import Rows, arrange
+from manyhot.losses.core.logsumexp import Dim, LazyScores, Scores, sides_of_rows, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce
 
 Terms = DenseTerms | SparseTerms

@@ -13,7 +13,7 @@ from torch import Tensor
 from manyhot._checks import check_choice
 from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.losses.core.forms import Term as Term
-from manyhot.losses.core.logsumexp import Rows
+from manyhot.losses.core.layout import Rows
 
 LABEL_REDUCTIONS = ("mean", "sum")
 

@@ -8,38 +8,22 @@ tensor and gives its own sides (``LazyScores``), so that a new kind of scores is
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from manyhot._checks import (
-    check_dense_labels,
-    check_device,
     check_engine,
-    check_label_values,
-    check_logits,
-    check_masked_scores,
-    check_not_swapped,
-    check_unit,
-    check_weight,
-    check_where,
-    shape_text,
 )
 from manyhot.engines import ops
 from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import NAMES, Engine, choose
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
-from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.first_call import check_first_call
+from manyhot.losses.core.layout import Labels, Rows, arrange
 from manyhot.losses.core.lazy import Dim as Dim
 from manyhot.losses.core.lazy import LazyScores as LazyScores
-
-_SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-Labels = Tensor | SparseLabels
-
 
 Scores = Tensor | LazyScores
 
@@ -112,163 +96,12 @@ def two_sided_logsumexp(
     return sides_of_rows(rows, choose(who, engine, rows.logits, rows.terms))
 
 
-class Rows(NamedTuple):
-    """A problem laid out for the engines: logits ``[R, L]``, the terms beside them, and the shape ``[...]`` of the R rows."""
-
-    logits: Tensor
-    terms: DenseTerms | SparseTerms
-    shape: torch.Size
-
-
 def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
     """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
     function = _Sides if torch.compiler.is_compiling() else _MovingSides
     sums = function.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
     return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
-
-
-def arrange(
-    who: str,
-    logits: Any,
-    labels: Any,
-    *,
-    where: Tensor | None = None,
-    pos_weight: Weight = None,
-    neg_weight: Weight = None,
-    smoothing: float = 0.0,
-    dim: Dim = -1,
-    validate: bool = False,
-) -> Rows:
-    """Check the arguments that all losses share and move the label axes to the end as one."""
-    if (
-        type(labels) is Tensor
-        and (where is None and pos_weight is None and neg_weight is None)
-        and (type(smoothing) is float and smoothing == 0)
-        and (dim == -1 and type(dim) is int)
-        and not validate
-        and _is_plain(logits, labels)
-    ):
-        check_first_call(who, labels)
-        return Rows(logits, DenseTerms(labels), logits.shape[:1])
-    check_logits(who, logits)
-    check_unit(who, "smoothing", smoothing)
-    if isinstance(labels, Tensor):
-        check_not_swapped(who, logits, labels)
-    if validate and smoothing and where is None:
-        check_masked_scores(who, logits)
-    terms = check_terms(
-        who,
-        logits.shape,
-        labels,
-        where=where,
-        pos_weight=pos_weight,
-        neg_weight=neg_weight,
-        smoothing=float(smoothing),
-        dim=dim,
-        validate=validate,
-        device=logits.device,
-    )
-    moved = _to_end(logits, _axes(who, dim, logits.ndim))
-    return Rows(_as_matrix(moved), terms, moved.shape[:-1])
-
-
-def _is_plain(logits: Any, labels: Tensor) -> bool:
-    """Whether this is the call that nearly all are, two matrices of one shape, which needs no more checks than these."""
-    return (
-        type(logits) in (Tensor, torch.nn.Parameter)
-        and logits.dtype in _SCORES
-        and logits.ndim == 2
-        and logits.shape == labels.shape
-        and logits.device == labels.device
-        and not (labels.requires_grad or labels.dtype.is_complex)
-    )
-
-
-def check_terms(
-    who: str,
-    shape: torch.Size,
-    labels: Any,
-    *,
-    where: Tensor | None,
-    pos_weight: Weight,
-    neg_weight: Weight,
-    smoothing: float,
-    dim: Dim,
-    validate: bool,
-    device: torch.device | None = None,
-) -> DenseTerms | SparseTerms:
-    """Labels, weights and ``where`` as the terms of scores of ``shape`` on ``device``, checked; None takes any device."""
-    dims = _axes(who, dim, len(shape))
-    if isinstance(labels, SparseLabels):
-        _check_sparse(who, labels, shape, dims)
-    else:
-        check_dense_labels(who, shape, labels)
-    _check_device(who, "labels", labels, device)
-    if where is not None:
-        check_where(who, where, shape)
-        _check_device(who, "where", where, device)
-        where = _to_rows(where.expand(shape), dims)
-    sizes = [shape[axis] for axis in dims]
-    weights: list[Weight] = []
-    for name, weight in (("pos_weight", pos_weight), ("neg_weight", neg_weight)):
-        if weight is not None:
-            check_weight(who, name, weight, sizes, validate=validate)
-        if isinstance(weight, Tensor):
-            _check_device(who, name, weight, device)
-            weight = (weight.detach() if device is None else weight.detach().to(device)).expand(sizes).reshape(-1)
-        elif weight is not None:
-            weight = float(weight)
-        weights.append(weight)
-    if isinstance(labels, SparseLabels):
-        return SparseTerms(labels.indices, labels.offsets, labels.values, where, weights[0], weights[1], smoothing)
-    flat = _to_rows(labels.detach() if labels.requires_grad else labels, dims)
-    if validate:
-        check_label_values(who, flat, where)
-    else:
-        check_first_call(who, flat, where)
-    return DenseTerms(flat, where, weights[0], weights[1], smoothing)
-
-
-def _check_device(who: str, name: str, part: Any, device: torch.device | None) -> None:
-    if device is not None:
-        check_device(who, name, part, device)
-
-
-def _check_sparse(who: str, labels: SparseLabels, shape: torch.Size, dims: list[int]) -> None:
-    if dims != [len(shape) - 1]:
-        raise ValueError(f"{who}: SparseLabels run along the last axis; got dim {dims}. Pass dense labels, or move axes.")
-    rows = shape[:-1].numel()
-    if shape[-1] != labels.num_labels or rows != len(labels):
-        raise ValueError(
-            f"{who}: `labels` must fit `logits`, {rows} rows of {shape[-1]} labels;"
-            f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
-        )
-
-
-def _axes(who: str, dim: Dim, ndim: int) -> list[int]:
-    """The axes as sorted numbers >= 0."""
-    given = [dim] if isinstance(dim, int) else list(dim)
-    axes = sorted(axis + ndim if axis < 0 else axis for axis in given)
-    if not axes or len(set(axes)) != len(axes) or axes[0] < 0 or axes[-1] >= ndim:
-        raise ValueError(f"{who}: `dim` must name axes of a tensor with {ndim} axes, each once; got {shape_text(given)}.")
-    return axes
-
-
-def _to_end(x: Tensor, dims: list[int]) -> Tensor:
-    """The axes ``dims`` behind the others, as one."""
-    if dims == [x.ndim - 1]:
-        return x
-    return x.movedim(dims, list(range(x.ndim - len(dims), x.ndim))).flatten(-len(dims))
-
-
-def _to_rows(x: Tensor, dims: list[int]) -> Tensor:
-    """``[R, L]``: the axes ``dims`` behind the others, as one, and the others as one before it."""
-    return _as_matrix(_to_end(x, dims))
-
-
-def _as_matrix(x: Tensor) -> Tensor:
-    return x if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 class _Sides(torch.autograd.Function):

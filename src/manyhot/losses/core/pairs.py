@@ -20,7 +20,8 @@ from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.engines.totals import total
 from manyhot.losses.core.dispatch import Terms, row_scale, scaled, wants_fusion
 from manyhot.losses.core.forms import FORMS
-from manyhot.losses.core.logsumexp import Rows, sides_of_rows
+from manyhot.losses.core.layout import Rows
+from manyhot.losses.core.logsumexp import sides_of_rows
 
 # The factor on the scores in the link of each kind of divergence.
 LINK_FACTORS = {"sigmoid": 1.0, "sigmoid2": 2.0}

@@ -16,7 +16,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.totals import total
 from manyhot.losses.core.forms import FORMS, LABEL_TERMS
 from manyhot.losses.core.labelwise import sum_over_labels
-from manyhot.losses.core.logsumexp import Rows
+from manyhot.losses.core.layout import Rows
 
 
 @plain_form("fused")

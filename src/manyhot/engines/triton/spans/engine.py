@@ -15,7 +15,8 @@ from manyhot.engines.terms import LogSum
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.engines.triton.launch.gate import falls_back_to, interpreted
 from manyhot.engines.triton.spans import fallback
-from manyhot.engines.triton.spans.plans import Kept, Memory, SpanCells, SpanPlan, planned
+from manyhot.engines.triton.spans.plans import SpanPlan, planned
+from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells
 
 HEAD_SIZES = 128
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from manyhot.engines.plain_spans import tiles
 from manyhot.engines.plain_spans.terms import SpanParts, SpanTerms, span_gradient, span_sides
 from manyhot.engines.terms import LogSum
-from manyhot.engines.triton.spans.plans import Memory, SpanCells, SpanPlan
+from manyhot.engines.triton.spans.plans import SpanPlan
+from manyhot.engines.triton.spans.workspace import Memory, SpanCells
 from manyhot.labels.sparse import rows_of_entries
 
 

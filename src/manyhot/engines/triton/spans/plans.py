@@ -6,13 +6,14 @@ the largest grids, so a call only asks for memory and starts its kernels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from manyhot.engines.plain_spans.terms import SpanParts
 from manyhot.engines.triton.launch.launcher import Launcher, Numbers
+from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells, aligned
 
 ENTRIES = 64
 # Tokens held and tokens a step, by kernel: half types, float32.
@@ -25,22 +26,6 @@ SHARED_WARPS = 4
 TYPES = 64
 # A first token's factorised total is in doubt below this many times the most that its cells can have lost.
 DOUBT = 1 / torch.finfo(torch.float32).eps
-# Sections of memory start at multiples of 16 bytes, which kernels are compiled for.
-ALIGNED = 4
-
-Memory = tuple[Tensor, ...]
-
-
-class SpanCells(NamedTuple):
-    """Which cells count and which are listed: row i lists the cells ``indices[offsets[i]:offsets[i + 1]]`` of its flattened
-    ``[H, T, T]`` grid, rising; smoothing is uniform."""
-
-    lengths: Tensor
-    triangle: bool
-    indices: Tensor
-    offsets: Tensor
-    values: Tensor | None = None
-    smoothing: float = 0.0
 
 
 def empty_gradients(parts: SpanParts, cells: SpanCells) -> SpanParts:
@@ -71,20 +56,6 @@ def planned(parts: SpanParts, cells: SpanCells) -> tuple[SpanPlan, SpanParts]:
             _PLANS.clear()
         plan = _PLANS[key] = SpanPlan(parts, cells)
     return plan, parts
-
-
-class Kept(NamedTuple):
-    """Memory, cut. For one or both signs, side by side: where blocks of listed cells start, which types are in doubt, the lists
-    unpacked, their scores, maxima, lifts, and tops and totals of the sums."""
-
-    starts: Tensor
-    flags: Tensor
-    unpacked: Tensor
-    scores: Tensor
-    peaks: Tensor
-    lifts: Tensor
-    tops: Tensor
-    sums: Tensor
 
 
 class SpanPlan:
@@ -134,7 +105,7 @@ class SpanPlan:
     def memory_sizes(self, listed: int) -> tuple[int, int]:
         """How many int32 and float32 the sections take."""
         ints, floats = self.sections(listed)
-        return sum(map(_aligned, ints)), sum(map(_aligned, floats))
+        return sum(map(aligned, ints)), sum(map(aligned, floats))
 
     def memory(self, cells: SpanCells, clear: bool) -> Memory:
         """Memory to be filled."""
@@ -145,7 +116,7 @@ class SpanPlan:
     def cut(self, memory: Memory, cells: SpanCells) -> Kept:
         """Memory by its sections."""
         cuts = self.sections(cells.indices.shape[0])
-        ints, floats = (whole.split_with_sizes([*map(_aligned, sizes)]) for whole, sizes in zip(memory, cuts, strict=True))
+        ints, floats = (whole.split_with_sizes([*map(aligned, sizes)]) for whole, sizes in zip(memory, cuts, strict=True))
         return Kept(*ints, *floats)
 
     def _side(self, section: Tensor, place: int, size: int) -> Tensor:
@@ -312,10 +283,6 @@ def _strides_by_type(parts: SpanParts) -> Numbers:
     if parts.u is None:
         return (*q[:3], *k[:3], *[0] * 6)
     return (q[0], 0, q[1], k[0], 0, k[1], *parts.ends()[0].stride(), *parts.ends()[1].stride())
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNED) * ALIGNED
 
 
 def _power(size: int) -> int:

@@ -1,0 +1,42 @@
+"""The workspace of a call on span scores: which cells count, and the memory that its kernels share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+# Sections of memory start at multiples of 16 bytes, which kernels are compiled for.
+ALIGNED = 4
+Memory = tuple[Tensor, ...]
+
+
+class SpanCells(NamedTuple):
+    """Which cells count and which are listed: row i lists the cells ``indices[offsets[i]:offsets[i + 1]]`` of its flattened
+    ``[H, T, T]`` grid, rising; smoothing is uniform."""
+
+    lengths: Tensor
+    triangle: bool
+    indices: Tensor
+    offsets: Tensor
+    values: Tensor | None = None
+    smoothing: float = 0.0
+
+
+class Kept(NamedTuple):
+    """Memory, cut. For one or both signs, side by side: where blocks of listed cells start, which types are in doubt, the lists
+    unpacked, their scores, maxima, lifts, and tops and totals of the sums."""
+
+    starts: Tensor
+    flags: Tensor
+    unpacked: Tensor
+    scores: Tensor
+    peaks: Tensor
+    lifts: Tensor
+    tops: Tensor
+    sums: Tensor
+
+
+def aligned(size: int) -> int:
+    """The size rounded up to a multiple of ``ALIGNED``."""
+    return -(-size // ALIGNED) * ALIGNED
