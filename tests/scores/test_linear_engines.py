@@ -147,7 +147,8 @@ def test_a_captured_graph_gives_the_loss_of_new_inputs(budget):
 
     def step():
         loss = zlpr_loss(LinearScores(*parts, chunk_size=2048, memory_budget=budget), labels)
-        return (loss, *torch.autograd.grad(loss, parts))
+        # A loss that is kept would keep the nodes of its stream alive.
+        return (loss.detach(), *torch.autograd.grad(loss, parts))
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 Constants = list[Any]
-# Stands in the place of a tensor that was saved.
-_SAVED = object()
+# Stands in the place of a tensor that was saved. Compilers of torch 2.11 compare constants only, not objects.
+_SAVED = ...
 
 
 def take_apart(fields: Iterable[Any]) -> tuple[list[Tensor], Constants]:

@@ -69,6 +69,10 @@ def default_budget(device: torch.device) -> int:
     return _device_memory(device) // KEPT_SHARE
 
 
+# A graph that is being compiled takes the answer as a constant; see ``manyhot.engines.registry``.
+default_budget._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 @functools.cache
 def _device_memory(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 30
