@@ -25,8 +25,10 @@ from torch import Tensor
 
 from benchmarks.compare_groups import RUNS, TABULAR, find_sets
 from manyhot._files import write_json
-from manyhot.comparison.cell import DECISIONS, Job, JobRun
-from manyhot.comparison.grid import LoadedSets, device_of, failed, shapes_of
+from manyhot.comparison.attempt import failed
+from manyhot.comparison.cell import DECISIONS, JobRun
+from manyhot.comparison.grid import LoadedSets, device_of, shapes_of
+from manyhot.comparison.job import Job
 from manyhot.comparison.measure import measure_decisions
 from manyhot.comparison.methods import parse_methods
 from manyhot.comparison.plan import Plan

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from comparison.problems import READING, small_plan, write_table
+from manyhot.comparison.attempt import run_job
 from manyhot.comparison.budget import batch_size, num_epochs
-from manyhot.comparison.cell import Job, JobRun, TooLargeError, _check_memory, natural_rule
+from manyhot.comparison.cell import JobRun
 from manyhot.comparison.ensemble import Ensemble, Shape
-from manyhot.comparison.grid import LoadedSets, run_job
+from manyhot.comparison.grid import LoadedSets
+from manyhot.comparison.job import Job, TooLargeError, check_memory, natural_rule
 from manyhot.comparison.methods import parse_method
 from manyhot.comparison.objective import MemberLoss
 from manyhot.comparison.sets import load_set, pair_files
@@ -113,7 +115,7 @@ def test_budgets_follow_the_rows():
 
 def test_members_that_do_not_fit_are_refused_before_they_are_made():
     with pytest.raises(TooLargeError, match="GiB"):
-        _check_memory(Shape(20_000, 12_000, 0, 0.0), 30)
+        check_memory(Shape(20_000, 12_000, 0, 0.0), 30)
 
 
 def test_one_file_is_split_anew_for_each_seed(tmp_path):

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from comparison.problems import SMALL
-from manyhot.comparison.cell import Job
-from manyhot.comparison.grid import LoadedSets, run_job
+from manyhot.comparison.attempt import run_job
+from manyhot.comparison.grid import LoadedSets
+from manyhot.comparison.job import Job
 from manyhot.comparison.methods import parse_methods
 from manyhot.comparison.plan import Plan
 from manyhot.comparison.sets import load_set, pair_files

@@ -35,3 +35,8 @@ def measure_decisions(chosen: Tensor, truth: Tensor, names: Sequence[str]) -> di
     measured = Metrics(list(names), num_labels=truth.shape[1]).to(chosen.device)
     measured.update(chosen.float() * 2 - 1, truth)
     return {name: float(value) for name, value in measured.compute().items()}
+
+
+def share_without_labels(decisions: Tensor) -> float:
+    """The share of rows for which nothing is predicted, of bool ``[N, L]``."""
+    return float((~decisions.any(dim=1)).float().mean())

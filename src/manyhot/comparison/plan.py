@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from manyhot._checks import check_choice
-from manyhot.comparison.cell import Job
+from manyhot.comparison.job import Job
 from manyhot.comparison.methods import Method, parse_method
 from manyhot.comparison.records import Record, cell_key
 from manyhot.comparison.sets import SetFiles

@@ -9,7 +9,8 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.evaluation import evaluate
 from manyhot.report.run.judged import Judged, Origin, drawn_rows
 from manyhot.report.run.measure import learning_curves, listed_labels, measure_run
-from manyhot.report.run.page import run_page, slider_values
+from manyhot.report.run.page import run_page
+from manyhot.report.run.slider import slider_values
 from report.problems import judged, model_for, origin, run_report
 
 

@@ -1,0 +1,64 @@
+"""One job run to its records; a failure is recorded and does not end the grid."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+
+import torch
+
+from manyhot.comparison.cell import JobRun
+from manyhot.comparison.job import Job, TooLargeError
+from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import Record, cell_key
+from manyhot.comparison.sets import ComparedSet, load_set
+
+
+class LoadedSets:
+    """The sets of a plan, the last few kept in memory."""
+
+    def __init__(self, plan: Plan, most: int = 2) -> None:
+        self.files = {each.name: each for each in plan.sets}
+        self.plan, self.most = plan, most
+        self.kept: dict[str, ComparedSet] = {}
+
+    def get(self, name: str) -> ComparedSet:
+        """One of them, read where it is not in memory."""
+        if name not in self.kept:
+            while len(self.kept) >= self.most:
+                self.kept.pop(next(iter(self.kept)))
+            self.kept[name] = load_set(self.files[name], range(self.plan.seeds), self.plan.settings)
+        return self.kept[name]
+
+
+def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]:
+    """The records of a job; those of a failure say why."""
+    data = sets.get(job.data)
+    place = torch.device(device)
+    if place.type == "cuda":
+        # What the last job held is for the other processes to take.
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(place)
+    try:
+        return JobRun(job, data, job.seeds, plan.settings, place).run()
+    except TooLargeError:
+        if len(job.seeds) == 1:
+            raise
+    alone = [replace(job, seeds=(seed,)) for seed in job.seeds]
+    return [record for each in alone for record in JobRun(each, data, each.seeds, plan.settings, place).run()]
+
+
+def attempt(job: Job, plan: Plan, sets: LoadedSets, device: str) -> tuple[list[Record], str | None]:
+    """The records of a job, and what went wrong or None."""
+    try:
+        return run_job(job, plan, sets, device), None
+    except Exception as error:  # One bad cell must not end the grid: it is recorded, told, and tried again next time.
+        text = f"{type(error).__name__}: {error}"
+        return failed(job, text + "\n" + traceback.format_exc(limit=-4)), text
+
+
+def failed(job: Job, text: str) -> list[Record]:
+    """Records of a job that could not be run."""
+    common = {"version": 1, "data": job.data, "model": job.model, "method": job.method.name, "error": text}
+    common |= {"title": job.method.title, "family": job.method.family}
+    return [{"key": cell_key(job.data, job.model, job.method.name, s), "seed": s, **common} for s in job.seeds]

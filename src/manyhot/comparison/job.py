@@ -1,0 +1,54 @@
+"""One job of the grid: a method on a data set with a body, for some seeds; how much work it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from manyhot.comparison.budget import batch_size
+from manyhot.comparison.ensemble import Shape
+from manyhot.comparison.methods import POWERSET, Method
+from manyhot.comparison.sets import SetShape
+from manyhot.comparison.settings import CompareSettings
+from manyhot.decisions.natural import natural_decision
+from manyhot.decisions.rule import DecisionRule
+
+RATES = {"linear": (0.001, 0.2), "mlp": (0.0002, 0.02)}
+# Steps of a job above this many multiplications gain from a GPU.
+LARGE_STEP = 1e8
+MOST_BYTES = 24 << 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run: the cells of these seeds."""
+
+    data: str
+    model: str
+    method: Method
+    seeds: tuple[int, ...]
+
+
+def check_memory(shape: Shape, members: int) -> None:
+    """Weights, gradients, Adam's two means and two snapshots of all members must fit."""
+    wanted = 6 * 4 * shape.parameters * members
+    if wanted > MOST_BYTES:
+        raise TooLargeError(f"{members} models of {shape.parameters:,} numbers would take {wanted / 2**30:.0f} GiB")
+
+
+class TooLargeError(ValueError):
+    """The members of a job do not fit into memory together."""
+
+
+def step_work(job: Job, size: SetShape, settings: CompareSettings) -> float:
+    """Multiplications of one step of a job, forward and backward."""
+    outputs = size.labels if job.method.loss != POWERSET else size.label_sets
+    shape = Shape(size.features, outputs, settings.hidden if job.model == "mlp" else 0, 0.0)
+    return 3.0 * shape.parameters * batch_size(size.rows, settings) * settings.trials * len(job.seeds)
+
+
+def natural_rule(method: Method, cardinality: float) -> DecisionRule:
+    """The rule that comes with the loss; losses that only rank take as many labels as training rows have on average."""
+    min_labels = method.options.get("min_labels", 0)
+    if method.info is None:
+        return DecisionRule(min_labels=min_labels)
+    return natural_decision(method.info.decision).rule(cardinality=cardinality, min_labels=min_labels)
