@@ -160,3 +160,35 @@ def test_using_a_loss_loads_torch_and_nothing_optional():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# A concern that is one thing and a little longer says so here; engines/triton kernels are one derivation each.
+LONG_FILES = {"engines/triton/linear/engine.py", "engines/triton/rows/rdrop.py"}
+MOST_LINES = 300
+MOST_STATEMENT_LINES = 40
+
+
+def statement_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function's body, without its signature and its docstring."""
+    first = function.body[0]
+    has_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    body = function.body[1:] if has_text else function.body
+    return function.end_lineno - body[0].lineno + 1 if body else 0
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_and_functions_stay_short(path):
+    name, text = path.relative_to(SOURCE).as_posix(), path.read_text()
+    lines = len(text.splitlines())
+    if name in LONG_FILES:
+        assert lines > MOST_LINES, f"{name} is short by now: take it off LONG_FILES"
+    else:
+        assert lines <= MOST_LINES, f"{name} has {lines} lines: which concept in it has no file of its own?"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node):
+            found = statement_lines(node)
+            assert found <= MOST_STATEMENT_LINES, f"{name}: {node.name} has {found} lines: a part of it wants a name"

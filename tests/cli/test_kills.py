@@ -17,7 +17,7 @@ from cli.forked import Forked
 from comparison.problems import write_table
 from manyhot.cli.commands import COMMANDS
 from manyhot.cli.main import main
-from manyhot.data.spans.jsonl import write_span_examples
+from manyhot.data.spans.write import write_span_examples
 from training.spans.problems import SMALL, people
 
 KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))

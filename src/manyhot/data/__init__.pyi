@@ -13,7 +13,7 @@ from manyhot.data.sets.openml import fetch_openml_examples as fetch_openml_examp
 from manyhot.data.spans.alignment import align_examples as align_examples
 from manyhot.data.spans.examples import SpanExamples as SpanExamples
 from manyhot.data.spans.examples import TextSpan as TextSpan
-from manyhot.data.spans.jsonl import write_span_examples as write_span_examples
 from manyhot.data.spans.read import read_span_examples as read_span_examples
+from manyhot.data.spans.write import write_span_examples as write_span_examples
 from manyhot.data.tables.missing import fill_missing as fill_missing
 from manyhot.data.write import write_examples as write_examples

@@ -131,12 +131,9 @@ def describe_labels(
     row, column = labels.rows[kept].cpu(), labels.indices[kept].cpu()
     counts = torch.bincount(column, minlength=num_labels)
     per_row = torch.bincount(row, minlength=rows)
-    present = counts[counts > 0].double()
+    imbalance, mean_imbalance = _imbalance(counts)
     total = int(counts.sum())
-
-    def name(label: int) -> int | str:
-        return label if names is None else names[label]
-
+    name: Sequence[int | str] = range(num_labels) if names is None else names
     return LabelStatistics(
         rows=rows,
         labels=num_labels,
@@ -145,14 +142,22 @@ def describe_labels(
         counts=tuple(counts.tolist()),
         empty_rows=int((per_row == 0).sum()),
         distinct_sets=_distinct_sets(column.numpy(), per_row.tolist()),
-        imbalance=float(present.max() / present.min()) if len(present) else 1.0,
-        mean_imbalance=float((present.max() / present).mean()) if len(present) else 1.0,
-        without_positives=tuple(name(label) for label in (counts == 0).nonzero().flatten().tolist()),
+        imbalance=imbalance,
+        mean_imbalance=mean_imbalance,
+        without_positives=tuple(name[label] for label in (counts == 0).nonzero().flatten().tolist()),
         pairs=tuple(
-            LabelPair(name(a), name(b), count, count * rows / (int(counts[a]) * int(counts[b])))
+            LabelPair(name[a], name[b], count, count * rows / (int(counts[a]) * int(counts[b])))
             for a, b, count in _top_pairs(row.numpy(), column.numpy(), (rows, num_labels), top_pairs)
         ),
     )
+
+
+def _imbalance(counts: Tensor) -> tuple[float, float]:
+    """How much more frequent the most frequent label is than the rarest that occurs, and than labels are on average."""
+    present = counts[counts > 0].double()
+    if len(present) == 0:
+        return 1.0, 1.0
+    return float(present.max() / present.min()), float((present.max() / present).mean())
 
 
 def _distinct_sets(column: np.ndarray[Any, Any], per_row: list[int]) -> int:

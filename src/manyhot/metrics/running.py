@@ -14,10 +14,10 @@ from manyhot._checks import check_at_least, check_choice, check_first_outside
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import LINKS
 from manyhot.decisions.rule import DecisionRule
-from manyhot.metrics.at_k import check_k, check_propensities
-from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, Table, arrange, blocks, first_row, raise_faults
+from manyhot.metrics.at_k import check_propensities
+from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, arrange, blocks, first_row, raise_faults
 from manyhot.metrics.calibration import add_bins, add_squares, outside_unit
-from manyhot.metrics.catalog import ALL_SCORES, DECISIONS, PROBABILITIES
+from manyhot.metrics.catalog import ALL_SCORES
 from manyhot.metrics.confusion import Confusion
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
 from manyhot.metrics.measures import (
@@ -31,7 +31,7 @@ from manyhot.metrics.measures import (
     per_label_counts,
 )
 from manyhot.metrics.names import MetricName, parse_metric
-from manyhot.scores.top import TopScores
+from manyhot.metrics.needs import check_table, refuse_probabilities
 
 M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)
 
@@ -101,7 +101,7 @@ class Metrics(Metric):
         check_at_least("Metrics", "calibration_bins", calibration_bins, 1)
         self.names = tuple(parse_metric(name) for name in dict.fromkeys(names))
         if link is None:
-            _refuse_probabilities(self.names)
+            refuse_probabilities("Metrics", self.names)
         elif not isinstance(link, Calibration):
             check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
         self.num_labels = num_labels
@@ -148,7 +148,7 @@ class Metrics(Metric):
             predictions: bool ``[..., L]`` or ``SparseLabels`` in the place of what the rule would say.
         """
         table = arrange("Metrics.update", scores, labels, predictions=predictions, where=where)
-        self._check_table(table)
+        check_table("Metrics.update", table, self.names, self.num_labels, self.device)
         for block in blocks(table):
             work = BlockWork(block, self.reading, self.propensities)
             self._note_faults(work)
@@ -164,27 +164,6 @@ class Metrics(Metric):
             if "all_scores" in self._defaults:
                 self.all_scores.append(block.scores.clone() if isinstance(block.scores, Tensor) else block.scores)
                 self.all_truth.append(truth_of(block))
-
-    def _check_table(self, table: Table) -> None:
-        if table.num_labels != self.num_labels:
-            raise ValueError(
-                f"Metrics.update: `scores` must have num_labels = {self.num_labels} labels; got {table.num_labels}."
-                " Encode with the same label names."
-            )
-        if table.labels.device != self.device:
-            raise ValueError(
-                f"Metrics.update: `labels` must be where the metrics are, {str(self.device)!r}; got"
-                f" {str(table.labels.device)!r}. Call metrics.to(device) once."
-            )
-        for name in self.names:
-            if name.info.needs == DECISIONS and table.predictions is not None:
-                continue
-            if table.scores is None or (isinstance(table.scores, TopScores) and not name.info.lists):
-                got = "no scores" if table.scores is None else repr(table.scores)
-                also = " or ready `predictions`" if name.info.needs == DECISIONS else ""
-                raise ValueError(f"Metrics.update: {name.text} needs the scores of all labels{also}; got {got}.")
-            if name.k:
-                check_k(f"Metrics.update, {name.text}", table.scores, name.k)
 
     def _note_faults(self, work: BlockWork) -> None:
         block = work.block
@@ -308,12 +287,3 @@ class Metrics(Metric):
 
 def _zeros(*sizes: int) -> Tensor:
     return torch.zeros(sizes, dtype=torch.float64)
-
-
-def _refuse_probabilities(names: Sequence[MetricName]) -> None:
-    asked = [name.text for name in names if name.info.needs == PROBABILITIES]
-    if asked:
-        raise ValueError(
-            f"Metrics: {', '.join(asked)} must have probabilities, and these scores only rank. Leave it out, or train with"
-            " `calibrate`, or fit a calibration (manyhot.fit_calibration) and give it as `link`."
-        )

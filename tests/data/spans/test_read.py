@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from manyhot.data.files.problems import DataError
 from manyhot.data.spans.examples import SpanExamples, TextSpan
-from manyhot.data.spans.jsonl import write_span_examples
 from manyhot.data.spans.read import read_span_examples
+from manyhot.data.spans.write import write_span_examples
 
 ADA = [TextSpan("PER", 0, 12)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from manyhot.data.files.problems import DataError
 from manyhot.data.spans.examples import SpanExamples, TextSpan, concatenate_span_examples
-from manyhot.data.spans.jsonl import write_span_examples
 from manyhot.data.spans.read import read_span_examples
+from manyhot.data.spans.write import write_span_examples
 
 ADA, WHOLE = TextSpan("PER", 0, 3), TextSpan("PER", 0, 12)
 TEXT = "Ada Lovelace wrote"

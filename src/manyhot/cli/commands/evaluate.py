@@ -49,13 +49,7 @@ def evaluate(
     if is_span_bundle(model):
         if metric or report or hierarchy:
             raise typer.BadParameter("--metric, --report and --hierarchy are for models of labels; this is one of spans.")
-        texts = read_span_files(files, span_reading_of(reading, span_reading))
-        warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
-        scored = span_scores(open_span_model(model), texts)
-        if json:
-            show_json({"model": str(Path(model)), **scored.to_json()})
-        else:
-            show_span_scores(scored)
+        _evaluate_spans(model, files, span_reading_of(reading, span_reading), as_json=json, quiet=quiet)
         return
     refuse_span_flags(span_reading)
     from manyhot.evaluation import DEFAULT_METRICS
@@ -88,6 +82,16 @@ def evaluate(
     show_scores(scores, title=f"{len(examples):,} rows, {len(trained.label_names):,} labels")
     if page is not None:
         show_text(f"Report: {page}")
+
+
+def _evaluate_spans(model: Path, files: list[str], reading: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+    texts = read_span_files(files, reading)
+    warn_of_training_rows(model, texts.fingerprint, quiet=quiet or as_json)
+    scored = span_scores(open_span_model(model), texts)
+    if as_json:
+        show_json({"model": str(Path(model)), **scored.to_json()})
+    else:
+        show_span_scores(scored)
 
 
 def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: SparseLabels) -> dict[str, float]:

@@ -100,13 +100,7 @@ def predict(
     if json and output_format != "jsonl":
         raise typer.BadParameter("--json and --output-format csv contradict each other. Leave one out.")
     trained = open_model(model)
-    if input and trained.inputs.kind in ("features", "images"):
-        raise typer.BadParameter(f"--input is for models that read texts; this one reads {trained.inputs.kind}. Name a file.")
-    if probabilities and trained.link is None and trained.calibration is None:
-        raise typer.BadParameter(
-            f"--probabilities: the loss {trained.settings.loss} only ranks."
-            " Fit a calibration first: manyhot tune --calibrate platt"
-        )
+    _check_asked(trained, texts=bool(input), probabilities=probabilities)
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
@@ -127,6 +121,17 @@ def predict(
             out.flush()
     if to is not None:
         say(f"{to}: {count:,} rows", quiet=quiet)
+
+
+def _check_asked(trained: TrainedModel, *, texts: bool, probabilities: bool) -> None:
+    """Refuse flags that the model cannot serve."""
+    if texts and trained.inputs.kind in ("features", "images"):
+        raise typer.BadParameter(f"--input is for models that read texts; this one reads {trained.inputs.kind}. Name a file.")
+    if probabilities and trained.link is None and trained.calibration is None:
+        raise typer.BadParameter(
+            f"--probabilities: the loss {trained.settings.loss} only ranks."
+            " Fit a calibration first: manyhot tune --calibrate platt"
+        )
 
 
 def _predictions(

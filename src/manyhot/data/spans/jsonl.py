@@ -9,33 +9,27 @@ CLUENER's lines, ``"label": {type: {surface: [[start, end]]}}`` with the end inc
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from manyhot.data.examples import Source
-from manyhot.data.files.input_file import InputFile, bare_name
+from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog, shown
-from manyhot.data.files.streams import PathLike
 from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.spans.conll import looks_like_conll
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan, in_reading_order
 from manyhot.data.spans.options import SpanReadOptions
+from manyhot.data.spans.write import VALUE_KEY, write_span_examples
 
 TEXT_KEYS = ("text", "sentence", "content")
 LIST_KEYS = ("spans", "entities", "labels", "label")
 START_KEYS = ("start", "start_offset", "begin")
 END_KEYS = ("end", "end_offset", "stop")
 TYPE_KEYS = ("type", "label", "entity", "tag", "entity_group")
-VALUE_KEY = "value"
-_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+T = TypeVar("T")
 
 
 class WrongRowError(ValueError):
@@ -80,16 +74,20 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
     num_soft = sum(value < 1 for row in values for value in row)
     chosen |= {"soft_labels": num_soft} if num_soft else {}
     source = Source(file.name, "cluener" if cluener else "span-jsonl", chosen, tuple(problems.kept), problems.count)
-    whole_ids = [each for each in ids if each is not None]
-    whole_tokens = [each for each in tokens if each is not None]
     return SpanExamples(
         texts,
         spans,
-        whole_tokens if len(whole_tokens) == len(texts) and texts else None,
-        whole_ids if len(whole_ids) == len(texts) and texts else None,
+        _where_all_have(tokens),
+        _where_all_have(ids),
         source=(source,),
         values=values if num_soft else None,
     )
+
+
+def _where_all_have(column: Sequence[T | None]) -> list[T] | None:
+    """A column that every row has; None where one row lacks it, or there is no row."""
+    whole = [each for each in column if each is not None]
+    return whole if whole and len(whole) == len(column) else None
 
 
 def _valued(found: Sequence[tuple[TextSpan, float]]) -> dict[TextSpan, float]:
@@ -221,49 +219,6 @@ def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
             raise WrongRowError("tokens must not overlap and must stand in order.", f"tokens[{place}]")
         offsets.append((span.start, span.end))
     return offsets
-
-
-def write_span_examples(examples: SpanExamples, path: PathLike) -> None:
-    """Write span JSON lines that ``read_span_examples`` reads back; the file appears when it is whole.
-
-    Args:
-        examples: texts with spans. Spans in pieces have no place in a line: they are an error.
-        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "people.jsonl"
-        >>> write_span_examples(SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3)]]), path)
-        >>> path.read_text()
-        '{"text": "Ada met Bob", "spans": [{"start": 0, "end": 3, "type": "PER"}]}\\n'
-    """
-    target = Path(path)
-    if not bare_name(path).endswith(".jsonl") or target.suffix.lower() == ".zst":
-        raise ValueError(f"write_span_examples: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
-    lost = sum(map(len, examples.fragmented))
-    if lost:
-        raise ValueError(f"write_span_examples: `examples` must have no spans in pieces; got {lost}. Leave them out first.")
-    half = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with _OPEN.get(target.suffix.lower(), open)(half, "wt", encoding="utf-8", newline="\n") as file:
-            for row in range(len(examples)):
-                file.write(json.dumps(span_record(examples, row), ensure_ascii=False) + "\n")
-        half.replace(target)
-    finally:
-        half.unlink(missing_ok=True)
-
-
-def span_record(examples: SpanExamples, row: int) -> dict[str, Any]:
-    """One row as an object of span JSON lines."""
-    record: dict[str, Any] = {} if examples.ids is None else {"id": examples.ids[row]}
-    record["text"] = examples.texts[row]
-    record["spans"] = [{"start": span.start, "end": span.end, "type": span.type} for span in examples.spans[row]]
-    if examples.values is not None:
-        for marked, value in zip(record["spans"], examples.values[row], strict=True):
-            marked[VALUE_KEY] = value
-    if examples.tokens is not None:
-        record["tokens"] = [{"start": start, "end": end} for start, end in examples.tokens[row]]
-    return record
 
 
 def _first_records(start: FileStart) -> Iterator[Mapping[str, Any]]:

@@ -94,16 +94,18 @@ def rank_shade(rank: float, number: int) -> int:
     return 1 + round((rank - 1) / max(number - 1, 1) * (SHADES - 1))
 
 
+def _time_ratios(costs: Mapping[str, Any], method: str, reference: str) -> list[float]:
+    """The seconds of a method over those of the reference, in each group that has both."""
+    return [
+        group[method]["seconds"] / group[reference]["seconds"]
+        for group in costs.values()
+        if reference in group and group.get(method, {}).get("seconds") and group[reference].get("seconds")
+    ]
+
+
 def cost_figure(costs: Mapping[str, Any], methods: Sequence[str], titles: Mapping[str, str], reference: str) -> Markup | None:
     """The time of each method over that of the reference: a dot for each group, the geometric mean as a diamond."""
-    ratios = {
-        method: [
-            group[method]["seconds"] / group[reference]["seconds"]
-            for group in costs.values()
-            if reference in group and group.get(method, {}).get("seconds") and group[reference].get("seconds")
-        ]
-        for method in methods
-    }
+    ratios = {method: _time_ratios(costs, method, reference) for method in methods}
     shown = [method for method in methods if ratios[method]]
     if len(shown) < 2:
         return None

@@ -238,6 +238,27 @@ def counts_figure(counts: Mapping[str, Sequence[int]]) -> Markup:
     return figure(plot.drawing("Labels in a row", caption), caption, legend(entries))
 
 
+def _missed_cell(plot: Plot, names: tuple[str, str], rows: int, share: float, box: tuple[int, int, int]) -> None:
+    """One cell of the missed labels: darker where more rows miss both; the diagonal, where the names are equal, is outlined."""
+    x, y, size = box
+    own = names[0] == names[1]
+    words = f"{names[0]}: missed in {rows:,} rows" if own else f"{names[0]} and {names[1]}: {rows:,} rows"
+    plot.add(
+        "rect",
+        element("title", words),
+        x=x + 0.5,
+        y=y + 0.5,
+        width=size - 1,
+        height=size - 1,
+        class_="cell-own" if own else "cell",
+        fill_opacity=None if own else round(0.08 + 0.84 * share, 3) if share else 0.025,
+    )
+    if rows:
+        short = f"{rows}" if rows < 1000 else f"{rows / 1000:.1f}k" if rows < 9950 else f"{rows / 1000:.0f}k"
+        kind = "cell-text strong" if share > 0.55 else "cell-text"
+        plot.text(x + size / 2, y + size / 2 + 3.5, short, text_anchor="middle", class_=kind)
+
+
 def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
     """How often two labels are missed in one row; on the diagonal, how often each is missed."""
     names, table = missed["labels"], missed["together"]
@@ -261,24 +282,8 @@ def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
             transform=turn,
         )
         for b in range(a + 1):
-            x, own = left + cell * b, a == b
-            share = 0.0 if own else table[a][b] / most
-            told = f"{names[a]}: missed in {table[a][a]:,} rows" if own else f"{names[a]} and {names[b]}: {table[a][b]:,} rows"
-            plot.add(
-                "rect",
-                element("title", told),
-                x=x + 0.5,
-                y=place + 0.5,
-                width=cell - 1,
-                height=cell - 1,
-                class_="cell-own" if own else "cell",
-                fill_opacity=None if own else round(0.08 + 0.84 * share, 3) if share else 0.025,
-            )
-            number = table[a][b]
-            if number:
-                short = f"{number}" if number < 1000 else f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
-                kind = "cell-text strong" if share > 0.55 else "cell-text"
-                plot.text(x + cell / 2, place + cell / 2 + 3.5, short, text_anchor="middle", class_=kind)
+            share = 0.0 if a == b else table[a][b] / most
+            _missed_cell(plot, (names[a], names[b]), table[a][b], share, (left + cell * b, place, cell))
     caption = (
         f"The {size} labels most often missed. A cell is the number of rows in which both are missed; on the diagonal, in"
         " outline, how often each is missed at all."

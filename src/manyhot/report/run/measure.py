@@ -77,14 +77,7 @@ def measure_run(
         "format": FORMAT,
         "kind": "run",
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "rows": {
-            "what": origin.what,
-            "count": len(judged.labels),
-            "drawn_from": origin.drawn_from,
-            "files": list(origin.files),
-            "inputs": origin.examples.kind,
-            "unknown": 0 if judged.where is None else int((~judged.where).sum()),
-        },
+        "rows": _rows(judged, origin),
         "model": described(model),
         "metrics": [_metric(name, values[name], judged) for name in names],
         "empty": {
@@ -125,6 +118,18 @@ def _beyond(name: str, judged: Judged) -> bool:
     metric = parse_metric(name)
     only_ranks = judged.link is None and judged.calibration is None
     return metric.k > judged.labels.num_labels or (metric.info.needs == PROBABILITIES and only_ranks)
+
+
+def _rows(judged: Judged, origin: Origin) -> dict[str, Any]:
+    """Which rows were measured."""
+    return {
+        "what": origin.what,
+        "count": len(judged.labels),
+        "drawn_from": origin.drawn_from,
+        "files": list(origin.files),
+        "inputs": origin.examples.kind,
+        "unknown": 0 if judged.where is None else int((~judged.where).sum()),
+    }
 
 
 def _metric(name: str, value: float, judged: Judged) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Soft labels of spans on the command line."""
 
-from manyhot.data.spans.jsonl import write_span_examples
+from manyhot.data.spans.write import write_span_examples
 from training.spans.test_soft import unsure
 
 FLAGS = ["--hidden", 12, "--layers", 1, "--head-size", 8, "--batch-size", 8, "--learning-rate", 6e-3, "--dropout", 0]

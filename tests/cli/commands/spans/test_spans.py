@@ -8,7 +8,7 @@ import pytest
 from cli.processes import real
 from manyhot.cli.commands.spans.predict import highlighted
 from manyhot.cli.main import main
-from manyhot.data.spans.jsonl import write_span_examples
+from manyhot.data.spans.write import write_span_examples
 from manyhot.training.spans.bundle import load_span_model
 from training.spans.problems import SMALL, people, same_network
 
