@@ -1,5 +1,7 @@
 """Evaluation: a model by batches and its logits at once give the same, and unknown labels do not count."""
 
+import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,9 +9,10 @@ import torch
 
 from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.rule import DecisionRule, decide
-from manyhot.evaluation import DEFAULT_METRICS, evaluate
+from manyhot.evaluation import DEFAULT_METRICS, PROPENSITY_METRICS, evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.counts import f1_score
+from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import text_examples
@@ -23,9 +26,10 @@ def model():
 def test_a_model_and_its_logits_give_the_same(model):
     test = text_examples(seed=1)
     by_batches = evaluate(model, test, batch_size=37)
-    assert list(by_batches) == [*DEFAULT_METRICS, "empty"]
+    assert list(by_batches) == [*DEFAULT_METRICS, *PROPENSITY_METRICS, "empty"]
     logits = model.logits(test)
-    assert evaluate(logits, test, rule=model.rule) == pytest.approx(by_batches, abs=1e-6)
+    again = evaluate(logits, test, rule=model.rule, propensities=model.propensities())
+    assert again == pytest.approx(by_batches, abs=1e-6)
     chosen = decide(logits, model.rule)
     assert by_batches["micro-F1"] == pytest.approx(float(f1_score(chosen, test.labels, average="micro")))
     assert by_batches["empty"] == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
@@ -55,6 +59,31 @@ def test_another_rule_is_used_where_given(model):
 def test_precision_at_more_labels_than_there_are_is_left_out():
     test = replace(text_examples(), label_names=tuple("abcdef"))[:4].with_labels(["a", "b"])
     assert "P@3" not in evaluate(torch.zeros(4, 2), test)
+
+
+def test_propensities_come_from_the_counts_of_the_training_rows(model, tmp_path):
+    train_rows, test = text_examples(), text_examples(seed=1)
+    counts = train_rows.labels.dense(torch.float64).sum(dim=0)
+    scale = (math.log(len(train_rows)) - 1) * 2.5**0.55
+    worth = 1 + scale * (counts + 1.5) ** -0.55
+    truth = test.labels.dense(torch.float64)
+    first = model.logits(test).argmax(dim=1)
+    hits = (truth * worth).gather(1, first[:, None]).sum()
+    expected = float(hits / (truth * worth).amax(dim=1).sum())
+    assert evaluate(model, test, ["PSP@1"])["PSP@1"] == pytest.approx(expected)
+    model.save(tmp_path)
+    assert evaluate(load_model(tmp_path), test, ["PSP@1"])["PSP@1"] == pytest.approx(expected)
+
+
+def test_a_model_without_counts_measures_everything_else_and_says_why_not_this(model):
+    bare = copy.copy(model)
+    bare.label_counts = None
+    test = text_examples(seed=1)
+    assert list(evaluate(bare, test)) == [*DEFAULT_METRICS, "empty"]
+    with pytest.raises(ValueError, match=r"was saved without these counts\. Train it again, or leave PSP@k out"):
+        evaluate(bare, test, ["PSP@1"])
+    found = evaluate(bare, test, ["PSP@1"], propensities=torch.ones(test.num_labels, dtype=torch.float64))
+    assert 0 < found["PSP@1"] <= 1
 
 
 def test_logits_of_another_shape_are_an_error():

@@ -11,20 +11,23 @@ from manyhot._checks import check_logits
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.training.rows.bundle import TrainedModel
 
 DEFAULT_METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "P@1", "P@3", "P@5")
+PROPENSITY_METRICS = ("PSP@1", "PSP@3", "PSP@5")
 EMPTY = "empty"
 
 
 def evaluate(
     model_or_logits: TrainedModel | Tensor,
     examples: Examples,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | None = None,
     *,
     rule: DecisionRule | None = None,
     link: str | Calibration | None = None,
+    propensities: Tensor | None = None,
     batch_size: int = 1024,
 ) -> dict[str, float]:
     """Measure predictions on labelled examples.
@@ -34,10 +37,12 @@ def evaluate(
         examples: rows with labels; for a model they are brought to its label names. Labels the model does not know count in
             no metric; how many rows have them is in ``examples.with_labels(names).unseen``. A soft label above one half
             counts as positive, as ``Examples.hardened`` says.
-        metrics: names of the catalog; ``P@k`` with k above the number of labels is left out.
+        metrics: names of the catalog; ``P@k`` with k above the number of labels is left out. None measures
+            ``DEFAULT_METRICS`` and, where propensities are known, PSP@1, PSP@3 and PSP@5.
         rule: another decision rule.
         link: another link or calibration. Where a model's scores only rank and nothing is given, metrics of probabilities are
             an error; for logits the link is ``"hard"``.
+        propensities: ``[L]`` for PSP@k; None takes those of the model's training rows, ``TrainedModel.propensities``.
         batch_size: rows scored at a time.
 
     Returns:
@@ -55,6 +60,9 @@ def evaluate(
         batches = model_or_logits.iter_logits(examples, batch_size=batch_size)
         rule = rule or model_or_logits.rule
         link = link or model_or_logits.calibration or model_or_logits.link
+        wanted = metrics is None or any(parse_metric(name).kind == "PSP@k" for name in metrics)
+        if propensities is None and wanted and (metrics is not None or model_or_logits.has_propensities):
+            propensities = model_or_logits.propensities()
     else:
         link = link or "hard"
         check_logits("evaluate", model_or_logits)
@@ -65,8 +73,10 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
+    if metrics is None:
+        metrics = DEFAULT_METRICS if propensities is None else (*DEFAULT_METRICS, *PROPENSITY_METRICS)
     names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
-    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link)
+    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities)
     empty = start = 0
     for logits in batches:
         part = slice(start, start + len(logits))

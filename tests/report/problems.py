@@ -7,6 +7,7 @@ from manyhot.comparison.statistics import summarise
 from manyhot.data.examples import Examples
 from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import label_propensities
 from manyhot.report.run.judged import Judged, Origin
 from manyhot.report.run.measure import FORMAT, measure_run
 from manyhot.training.rows.bundle import TrainedModel
@@ -30,6 +31,7 @@ def judged(rows=60, labels=5, *, rule=None, names=None, unknown=0.0, link="hard"
         link,
         None,
         tuple(names or (f"label {place}" for place in range(labels))),
+        label_propensities(torch.from_numpy(1000 * shares), 1000),
     )
 
 

@@ -15,6 +15,7 @@ from manyhot.comparison.job import natural_rule
 from manyhot.comparison.job_training import JobTraining
 from manyhot.comparison.measure import best_cut, measure_decisions, measure_scores, share_without_labels
 from manyhot.comparison.records import cell_key
+from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
 # Fewer scores than this are measured on the CPU: the metrics ask for many single numbers, and a GPU answers each late.
@@ -103,7 +104,7 @@ class JobRun(JobTraining):
         trial = int(best.values[place].argmax())
         threshold = best.extra[0][place, trial : trial + 1] if best.extra else None
         decisions = self._chosen(tested[None], threshold, place)[0].to(where)
-        found = measure_scores(scores, truth, self.job.method.link) | measure_decisions(decisions, truth, DECISIONS)
+        found = self._measured(scores, truth, place) | measure_decisions(decisions, truth, DECISIONS)
         return found | {"empty": share_without_labels(decisions)}, self._rule_text(threshold, place)
 
     def _measure_tuned(self, place: int) -> tuple[dict[str, float | None], dict[str, float]]:
@@ -114,12 +115,20 @@ class JobRun(JobTraining):
         scores, truth = self._scores_and_truth(tested, rows.test, where)
         held_outputs = self._outputs(best, rows.validation, place)
         held_scores, held_truth = self._scores_and_truth(held_outputs, rows.validation, where)
-        found = measure_scores(scores, truth, self.job.method.link)
+        found = self._measured(scores, truth, place)
         cuts = {}
         for name in DECISIONS:
             cuts[name] = best_cut(held_scores, held_truth, name)
             found |= measure_decisions(scores > cuts[name], truth, (name,))
         return found | {"empty": share_without_labels(scores > cuts["micro-F1"])}, cuts
+
+    def _measured(self, scores: Tensor, truth: Tensor, place: int) -> dict[str, float | None]:
+        """Metrics of scores, PSP@k by the label counts of the seed's training rows."""
+        train = self.data.rows[self.places[place]].train
+        propensities = None
+        if len(train) >= LEAST_ROWS:
+            propensities = label_propensities((self.data.labels[train] > 0).sum(dim=0), len(train))
+        return measure_scores(scores, truth, self.job.method.link, propensities)
 
     def _rule_text(self, threshold: Tensor | None, place: int) -> str:
         if self.sets is not None:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from manyhot.decisions.tune import tune_rule
+from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 
 RANKINGS = ("AvgPrec", "RankLoss")
+AT_K = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
@@ -21,10 +23,17 @@ def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
     return max(min(threshold, 1e30), -1e30)
 
 
-def measure_scores(scores: Tensor, truth: Tensor, link: str | None) -> dict[str, float | None]:
-    """AvgPrec, RankLoss and, where the loss has a link, ECE."""
-    names = [*RANKINGS, *(["ECE"] if link else [])]
-    measured = Metrics(names, num_labels=truth.shape[1], link=link).to(scores.device)
+def measure_scores(
+    scores: Tensor, truth: Tensor, link: str | None, propensities: Tensor | None = None
+) -> dict[str, float | None]:
+    """AvgPrec, RankLoss, P@k, with propensities PSP@k and, where the loss has a link, ECE; none at more k than labels."""
+    at_k = [
+        name
+        for name in AT_K
+        if parse_metric(name).k <= truth.shape[1] and (propensities is not None or not name.startswith("PSP"))
+    ]
+    names = [*RANKINGS, *at_k, *(["ECE"] if link else [])]
+    measured = Metrics(names, num_labels=truth.shape[1], link=link, propensities=propensities).to(scores.device)
     measured.update(scores, truth)
     found: dict[str, float | None] = {name: float(value) for name, value in measured.compute().items()}
     return {**found, "ECE": found.get("ECE")}

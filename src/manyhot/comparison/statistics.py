@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from manyhot.comparison.measure import AT_K
 from manyhot.comparison.ranks import cliques, critical_difference, friedman, holm, rank_table, signed_ranks, welch
-from manyhot.metrics.catalog import METRICS
+from manyhot.metrics.names import parse_metric
 
 RULES = ("natural", "tuned")
 PAPER_METRICS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1", "AvgPrec", "RankLoss")
-MEASURED = (*PAPER_METRICS, "ECE")
+MEASURED = (*PAPER_METRICS, *AT_K, "ECE")
 FACTS = ("num_labels", "imbalance", "cardinality")
 COSTS = ("seconds", "epoch_seconds", "parameters", "outputs", "peak_bytes", "state_bytes", "predict_seconds")
 ALPHA = 0.05
@@ -51,7 +52,7 @@ def summarise(cells: Iterable[Cell], *, reference: str = "zlpr", order: Sequence
         "titles": {cell["method"]: cell["title"] for cell in done},
         "families": {cell["method"]: cell["family"] for cell in done},
         "seeds": sorted({cell["seed"] for cell in done}),
-        "metrics": {name: {"error": METRICS[name].direction == "down"} for name in MEASURED},
+        "metrics": {name: {"error": parse_metric(name).info.direction == "down"} for name in MEASURED},
         "facts": {group: _means([cell["facts"] for cell in done if group_of(cell) == group]) for group in groups},
         "values": {},
         "ranks": {},
@@ -64,7 +65,7 @@ def summarise(cells: Iterable[Cell], *, reference: str = "zlpr", order: Sequence
             found[part][rule] = {}
         for metric in MEASURED:
             samples = _samples(done, rule, metric)
-            error = METRICS[metric].direction == "down"
+            error = parse_metric(metric).info.direction == "down"
             found["values"][rule][metric] = {
                 group: {name: _spread(values) for name, values in row.items()} for group, row in samples.items()
             }

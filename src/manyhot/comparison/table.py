@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from manyhot.comparison.measure import AT_K
 from manyhot.comparison.statistics import PAPER_METRICS, RULES
 
 Statistics = Mapping[str, Any]
@@ -58,6 +59,11 @@ def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[
     return rows
 
 
+def at_k_of(statistics: Statistics, group: str) -> list[str]:
+    """Which of P@k and PSP@k were measured in a group."""
+    return [name for name in AT_K if statistics["values"]["tuned"].get(name, {}).get(group)]
+
+
 def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
     """The mean over groups in percent of each method; a dash where a group lacks the method."""
     rows = []
@@ -109,6 +115,10 @@ def comparison_text(statistics: Statistics) -> str:
         for rule in RULES:
             rows = value_rows(statistics, rule, group)
             parts += [f"## {group}, {rule} rule", "", markdown_table(["percent", *metrics], rows), ""]
+        measured = at_k_of(statistics, group)
+        if measured:
+            rows = value_rows(statistics, "tuned", group, measured)
+            parts += [f"## {group}, the first k labels", "", markdown_table(["percent", *measured], rows), ""]
     parts += ["## Cost", "", markdown_table(["mean of a model", *(words for _, words in COSTS)], cost_rows(statistics)), ""]
     parts.append("Bold in a group: not shown to be worse than the best by the seeds (Welch's test, Holm's correction, 0.05).")
     return "\n".join(parts) + "\n"

@@ -19,6 +19,9 @@ from manyhot.metrics.blocks import Labels, Scores, arrange, checked_blocks
 from manyhot.metrics.ranking import Ranks, order_in_rows, over_ranks, rank_positives
 from manyhot.scores.top import TopScores
 
+# Rows of training from which on propensities are defined.
+LEAST_ROWS = 3
+
 
 def precision_of(ranks: Ranks, k: int) -> Tensor:
     """P@k of each row, ``[r]``."""
@@ -139,7 +142,7 @@ def label_propensities(label_counts: Tensor, num_examples: int, *, a: float = 0.
         >>> label_propensities(torch.tensor([1, 100, 10000]), 20000)
         tensor([0.1010, 0.4627, 0.9149], dtype=torch.float64)
     """
-    check_at_least("label_propensities", "num_examples", num_examples, 3)
+    check_at_least("label_propensities", "num_examples", num_examples, LEAST_ROWS)
     check_at_least("label_propensities", "b", b, 0, strict=True)
     scale = (math.log(num_examples) - 1.0) * math.pow(b + 1.0, a)
     return (1.0 + scale * (label_counts.double() + b).pow(-a)).reciprocal()

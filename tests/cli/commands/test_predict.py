@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from cli.processes import command, environment, real
+from manyhot.training.rows.bundle import load_model
 
 
 def lines(text):
@@ -99,6 +100,27 @@ def test_evaluate_gives_the_metrics_that_are_asked_for(run, trained, posts):
     assert found["scores"]["micro-F1"] > 0.9
     table = run("evaluate", trained, posts / "test.jsonl").out
     assert "macro-F1" in table
+
+
+def test_evaluate_gives_propensity_scored_precision_beside_precision(run, trained, posts):
+    plain = run("evaluate", trained, posts / "test.jsonl", "--json").json()["scores"]
+    assert list(plain)[6:10] == ["P@1", "P@3", "PSP@1", "PSP@3"]
+    steeper = run("evaluate", trained, posts / "test.jsonl", "--propensity-b", "40", "--json").json()["scores"]
+    assert steeper["PSP@1"] != plain["PSP@1"]
+    assert steeper["P@1"] == plain["P@1"]
+    refused = run("evaluate", trained, posts / "test.jsonl", "--metric", "P@1", "--propensity-a", "1")
+    assert refused.code == 2
+    assert "--propensity-a is for PSP@k, which is not among the metrics" in refused.err
+
+
+def test_evaluate_refuses_propensities_of_a_model_without_label_counts(run, trained, posts, tmp_path):
+    model = load_model(trained)
+    model.label_counts = None
+    model.save(tmp_path / "bare")
+    assert "PSP@1" not in run("evaluate", tmp_path / "bare", posts / "test.jsonl", "--json").json()["scores"]
+    refused = run("evaluate", tmp_path / "bare", posts / "test.jsonl", "--metric", "PSP@1")
+    assert refused.code == 2
+    assert "was saved without these counts. Train it again" in " ".join(refused.err.split())
 
 
 def test_evaluate_tells_labels_the_model_does_not_know(run, trained, tmp_path):

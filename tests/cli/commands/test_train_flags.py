@@ -59,6 +59,7 @@ ROW_VALUES = SHARED | {
     "loss": [name for name in LOSSES if name != "zlpr"],
     "loss_option": ["gamma=1"],
     "pos_weight": ["7", "auto"],
+    "propensity_weights": [True],
     "smoothing": ["0.2"],
     "flip": ["0.4"],
     "mixup": ["0.5"],

@@ -1,6 +1,7 @@
 """What a report measures is what the library measures, and all of it is fit for JSON."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,10 +20,19 @@ def test_the_metrics_are_those_of_evaluate():
     report = run_report(case)
     examples = origin(case).examples
     names = [each["name"] for each in report["metrics"]]
-    wanted = evaluate(case.logits, examples, [name for name in names if name != "ECE"], rule=case.rule)
+    assert {"P@1", "PSP@1", "PSP@3", "PSP@5"} <= set(names)
+    asked = [name for name in names if name != "ECE"]
+    wanted = evaluate(case.logits, examples, asked, rule=case.rule, propensities=case.propensities)
     for each in report["metrics"]:
         if each["name"] != "ECE":
             assert each["value"] == pytest.approx(wanted[each["name"]], abs=1e-12), each["name"]
+
+
+def test_a_report_of_a_model_without_label_counts_leaves_propensity_metrics_out():
+    case = replace(judged(), propensities=None)
+    names = [each["name"] for each in run_report(case)["metrics"]]
+    assert "P@5" in names
+    assert not any(name.startswith("PSP") for name in names)
 
 
 @pytest.mark.parametrize("most", [1000, 3])

@@ -1,5 +1,6 @@
 """What a step minimises: options of the loss, flipping, mixup, R-Drop, and the rule that follows the loss."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses import divergence
 from manyhot.losses.catalog import LOSSES, get_loss
-from manyhot.training.rows.objective import Objective, check_loss, link_of
+from manyhot.losses.zlpr import zlpr_loss
+from manyhot.training.rows.objective import Objective, check_loss, inverse_propensities, link_of
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, same_weights, text_examples
@@ -29,6 +31,35 @@ class Given(torch.nn.Module):
     def forward(self, batch):
         self.asked.append(batch)
         return self.logits[: len(batch)]
+
+
+def test_propensity_weights_are_one_over_the_propensity_with_mean_one_over_the_positives():
+    labels = SparseLabels.from_lists([[0, 1], [0], [0, 2], [0]] * 10, num_labels=4)
+    weights = inverse_propensities(labels).double()
+    counts, scale = torch.tensor([40.0, 10.0, 10.0, 0.0]).double(), (math.log(40) - 1) * 2.5**0.55
+    worth = 1 + scale * (counts + 1.5) ** -0.55
+    torch.testing.assert_close(weights, worth * 60 / (worth * counts).sum(), rtol=1e-6, atol=0)
+    logits = torch.randn(40, 4)
+    for pos_weight in (None, 3.0):
+        settings = TrainSettings(propensity_weights=True, pos_weight=pos_weight)
+        value = Objective(settings, weights.float()).eval()(Given(logits), logits, labels, None, None)
+        wanted = zlpr_loss(logits, labels, pos_weight=weights.float() * (pos_weight or 1))
+        torch.testing.assert_close(value.detach(), wanted)
+
+
+def test_propensity_weights_are_refused_by_a_loss_without_a_weight_for_positives():
+    for loss in ("zlpr", "bce", "tlpr"):
+        check_loss(TrainSettings(loss=loss, propensity_weights=True))
+    with pytest.raises(ValueError, match="`propensity_weights` must be left out"):
+        check_loss(TrainSettings(loss="dice1", propensity_weights=True))
+
+
+def test_propensity_weights_move_rare_labels_up():
+    examples = text_examples()
+    plain, weighed = (train(examples, TrainSettings(threads=1, propensity_weights=on)) for on in (False, True))
+    rare = plain.label_counts.argmin()
+    gap = (weighed.logits(examples) - plain.logits(examples)).mean(dim=0)
+    assert gap[rare] > gap[plain.label_counts.argmax()]
 
 
 def test_options_of_a_loss_reach_its_function():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -209,10 +210,9 @@ def _run(
 def _show_tables(statistics: dict[str, Any]) -> None:
     """Values of every group, or their means where the groups are many, and the ranks over groups."""
     from manyhot.comparison.statistics import PAPER_METRICS
-    from manyhot.comparison.table import mean_rows, rank_rows, value_rows
+    from manyhot.comparison.table import at_k_of, mean_rows, rank_rows, value_rows
 
     groups = statistics["groups"]
-    right = tuple(range(1, 1 + len(PAPER_METRICS)))
     for rule in ("natural", "tuned"):
         tables = [(f"{group}, percent", value_rows(statistics, rule, group)) for group in groups]
         if len(groups) > SHOWN_GROUPS:
@@ -220,9 +220,19 @@ def _show_tables(statistics: dict[str, Any]) -> None:
         if len(groups) > 1:
             tables.append(("average ranks, 1 is best", rank_rows(statistics, rule)))
         for about, rows in tables:
-            show_text(f"{about}, {rule} rule", style="bold")
-            plain = [[part.replace("**", "").replace(" ± ", "±") for part in row] for row in rows]
-            show_table(["", *PAPER_METRICS], plain, right=right, whole=right)
+            _show_values(f"{about}, {rule} rule", PAPER_METRICS, rows)
+    for group in groups if len(groups) <= SHOWN_GROUPS else ():
+        measured = at_k_of(statistics, group)
+        if measured:
+            rows = value_rows(statistics, "tuned", group, measured)
+            _show_values(f"{group}, percent, the first k labels", measured, rows)
+
+
+def _show_values(title: str, metrics: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    right = tuple(range(1, 1 + len(metrics)))
+    show_text(title, style="bold")
+    plain = [[part.replace("**", "").replace(" ± ", "±") for part in row] for row in rows]
+    show_table(["", *metrics], plain, right=right, whole=right)
 
 
 class GridWatch:

@@ -26,6 +26,8 @@ MetricFlag = Annotated[
     typer.Option("--metric", help="A metric; may be given again. See: manyhot metrics", show_default="those most used"),
 ]
 
+AFlag = Annotated[float, typer.Option("--propensity-a", help="Of PSP@k: how fast a propensity rises with a label's count.")]
+BFlag = Annotated[float, typer.Option("--propensity-b", help="Of PSP@k: added to every label's count.", min=0)]
 ReportFlag = Annotated[Path | None, typer.Option(help="A folder for a report on these examples: report.html and its kin.")]
 
 
@@ -36,6 +38,8 @@ def evaluate(
     files: FilesArgument,
     *,
     metric: MetricFlag = None,
+    propensity_a: AFlag = 0.55,
+    propensity_b: BFlag = 1.5,
     report: ReportFlag = None,
     hierarchy: HierarchyFlag = None,
     hierarchy_mode: ModeFlag = "up",
@@ -52,22 +56,20 @@ def evaluate(
         _evaluate_spans(model, files, span_reading_of(reading, span_reading), as_json=json, quiet=quiet)
         return
     refuse_span_flags(span_reading)
-    from manyhot.evaluation import DEFAULT_METRICS
     from manyhot.evaluation import evaluate as evaluate_model
 
-    names = tuple(metric or DEFAULT_METRICS)
     try:
-        for name in names:
-            parse_metric(name)
+        asked = {parse_metric(name).kind for name in metric or ()}
     except ValueError as error:
         raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
     trained = open_model(model)
+    propensities = _propensities(trained, asked, a=propensity_a, b=propensity_b)
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     found = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}, quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)
     tell_unseen(examples.unseen, quiet=quiet or json)
-    scores = evaluate_model(trained, fitted_to(trained, examples), metrics=names)
+    scores = evaluate_model(trained, fitted_to(trained, examples), metrics=metric, propensities=propensities)
     if tree is not None:
         scores |= _hierarchical(tree, trained.predict(fitted_to(trained, examples)), examples.labels)
     page = None
@@ -92,6 +94,19 @@ def _evaluate_spans(model: Path, files: list[str], reading: dict[str, Any], *, a
         show_json({"model": str(Path(model)), **scored.to_json()})
     else:
         show_span_scores(scored)
+
+
+def _propensities(model: Any, asked: set[str], *, a: float, b: float) -> Any:
+    """What PSP@k needs of the model, or None where nobody asks for it and the model has none."""
+    given = [flag for flag, value, usual in (("--propensity-a", a, 0.55), ("--propensity-b", b, 1.5)) if value != usual]
+    if given and asked and "PSP@k" not in asked:
+        raise typer.BadParameter(f"{given[0]} is for PSP@k, which is not among the metrics.")
+    if "PSP@k" in asked or given or (not asked and model.has_propensities):
+        try:
+            return model.propensities(a=a, b=b)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return None
 
 
 def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: SparseLabels) -> dict[str, float]:

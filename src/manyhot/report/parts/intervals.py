@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from manyhot.metrics.at_k import precision_at_k
+from manyhot.metrics.at_k import precision_at_k, propensity_best_of, propensity_hits_of
+from manyhot.metrics.blocks import arrange, blocks
 from manyhot.metrics.confusion import share
 from manyhot.metrics.counts import example_f1_score, subset_accuracy_score
 from manyhot.metrics.names import parse_metric
-from manyhot.metrics.ranking import ranking_average_precision_score, ranking_error
+from manyhot.metrics.ranking import rank_positives, ranking_average_precision_score, ranking_error
 from manyhot.report.run.judged import Judged
 
 NORMAL_95 = 1.959964
@@ -36,6 +37,8 @@ def half_width(name: str, judged: Judged) -> float | None:
         moves = _micro_moves(judged)
     elif name == "macro-F1":
         moves = _macro_moves(judged)
+    elif parse_metric(name).kind == "PSP@k":
+        moves = _propensity_moves(judged, parse_metric(name).k)
     else:
         values = _row_values(name, judged)
         if values is None:
@@ -62,6 +65,22 @@ def _micro_moves(judged: Judged) -> Tensor:
     found, size = 2 * rows.hits.double(), (rows.predicted + rows.positive).double()
     whole = share(found.sum(), size.sum(), 0.0)
     return (found - whole * size) / size.sum().clamp(min=1)
+
+
+def _propensity_moves(judged: Judged, k: int) -> Tensor:
+    """A row's part in ``hits / best``: its own excess over the whole."""
+    assert judged.propensities is not None
+    table = arrange("half_width", judged.logits, judged.labels, where=judged.where)
+    parts = [
+        (
+            propensity_hits_of(rank_positives(block), judged.propensities, k),
+            propensity_best_of(block.positives, judged.propensities, k),
+        )
+        for block in blocks(table)
+    ]
+    hits, best = (torch.cat(each) for each in zip(*parts, strict=True))
+    whole = share(hits.sum(), best.sum(), 0.0)
+    return (hits - whole * best) / best.sum().clamp(min=1e-300)
 
 
 def _macro_moves(judged: Judged) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ class Judged:
         link: how scores become probabilities, or None where they only rank.
         calibration: fitted probabilities, or None.
         label_names: one per label.
+        propensities: float64 ``[L]`` for PSP@k, or None where the model does not know them.
     """
 
     logits: Tensor
@@ -42,11 +43,13 @@ class Judged:
     link: str | None
     calibration: Calibration | None
     label_names: tuple[str, ...]
+    propensities: Tensor | None = None
 
     @classmethod
     def by_model(cls, model: TrainedModel, logits: Tensor, labels: SparseLabels, where: Tensor | None) -> Judged:
         """Scores that ``model`` gave, read as it reads them."""
-        return cls(logits, labels, where, model.rule, model.link, model.calibration, model.label_names)
+        propensities = model.propensities() if model.has_propensities else None
+        return cls(logits, labels, where, model.rule, model.link, model.calibration, model.label_names, propensities)
 
     @cached_property
     def positives(self) -> SparseLabels:
@@ -77,15 +80,8 @@ class Judged:
 
     def rows(self, index: Tensor) -> Judged:
         """Some rows."""
-        return Judged(
-            self.logits[index],
-            self.labels[index],
-            None if self.where is None else self.where[index],
-            self.rule,
-            self.link,
-            self.calibration,
-            self.label_names,
-        )
+        where = None if self.where is None else self.where[index]
+        return replace(self, logits=self.logits[index], labels=self.labels[index], where=where)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ NAMES = (
     "P@1",
     "P@3",
     "P@5",
+    "PSP@1",
+    "PSP@3",
+    "PSP@5",
     "hamming-error",
     "ECE",
 )
@@ -68,6 +71,7 @@ def measure_run(
         num_labels=judged.labels.num_labels,
         rule=judged.rule,
         link=judged.calibration or judged.link,
+        propensities=judged.propensities,
     )
     metrics.update(judged.logits, judged.labels, judged.where)
     values, per_label = {**metrics.compute(), "mAP": float(areas.mean())}, {**metrics.per_label(), "AP": areas}
@@ -114,8 +118,10 @@ def described(model: TrainedModel) -> dict[str, Any]:
 
 
 def _beyond(name: str, judged: Judged) -> bool:
-    """Whether a metric has no meaning here: more labels than there are, probabilities of scores that only rank."""
+    """Whether a metric has no meaning here: more labels than there are, probabilities of scores that only rank, no counts."""
     metric = parse_metric(name)
+    if metric.kind == "PSP@k" and judged.propensities is None:
+        return True
     only_ranks = judged.link is None and judged.calibration is None
     return metric.k > judged.labels.num_labels or (metric.info.needs == PROBABILITIES and only_ranks)
 

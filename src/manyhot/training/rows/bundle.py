@@ -19,6 +19,7 @@ from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.explain.contributions import LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.description import (
     DOCUMENTS,
     FORMAT,
@@ -51,6 +52,8 @@ from manyhot.training.run.schema import (
     check_schema,
 )
 
+COUNTS = "labels.counts"
+
 
 class TrainedModel:
     """Inputs, body, decision rule and link of a trained model. Made by ``train`` and ``load_model``.
@@ -66,6 +69,7 @@ class TrainedModel:
         calibration: fitted probabilities, or None.
         about: what is worth knowing: rows, versions, what tuning found.
         reading: how the files of the training rows were read, so that other files are read the same way.
+        label_counts: int64 ``[L]``, how many training rows carry each label; None where nobody counted.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class TrainedModel:
         calibration: Calibration | None = None,
         about: dict[str, Any] | None = None,
         reading: Reading | None = None,
+        label_counts: Tensor | None = None,
     ) -> None:
         self.body = body.eval()
         self.shape = shape
@@ -92,6 +97,7 @@ class TrainedModel:
         self.calibration = calibration
         self.about = about or {}
         self.reading = reading or Reading()
+        self.label_counts = label_counts
 
     @property
     def num_labels(self) -> int:
@@ -143,6 +149,30 @@ class TrainedModel:
                 f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
             )
         return probabilities(logits, self.calibration or self.link or "hard")
+
+    @property
+    def has_propensities(self) -> bool:
+        """Whether the model knows what ``propensities`` needs: label counts, of 3 training rows or more."""
+        return self.label_counts is not None and self.about.get("rows", 0) >= LEAST_ROWS
+
+    def propensities(self, *, a: float = 0.55, b: float = 1.5) -> Tensor:
+        """How likely a true label is written down, float64 ``[L]``, by its count in the training rows; see PSP@k.
+
+        Args:
+            a: how fast the propensity rises with the count; see ``label_propensities``.
+            b: added to every count.
+        """
+        if self.label_counts is None:
+            raise ValueError(
+                "PSP@k needs how many training rows carry each label, and this model was saved without these counts."
+                " Train it again, or leave PSP@k out."
+            )
+        if not self.has_propensities:
+            raise ValueError(
+                f"PSP@k needs a model of at least {LEAST_ROWS} training rows; this one has {self.about.get('rows', 0)}."
+                " Leave PSP@k out."
+            )
+        return label_propensities(self.label_counts, self.about["rows"], a=a, b=b)
 
     def factors(self) -> LinearFactors | None:
         """The tables whose product is the score, where it is linear in the inputs (linear, bag); otherwise None."""
@@ -212,6 +242,8 @@ class TrainedModel:
         remove_drafts(folder)
         tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
         tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}
+        if self.label_counts is not None:
+            tensors[COUNTS] = self.label_counts
         content = pack(tensors, {"format": FORMAT})
         weights = f"weights-{content_digest(content)}.safetensors"
         write_whole(folder / weights, content)
@@ -290,4 +322,13 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
         calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
         about=dict(data["about"]),
         reading=Reading.from_json(data.get("reading", {})),
+        label_counts=_counts_of(tensors, len(names)),
     )
+
+
+def _counts_of(tensors: dict[str, Tensor], num_labels: int) -> Tensor | None:
+    """The label counts of a bundle; None in one that was saved before there were any."""
+    counts = tensors.get(COUNTS)
+    if counts is not None and (counts.dtype != torch.int64 or counts.shape != (num_labels,) or bool((counts < 0).any())):
+        raise BundleError(f"load_model: {COUNTS!r} must be a count >= 0 for each of {num_labels} labels.")
+    return counts

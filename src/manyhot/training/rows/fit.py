@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.networks import Columns
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
-from manyhot.training.rows.objective import Objective
+from manyhot.training.rows.objective import Objective, inverse_propensities
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import without_reader
 from manyhot.training.run.fit import Fit
@@ -109,7 +109,8 @@ class RowFit(Fit):
         self, body: nn.Module, rows: TrainingRows, settings: TrainSettings, *, salt: int, device: torch.device, linear: bool
     ) -> None:
         self.body, self.rows, self.settings, self.linear = body, rows, settings, linear
-        self.objective = Objective(settings).to(device)
+        weights = inverse_propensities(rows.labels) if settings.propensity_weights else None
+        self.objective = Objective(settings, weights).to(device)
         # A linear body takes a fraction of a second an epoch: writing it to the disk would take longer.
         self.checkpoint_every_epoch = not linear
         super().__init__(

@@ -15,6 +15,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.zlpr import tlpr_loss
+from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.inputs.row_batches import Batch
 from manyhot.training.rows.mixing import mix_batch
 from manyhot.training.rows.settings import AUTO, TrainSettings
@@ -23,11 +24,19 @@ from manyhot.training.rows.tracking_threshold import FollowedCut
 
 
 class Objective(nn.Module):
-    """The loss of a batch, given a body; holds the threshold where it is learned."""
+    """The loss of a batch, given a body; holds the threshold where it is learned.
 
-    def __init__(self, settings: TrainSettings) -> None:
+    Args:
+        settings: resolved ones.
+        positive_weights: ``[L]``, further weights of the positives; None for none.
+    """
+
+    positive_weights: Tensor | None
+
+    def __init__(self, settings: TrainSettings, positive_weights: Tensor | None = None) -> None:
         super().__init__()
         self.settings = settings
+        self.register_buffer("positive_weights", positive_weights, persistent=False)
         self.info = get_loss(settings.loss)
         self.loss_settings = loss_settings(settings)
         self.learned = nn.Parameter(torch.zeros(1)) if settings.learns_threshold else None
@@ -67,7 +76,8 @@ class Objective(nn.Module):
             dense = _dense(targets)
             batch, targets, where, sample_weight = mix_batch(batch, dense, where, sample_weight, alpha=settings.mixup)
         loss = self._loss()
-        logits = body(batch).float()
+        scores = body(batch)
+        logits = scores.float() if isinstance(scores, Tensor) else scores
         if self.cut is not None and self.training:
             self._follow(logits, _dense(targets), where, sample_weight)
         if settings.rdrop and self.training:
@@ -88,9 +98,12 @@ class Objective(nn.Module):
 
     def _loss(self) -> Any:
         """The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows it."""
+        own = dict(self.loss_settings)
+        if self.positive_weights is not None:
+            own["pos_weight"] = self.positive_weights * own.get("pos_weight", 1.0)
         if self.learned is not None:
-            return partial(tlpr_loss, threshold=self.learned, **self.loss_settings)
-        return partial(self.info.function, **{**self.info.settings, **self.loss_settings})
+            return partial(tlpr_loss, threshold=self.learned, **own)
+        return partial(self.info.function, **{**self.info.settings, **own})
 
 
 def loss_settings(settings: TrainSettings) -> dict[str, Any]:
@@ -110,13 +123,22 @@ def loss_settings(settings: TrainSettings) -> dict[str, Any]:
     return found
 
 
+def inverse_propensities(labels: SparseLabels) -> Tensor:
+    """float32 ``[L]``: one over each label's propensity, divided by the mean over the positives of the rows."""
+    counts = torch.bincount(labels.indices, minlength=labels.num_labels)
+    weights = 1.0 / label_propensities(counts, max(len(labels), LEAST_ROWS))
+    mean = (weights * counts).sum() / counts.sum().clamp(min=1)
+    return (weights / mean if mean > 0 else torch.ones_like(weights)).float()
+
+
 def check_loss(settings: TrainSettings) -> None:
     """Refuse what the loss cannot honour, and values that its function does not take."""
     info = get_loss(settings.loss)
     given = {"pos_weight": settings.pos_weight not in (None, AUTO)}
     given |= {name: bool(getattr(settings, name)) for name in ("smoothing", "mixup", "rdrop")}
+    given["propensity_weights"] = settings.propensity_weights
     for name, wanted in given.items():
-        why = info.why_not(name) if wanted else None
+        why = info.why_not("pos_weight" if name == "propensity_weights" else name) if wanted else None
         if why is not None:
             raise ValueError(f"train: `{name}` must be left out: {why}.")
     try:

@@ -45,6 +45,9 @@ class TrainSettings(RunSettings):
         "weight of the positives inside the loss, or auto (zlpr: a decision threshold that follows training). Default: auto"
         " with --tune none; the number of labels, at most 100, for hard labels of texts; otherwise 1",
     )
+    propensity_weights: bool = setting(
+        False, "weigh positives by how seldom their labels are written down: one over the propensity of PSP@k, with mean 1"
+    )
     smoothing: float = setting(0.0, "label smoothing, 0 to 1")
     flip: float = setting(0.0, "label flipping, 0 to 1: hard labels drawn anew in every step with the smoothed label as mean")
     mixup: float = setting(0.0, "alpha of mixup, 0 for none (not with an encoder)")

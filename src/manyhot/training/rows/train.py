@@ -179,6 +179,7 @@ def _train(
         calibration=calibration,
         about=about,
         reading=Reading.of(examples),
+        label_counts=torch.bincount(hard.indices, minlength=hard.num_labels),
     )
     session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
     return model, tuning
