@@ -6,11 +6,13 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from manyhot.engines.gate import Gate
 from manyhot.engines.native import engine as native
+from manyhot.engines.native.library import GATE as NATIVE_GATE
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton.launch.gate import warn_once
+from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
 
 
 class Engine(Protocol):
@@ -81,11 +83,12 @@ class Entry(NamedTuple):
     engine: Engine
     device: str  # the type of device that ``"auto"`` takes it for
     dispatch_key: str  # the key of that device, under which its operators are registered
+    gate: Gate  # closed when the engine fails
 
 
 ENTRIES = (
-    Entry("native", native, "cpu", "CPU"),  # type: ignore[arg-type]
-    Entry("triton", triton_engine, "cuda", "CUDA"),  # type: ignore[arg-type]
+    Entry("native", native, "cpu", "CPU", NATIVE_GATE),  # type: ignore[arg-type]
+    Entry("triton", triton_engine, "cuda", "CUDA", TRITON_GATE),  # type: ignore[arg-type]
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 _BY_DEVICE = {entry.device: entry for entry in ENTRIES}
@@ -143,10 +146,16 @@ def is_there(name: str, device: int = -1) -> bool:
 
     A graph that is being compiled takes the answer as a constant.
     """
-    there, reason = _BY_NAME[name].engine.available(device)
+    entry = _BY_NAME[name]
+    there, reason = entry.engine.available(device)
     if not there and device >= 0:
-        warn_once(reason)
+        entry.gate.warn_once(reason)
     return there
+
+
+def close(name: str, error: Exception) -> None:
+    """Use an engine that failed no more in this process, and say so once."""
+    _BY_NAME[name].gate.close(error)
 
 
 # What torch.compiler.assume_constant_result sets; calling that would import the whole compiler.

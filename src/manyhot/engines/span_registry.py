@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from manyhot.engines import span_ops
+from manyhot.engines.gate import Gate
 from manyhot.engines.plain_spans import factorised as span_factorised
 from manyhot.engines.plain_spans import tiles as span_tiles
-from manyhot.engines.plain_spans.terms import Background, SpanParts, span_gradient, span_sides
+from manyhot.engines.plain_spans.terms import Background, SpanParts, SpanTerms, span_gradient, span_sides
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import LogSum
-from manyhot.engines.triton.launch.gate import warn_once
+from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
 from manyhot.engines.triton.spans import engine as triton_span_engine
+from manyhot.engines.triton.spans.workspace import SpanCells
+from manyhot.labels.spans import SpanLabels
 
 Memory = tuple[Tensor | None, ...]
 
 
 class SpanEngine(Protocol):
-    """Both sides of span scores and their gradients. ``terms`` are ``SpanCells`` for the Triton engine, else ``SpanTerms``."""
+    """Both sides of span scores and their gradients. ``terms`` are what its entry makes."""
 
     def sides(self, parts: SpanParts, terms: Any) -> tuple[LogSum, LogSum, Memory]:
         """``(pos, neg)``, each ``[B, H]``, and what backward should remember."""
@@ -59,32 +64,84 @@ class PlainSpans(NamedTuple):
         return span_gradient(parts, terms, self.background, sums, grads, memory)
 
 
-def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: Tensor) -> SpanEngine:
-    """The engine for ``parts`` with the tensors ``others`` beside them.
+class SpanEntry(NamedTuple):
+    """An engine for span scores and everything that is asked about it. A new engine is a new module and one entry."""
 
-    ``"auto"`` takes Triton on CUDA devices, except for float64, heads wider than 128, and tiles asked for in the shared form.
-    """
-    tiles = parts.u is not None and method == "tiles"
-    there, reason = _triton(parts.q.get_device() if engine == "auto" and parts.q.is_cuda else -1)
-    served = there and not tiles and triton_span_engine.supports(parts, *others) and can_be_read((*parts, *others))
-    if engine == "triton" and not served:
-        why = reason or (
+    name: str
+    engine: Any
+    make_terms: Callable[
+        [Tensor, bool, SpanLabels, float], Any
+    ]  # lengths, triangle, labels, smoothing: as the engine reads them
+    operators: Any = None  # the engine as registered operators, for graphs that are being compiled; None where it needs none
+    has_loss: bool = False  # whether it goes from scores to the reduced loss: ``loss`` and ``loss_gradient``
+    device: str = ""  # the type of device that ``"auto"`` takes it for
+    limits: str = ""  # what it serves, for messages
+    gate: Gate | None = None  # closed when the engine fails
+
+    def running(self) -> SpanEngine:
+        """The engine, or in a graph that is being compiled its operators."""
+        found: SpanEngine = self.operators if self.operators is not None and torch.compiler.is_compiling() else self.engine
+        return found
+
+
+def _plain_terms(lengths: Tensor, triangle: bool, labels: SpanLabels, smoothing: float) -> SpanTerms:
+    cells = (labels.rows, labels.types, labels.first, labels.last, labels.values)
+    return SpanTerms(lengths, triangle, *cells, smoothing)
+
+
+def _listed_cells(lengths: Tensor, triangle: bool, labels: SpanLabels, smoothing: float) -> SpanCells:
+    return SpanCells(lengths, triangle, labels.cells.indices, labels.cells.offsets, labels.values, smoothing)
+
+
+TILES = SpanEntry("torch", PlainSpans(span_tiles), _plain_terms)
+FACTORISED = SpanEntry("torch", PlainSpans(span_factorised), _plain_terms)
+ENTRIES = (
+    SpanEntry(
+        "triton",
+        triton_span_engine,
+        _listed_cells,
+        operators=span_ops,
+        has_loss=True,
+        device="cuda",
+        limits=(
             f"it takes float32, bfloat16 and float16 parts on CUDA, head size up to {triton_span_engine.HEAD_SIZES}, and"
             " the shared form only factorised."
-        )
-        raise ValueError(f"{who}: engine 'triton' cannot serve these scores: {why} Use engine='auto'.")
-    if engine != "torch" and served and (engine == "triton" or parts.q.is_cuda):
-        return triton_span_engine
-    return PlainSpans(span_tiles if parts.u is None or tiles else span_factorised)
+        ),
+        gate=TRITON_GATE,
+    ),
+)
+_BY_NAME = {entry.name: entry for entry in ENTRIES}
+_BY_DEVICE = {entry.device: entry for entry in ENTRIES}
+# What ``engine=`` takes beside "auto".
+SPAN_NAMES = ("torch", *_BY_NAME)
 
 
-def _triton(device: int) -> tuple[bool, str]:
-    """Whether Triton can be used, and why not; a graph that is being compiled takes the answer as a constant."""
-    there, reason = triton_span_engine.available(device)
-    if not there and device >= 0:
-        warn_once(reason)
+def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: Tensor) -> SpanEntry:
+    """The engine for ``parts`` with the tensors ``others`` beside them.
+
+    ``"auto"`` takes the engine of the device where it can serve the call; see ``limits``.
+    """
+    tiles = parts.u is not None and method == "tiles"
+    plain = TILES if parts.u is None or tiles else FACTORISED
+    device = parts.q.device.type
+    if engine == "torch" or (engine == "auto" and device not in _BY_DEVICE):
+        return plain
+    entry = _BY_DEVICE[device] if engine == "auto" else _BY_NAME[engine]
+    there, reason = _is_there(entry.name, parts.q.get_device() if engine == "auto" else -1)
+    served = there and not tiles and entry.engine.supports(parts, *others) and can_be_read((*parts, *others))
+    if engine != "auto" and not served:
+        raise ValueError(f"{who}: engine {engine!r} cannot serve these scores: {reason or entry.limits} Use engine='auto'.")
+    return entry if served else plain
+
+
+def _is_there(name: str, device: int) -> tuple[bool, str]:
+    """Whether the engine can be used, and why not; a graph that is being compiled takes the answer as a constant."""
+    entry = _BY_NAME[name]
+    there, reason = entry.engine.available(device)
+    if not there and device >= 0 and entry.gate is not None:
+        entry.gate.warn_once(reason)
     return there, reason
 
 
 # See ``manyhot.engines.registry``.
-_triton._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_is_there._dynamo_marked_constant = True  # type: ignore[attr-defined]

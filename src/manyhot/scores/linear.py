@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
 from manyhot.engines.linear import plain
 from manyhot.engines.linear.problem import LinearEngine, Update
-from manyhot.engines.linear.registry import choose_linear
+from manyhot.engines.linear.registry import choose_linear, failed
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.losses.core.dispatch import fit_offset, row_scale
@@ -182,7 +182,13 @@ class LinearScores(LazyScores):
         whole = reduction != "none"
         scale = row_scale(who, Rows(call.parts[0], call.terms, rows), sample_weight, reduction, validate) if whole else 1.0
         rest = (call.engine, call.chunk, call.kept, self.update, form, scale, whole, type(call.terms), *call.terms)
-        value: Tensor = LinearLoss.apply(*call.parts, offset, *rest)  # type: ignore[no-untyped-call]
+        try:
+            value: Tensor = LinearLoss.apply(*call.parts, offset, *rest)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if engine != "auto":
+                raise
+            failed(call.engine, error)
+            return None
         if whole:
             return value
         return reduce(who, value.reshape(rows), sample_weight=sample_weight, reduction=reduction, validate=validate)

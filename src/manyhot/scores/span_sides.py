@@ -7,26 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.engines import span_ops
 from manyhot.engines.plain_spans.terms import SpanParts, joined, weighed
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import LogSum
-from manyhot.engines.triton.spans import engine as triton_span_engine
-from manyhot.engines.triton.spans.workspace import SpanCells
 
 
 class SpanLoss(torch.autograd.Function):
-    """The reduced loss, by the Triton engine; keeps the parts and what the engine remembers."""
+    """The reduced loss by an engine that has it; keeps the parts and what the engine remembers."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, scale: float, *rest: Any) -> Tensor:
+    def forward(
+        ctx: Any, engine: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, scale: float, *rest: Any
+    ) -> Tensor:
         """The loss of ``(cells, threshold, reduction)``."""
         cells, threshold, reduction = rest
-        value, memory = triton_span_engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
+        value, memory = engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
         tensors, ctx.constants = take_apart(cells)
         ctx.save_for_backward(q, k, u, v, *tensors, *memory)
-        ctx.scale = scale
-        return value
+        ctx.engine, ctx.kind, ctx.scale = engine, type(cells), scale
+        found: Tensor = value
+        return found
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -35,12 +35,12 @@ class SpanLoss(torch.autograd.Function):
         q, k, u, v, *tensors = ctx.saved_tensors
         parts = SpanParts(q, k, u, v, ctx.scale)
         cells, memory = put_together(tensors, ctx.constants)
-        made = triton_span_engine.loss_gradient(parts, SpanCells(*cells), grad, tuple(memory))
+        made = ctx.engine.loss_gradient(parts, ctx.kind(*cells), grad, tuple(memory))
         moved = (
             own if own is None or part is None or own.dtype == part.dtype else own.to(part.dtype)
             for own, part in zip(made[:4], parts[:4], strict=True)
         )
-        return (*moved, None, None, None, None)
+        return (None, *moved, None, None, None, None)
 
 
 class SpanSides(torch.autograd.Function):
@@ -50,7 +50,7 @@ class SpanSides(torch.autograd.Function):
     def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
         """The sides of the four parts in ``rest``, weighed by the two after them; the others are the fields of ``kind``."""
         parts, weights, fields = rest[:4], rest[4:6], rest[6:]
-        *sides, memory = _running(engine).sides(SpanParts(*(*parts, scale)), kind(*fields))
+        *sides, memory = engine.sides(SpanParts(*(*parts, scale)), kind(*fields))
         sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]
         tensors, ctx.constants = take_apart(fields)
         ctx.save_for_backward(*sums[0], *sums[1], *parts, *weights, *tensors, *memory)
@@ -73,17 +73,12 @@ class SpanSides(torch.autograd.Function):
             for axis in ctx.others:
                 grad = grad.unsqueeze(axis)
             pulls.append((grad if weight is None else grad * weight).expand(shape))
-        made = _running(ctx.engine).gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(memory))
+        made = ctx.engine.gradient(parts, terms, (sums[0], sums[1]), (pulls[0], pulls[1]), tuple(memory))
         moved = (
             None if grad is None or part is None or not needed else grad.to(part.dtype)
             for grad, part, needed in zip(made[:4], parts[:4], ctx.needs_input_grad[4:8], strict=True)
         )
         return (None, None, None, None, *moved, None, None, *(None for _ in ctx.constants))
-
-
-def _running(engine: Any) -> Any:
-    """The engine, or in a graph that is being compiled its operators."""
-    return span_ops if engine is triton_span_engine and torch.compiler.is_compiling() else engine
 
 
 def _weighed(side: LogSum, weight: Tensor | None) -> LogSum:

@@ -11,10 +11,8 @@ from torch import Tensor
 from manyhot._checks import check_choice, check_engine, check_unit, check_where, shape_text
 from manyhot.engines.plain_spans import tiles as span_tiles
 from manyhot.engines.plain_spans.terms import SpanParts, SpanTerms
-from manyhot.engines.span_registry import choose_spans
+from manyhot.engines.span_registry import SPAN_NAMES, TILES, choose_spans
 from manyhot.engines.terms import INF, Weight
-from manyhot.engines.triton.spans import engine as triton_span_engine
-from manyhot.engines.triton.spans.workspace import SpanCells
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.core.logsumexp import Dim, LazyScores, two_sided_logsumexp
 from manyhot.scores.span_arguments import add_log_weight, as_lengths, check_parts, label_axes, weight_on_axes, weight_per_type
@@ -157,7 +155,7 @@ class SpanScores(LazyScores):
             Two tensors: ``[B, H]``, or what ``dim`` leaves.
         """
         check_unit(who, "smoothing", smoothing)
-        check_engine(who, engine, ("torch", "triton"))
+        check_engine(who, engine, SPAN_NAMES)
         axes = label_axes(who, dim)
         weights = (
             weight_per_type(who, "pos_weight", pos_weight, self._parts(), validate=validate),
@@ -169,13 +167,9 @@ class SpanScores(LazyScores):
             return self._dense_sides(who, labels, where, weights, smoothing, axes, engine, validate)
         parts = self._parts()
         chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
-        if chosen is triton_span_engine:
-            cells = (labels.cells.indices, labels.cells.offsets, labels.values)
-            terms: Any = SpanCells(self.lengths, self.triangle, *cells, smoothing)
-        else:
-            terms = self._terms(labels, smoothing)
+        terms = chosen.make_terms(self.lengths, self.triangle, labels, smoothing)
         others = tuple(sorted(axes - {2, 3}))
-        settings = (chosen, type(terms), others, parts.scale)
+        settings = (chosen.running(), type(terms), others, parts.scale)
         sides = SpanSides.apply(*settings, *parts[:4], *weights, *terms)  # type: ignore[no-untyped-call]
         return sides[0], sides[1]
 
@@ -209,16 +203,15 @@ class SpanScores(LazyScores):
             return None
         if validate or self.method == "dense" or not isinstance(labels, SpanLabels) or torch.compiler.is_compiling():
             return None
-        asked = engine == "triton" or (engine == "auto" and self.q.is_cuda)
-        if not asked or label_axes(who, dim) != {2, 3}:
+        check_engine(who, engine, SPAN_NAMES)
+        parts = self._parts()
+        chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
+        if not chosen.has_loss or label_axes(who, dim) != {2, 3}:
             return None
         check_unit(who, "smoothing", smoothing)
-        labels, parts = self._fitted(who, labels, validate=False), self._parts()
-        if choose_spans(who, engine, self.method, parts, labels.cells.indices) is not triton_span_engine:
-            return None
-        lists = (labels.cells.indices, labels.cells.offsets, labels.values)
-        cells = SpanCells(self.lengths, self.triangle, *lists, smoothing)
-        value: Tensor = SpanLoss.apply(*parts, cells, float(offset), reduction)  # type: ignore[no-untyped-call]
+        labels = self._fitted(who, labels, validate=False)
+        cells = chosen.make_terms(self.lengths, self.triangle, labels, smoothing)
+        value: Tensor = SpanLoss.apply(chosen.engine, *parts, cells, float(offset), reduction)  # type: ignore[no-untyped-call]
         return value
 
     def _parts(self) -> SpanParts:
@@ -228,8 +221,8 @@ class SpanScores(LazyScores):
         if labels is None:
             none = self.lengths.new_zeros(0)
             return SpanTerms(self.lengths, self.triangle, none, none, none, none)
-        cells = (labels.rows, labels.types, labels.first, labels.last, labels.values)
-        return SpanTerms(self.lengths, self.triangle, *cells, smoothing)
+        found: SpanTerms = TILES.make_terms(self.lengths, self.triangle, labels, smoothing)
+        return found
 
     def _fitted(self, who: str, labels: SpanLabels, *, validate: bool) -> SpanLabels:
         """The labels on the grid of the scores, checked."""

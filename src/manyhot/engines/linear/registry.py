@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -17,8 +16,6 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.linear import engine as triton_linear
 
 _MODULES: dict[str, Any] = {"native": native_linear, "triton": triton_linear}
-# Engines that failed in this process, and serve no more unless they are asked for by name.
-_FAILED: set[str] = set()
 
 
 def choose_linear(
@@ -43,18 +40,13 @@ def choose_linear(
         raise ValueError(f"{who}: engine {engine!r} cannot serve LinearScores: {reason} Use engine='auto'.")
     if nothing or not served or not can_be_read((hidden, weight, bias, *terms)):
         return plain
-    return plain if engine == "auto" and name in _FAILED else module
+    found: LinearEngine = module
+    return found
 
 
 def failed(engine: LinearEngine, error: Exception) -> None:
-    """Say once that an engine failed, and leave it alone from now on. Raises where nothing else could serve."""
+    """Turn an engine off that failed. Raises where nothing else could serve."""
     names = [name for name, module in _MODULES.items() if module is engine]
     if not names or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         raise error
-    _FAILED.add(names[0])
-    warnings.warn(
-        f"LinearScores: engine {names[0]!r} failed with {type(error).__name__}: {error} The plain engine, which is much slower,"
-        f" serves from here on. Please report this; engine={names[0]!r} raises the error.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    registry.close(names[0], error)

@@ -21,7 +21,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from manyhot.engines.native.library import Job, load, variants
+from manyhot.engines.native.library import GATE, Job, load, variants
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight
 from manyhot.engines.totals import total as total
 
@@ -44,7 +44,7 @@ FORM_CODES = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
 def available(device: int | None = None) -> tuple[bool, str]:  # noqa: ARG001 - the CPU has no number
     """Whether the engine can be used, and why not."""
     library, why = load()
-    return library is not None, why
+    return library is not None and not GATE.failure, why or GATE.failure
 
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engines.triton.interpreted import check_interpreted
-from manyhot import focal_loss, pairwise_loss, rdrop_loss  # noqa: F401 - they register their plain forms
+from manyhot import bce_loss, focal_loss, pairwise_loss, rdrop_loss  # noqa: F401 - they register their plain forms
 from manyhot.engines import plain, registry
 from manyhot.engines.native import engine as native_engine
 from manyhot.engines.terms import DenseTerms
@@ -19,8 +19,8 @@ from manyhot.engines.triton.launch.gate import LaunchError, falls_back_to
 @pytest.fixture
 def fresh_gate(monkeypatch):
     """A gate that has met nothing yet, on a machine with one H200 as it looks from here."""
-    monkeypatch.setattr(gate._State, "failure", "")
-    monkeypatch.setattr(gate._State, "warned", False)
+    monkeypatch.setattr(gate.GATE, "failure", "")
+    monkeypatch.setattr(gate.GATE, "warned", False)
     monkeypatch.setattr(gate, "_INTERPRETED", False)
     monkeypatch.setattr(gate, "triton_version", lambda: (3, 6))
     monkeypatch.setattr(gate, "cuda_launch", lambda: print)
@@ -238,7 +238,7 @@ cases = [
     lambda s, e: zlpr_loss(SpanScores(s.sum() * q, k, lengths=[6, 4]), spans, reduction="none", engine=e).sum(),
 ]
 for loss in cases:
-    gate._State.failure, gate._State.warned = "", False
+    gate.GATE.failure, gate.GATE.warned = "", False
     results = []
     for engine in ("triton", "torch"):
         s = x.clone().requires_grad_()

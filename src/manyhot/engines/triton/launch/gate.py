@@ -12,12 +12,12 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from manyhot.engines.gate import Gate
 from manyhot.engines.triton.launch.direct import cuda_launch
 
 # The first and the last minor version: 3.6 was tried on an H200, 3.9 in the interpreter.
@@ -34,11 +34,7 @@ class LaunchError(RuntimeError):
     """A kernel could not be compiled or launched."""
 
 
-class _State:
-    """What this process has met."""
-
-    failure = ""
-    warned = False
+GATE = Gate("Triton", "CUDA")
 
 
 def interpreted() -> bool:
@@ -48,7 +44,7 @@ def interpreted() -> bool:
 
 def refusal(device: int | None = None) -> str:
     """Why no kernel can be launched, on a CUDA device where one is named; empty where kernels can."""
-    return _State.failure or _refusal_of_host() or ("" if device is None or device < 0 else _refusal_of_device(device))
+    return GATE.failure or _refusal_of_host() or ("" if device is None or device < 0 else _refusal_of_device(device))
 
 
 @functools.cache
@@ -89,35 +85,17 @@ def triton_version() -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def warn_once(reason: str) -> None:
-    """Say that CUDA scores take the plain form; later reasons are not said any more."""
-    if not _State.warned:
-        _State.warned = True
-        warnings.warn(
-            f"manyhot: the Triton engine is off, and CUDA scores take the slower plain form: {reason}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def close(failure: BaseException) -> None:
-    """Launch nothing any more in this process."""
-    cause = failure.__cause__ or failure
-    _State.failure = f"{type(cause).__name__}: {cause}".splitlines()[0][:300]
-    warn_once(_State.failure)
-
-
 def falls_back_to(plain: Callable[..., Any]) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """A function of the engine that takes the plain form when a launch fails, and from then on."""
 
     def guard(run: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         @functools.wraps(run)
         def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            if not _State.failure:
+            if not GATE.failure:
                 try:
                     return run(*args, **kwargs)
                 except (LaunchError, ImportError) as failure:
-                    close(failure)
+                    GATE.close(failure)
             found: _Result = plain(*args, **kwargs)
             return found
 
