@@ -1,4 +1,4 @@
-"""Engines: who computes the two sides and their gradient. Imported by losses and scores alone."""
+"""Engines: they compute the two sides of a row and their gradient. Only losses and scores import them."""
 
 from manyhot._doors import open_door
 

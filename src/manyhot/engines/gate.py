@@ -29,7 +29,7 @@ class Gate:
         self.warned = False
 
     def warn_once(self, reason: str) -> None:
-        """Say that scores take the plain form; later reasons are not said any more."""
+        """Warn that scores take the plain form; only the first call warns."""
         if not self.warned:
             self.warned = True
             warnings.warn(

@@ -1,7 +1,7 @@
-"""The engines as registered torch operators, which ``torch.compile`` takes as they are.
+"""The engines as registered torch operators, which ``torch.compile`` does not trace into.
 
-In eager mode the engines are called directly, which is cheaper. A graph that is being compiled calls these; the device
-decides which engine runs. Terms travel as plain arguments: no ``labels`` means index lists.
+In eager mode the engines are called directly, which is cheaper. Compiled graphs call these; the device decides which engine
+runs. Terms are passed field by field; without ``labels`` they are index lists.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def unpack(packed: Packed) -> DenseTerms | SparseTerms:
 def fused(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``engine.fused`` as an operator, which has to give a tensor: an empty one where there is nothing by the offset."""
+    """``engine.fused`` as an operator. The gradient of the offset is an empty tensor where the offset is a number."""
     out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.fused(x, form, *_split(offset), *_split(row_scale), *pack(terms))
     return out
 
@@ -110,7 +110,7 @@ def rdrop(
     link: float = 1.0,
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``engine.rdrop`` as an operator; neither labels nor index lists are no terms."""
+    """``engine.rdrop`` as an operator; without labels and without index lists there are no terms."""
     packed = pack(terms) if terms is not None else (None, None, None, None, where, None, None, 1.0, 1.0, 0.0)
     out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.rdrop(a, b, float(alpha), float(link), *_split(row_scale), *packed)
     return out

@@ -1,7 +1,7 @@
-"""The plain form of every function of an engine, for calls that an engine began and could not finish.
+"""The plain form of every function of an engine, for calls whose engine failed.
 
-Sides and their gradient are those of ``manyhot.engines.terms``. The losses on top of them are written beside each loss, above
-this room; ``plain_form`` puts their plain functions here.
+Sides and their gradient are those of ``manyhot.engines.terms``. The losses on top of them are defined in ``manyhot.losses``,
+which this package must not import; they register their plain functions here with ``plain_form``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
 def gradient(
     x: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
 ) -> Tensor:
-    """``[R, L]`` in the type of ``x``, given the sides and the gradient of what comes after them."""
+    """``[R, L]`` in the type of ``x``, given the sides and their gradients."""
     return terms.gradient(x.to(accumulation_dtype(x.dtype)), pos, neg, grad_pos, grad_neg).to(x.dtype)
 
 

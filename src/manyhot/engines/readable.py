@@ -1,8 +1,8 @@
-"""Which tensors an engine may read by their address.
+"""Which tensors an engine may read through their data pointer.
 
 The native and the Triton engine read raw memory. That is safe for a plain tensor or a Parameter. It is not for a subclass
-(DTensor, FakeTensor), a wrapper of ``torch.func``, a lazy zero or a negative view: they have no memory of their own, or one
-with other numbers in it. And while a dispatch mode, a transform or a tracer is active, work that does not go through torch's
+(DTensor, FakeTensor), a wrapper of ``torch.func``, a lazy zero or a negative view: they have no storage, or their storage holds
+other values. And while a dispatch mode, a transform or a tracer is active, work that does not go through torch's
 operators would be lost. All of these take the plain form.
 
 The tests are private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable.
@@ -35,24 +35,24 @@ _PRE_DISPATCH = _private("DispatchKey.PreDispatch")
 _dispatch_keys = _private("_dispatch_keys")
 KNOWN = None not in (_transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatch_keys)
 
-# The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is met.
+# The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is seen.
 _PLAIN: set[int] = set()
 
 
 def can_be_read(parts: Iterable[Any]) -> bool:
-    """Whether an engine may serve a call with these tensors and numbers, now or in a graph that is being compiled."""
+    """Whether an engine may serve a call with these tensors and numbers, in eager mode or while a graph is being compiled."""
     return all_compilable(parts) if torch.compiler.is_compiling() else all_readable(parts)
 
 
 def is_watched() -> bool:
-    """Whether operators are being transformed, recorded or replaced, so that all work has to go through them."""
+    """Whether a transform, tracer or dispatch mode is active, so that all work must go through torch's operators."""
     return not KNOWN or bool(
         _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH),
     )
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether the tensor's address leads to its numbers."""
+    """Whether the tensor's data pointer leads to its values."""
     kind = type(tensor)
     if (kind is not Tensor and kind is not torch.nn.Parameter) or not KNOWN:
         return False
@@ -60,7 +60,7 @@ def is_readable(tensor: Tensor) -> bool:
 
 
 def all_readable(parts: Iterable[Any]) -> bool:
-    """Whether all tensors among ``parts`` can be read, and no one watches."""
+    """Whether all tensors among ``parts`` can be read, and no transform, tracer or dispatch mode is active."""
     if not KNOWN or _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH):
         return False
     # This runs for every call: exact types are compared first, which is faster than isinstance, above all for None.
@@ -75,7 +75,7 @@ def all_readable(parts: Iterable[Any]) -> bool:
 
 
 def all_compilable(parts: Iterable[Any]) -> bool:
-    """The same in a graph that is being compiled: fake tensors stand for readable ones, and operators take them."""
+    """The same while a graph is being compiled: fake tensors stand in for readable ones."""
     if torch._C._are_functorch_transforms_active():
         return False
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -84,7 +84,8 @@ def all_compilable(parts: Iterable[Any]) -> bool:
 
 
 def _is_new_plain(tensor: Tensor) -> bool:
-    """Whether the tensor is like a fresh one of its device; asked for the first of a device, and for what is not plain."""
+    """Whether the tensor has the dispatch keys of a new tensor on its device. Slow; called once per device, and for unusual
+    tensors."""
     if tensor.device.type not in ("cpu", "cuda") or is_watched():
         return False
     _PLAIN.update(_plain_keys(tensor.device.type))
@@ -93,7 +94,7 @@ def _is_new_plain(tensor: Tensor) -> bool:
 
 @functools.cache
 def _plain_keys(device: str) -> tuple[int, ...]:
-    """The keys of fresh tensors, inside and outside of inference mode."""
+    """The dispatch keys of new tensors, inside and outside of inference mode."""
     found = []
     for inference in (False, True):
         with torch.inference_mode(inference):

@@ -1,4 +1,4 @@
-"""Who computes: the engines by name, which are there, and which one serves a call."""
+"""The engines by name: which are available, and which one serves a call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
 
 
 class Engine(Protocol):
-    """What an engine computes in the place of the plain form. Modules implement it."""
+    """The functions of an engine. Modules implement it."""
 
     def available(self, device: int | None = None) -> tuple[bool, str]:
-        """Whether it can be used, on a CUDA device where one is named, and why not."""
+        """Whether it can be used (on CUDA device number ``device``, if given), and if not, why."""
         ...
 
     def supports(self, x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
@@ -46,7 +46,8 @@ class Engine(Protocol):
         *,
         whole: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``(values, grad, offset_grad)``, the last for an offset that is a tensor; with ``whole`` the values are reduced."""
+        """``(values, grad, offset_grad)``; ``offset_grad`` is None where the offset is a number. With ``whole`` the values are
+        reduced."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -92,16 +93,16 @@ ENTRIES = (
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 _BY_DEVICE = {entry.device: entry for entry in ENTRIES}
-# What ``engine=`` takes beside "auto".
+# The values of ``engine=`` other than "auto".
 NAMES = ("torch", *_BY_NAME)
 
 
 def available_engines() -> dict[str, str]:
     """The engines by name, each with ``"available"`` or the reason why it is not.
 
-    ``torch`` is the plain form and always there; ``native`` is compiled C for the CPU; ``triton`` serves CUDA devices.
-    Span scores are served by ``torch``, and on CUDA devices by ``triton``, except in float64, with heads wider than 128, or
-    where the shared form was told to use tiles.
+    ``torch`` is the plain form and always available; ``native`` is compiled C for the CPU; ``triton`` serves CUDA devices.
+    Span scores are served by ``torch``, and on CUDA devices by ``triton``, except in float64, with heads wider than 128, or in
+    the shared form with ``method="tiles"``.
 
     Example:
         >>> available_engines()["torch"]
@@ -115,10 +116,11 @@ def available_engines() -> dict[str, str]:
 
 
 def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *others: Any) -> Engine | None:
-    """The engine for scores ``x [R, L]``, terms, and other tensors or numbers beside them; None is the plain form.
+    """The engine for scores ``x [R, L]``, their terms, and any ``others`` of the call; None is the plain form.
 
     ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form for tensors that cannot be
-    read by their address (``manyhot.engines.readable``), for types that the fast engine does not have, and for no scores.
+    read through their data pointer (``manyhot.engines.readable``), for types that the fast engine does not support, and for
+    empty scores.
     """
     if engine == "torch":
         return None
@@ -132,7 +134,7 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
 
 
 def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
-    """The engine that was named can serve the call."""
+    """Check that the engine named by the user can serve the call."""
     if not is_there(engine):
         raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")
     if x.numel() and not _BY_NAME[engine].engine.supports(x, terms):
@@ -142,9 +144,9 @@ def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | Spars
 
 
 def is_there(name: str, device: int = -1) -> bool:
-    """Whether the engine can be used, for CUDA scores on device number ``device``; if not, those scores warn, once.
+    """Whether the engine can be used, for CUDA scores on device number ``device``; if not, warns once.
 
-    A graph that is being compiled takes the answer as a constant.
+    A compiled graph treats the answer as a constant.
     """
     entry = _BY_NAME[name]
     there, reason = entry.engine.available(device)
@@ -154,7 +156,7 @@ def is_there(name: str, device: int = -1) -> bool:
 
 
 def close(name: str, error: Exception) -> None:
-    """Use an engine that failed no more in this process, and say so once."""
+    """Turn an engine off that failed, for the rest of the process, and warn once."""
     _BY_NAME[name].gate.close(error)
 
 

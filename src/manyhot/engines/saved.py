@@ -1,7 +1,7 @@
-"""What an autograd context keeps of terms: their tensors through ``save_for_backward``, and the rest as it is.
+"""Terms in an autograd context: their tensors go through ``save_for_backward``, other fields are attributes.
 
-Torch frees saved tensors after backward, and raises if one was changed in place since. A tensor that hangs on the context by
-itself would have neither.
+Torch frees saved tensors after backward, and raises if one was changed in place since. A tensor stored as an attribute of the
+context gets neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 Constants = list[Any]
-# Stands in the place of a tensor that was saved. Compilers of torch 2.11 compare constants only, not objects.
+# Marks the place of a saved tensor. Compilers of torch 2.11 compare constants only, not objects.
 _SAVED = ...
 
 
@@ -21,7 +21,7 @@ def take_apart(fields: Iterable[Any]) -> tuple[list[Tensor], Constants]:
     tensors: list[Tensor] = []
     constants = list(fields)
     for place, field in enumerate(constants):
-        # None and numbers are told by their type first: isinstance takes long for them.
+        # Exact types are compared first: isinstance is slow for None and numbers.
         if field is not None and type(field) is not float and isinstance(field, Tensor):
             tensors.append(field)
             constants[place] = _SAVED

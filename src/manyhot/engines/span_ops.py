@@ -1,4 +1,4 @@
-"""The Triton engine for spans as registered torch operators, which ``torch.compile`` takes as they are.
+"""The Triton engine for spans as registered torch operators, which ``torch.compile`` does not trace into.
 
 In eager mode the engine is called directly, which is cheaper.
 """
@@ -42,7 +42,7 @@ def gradient(
 
 def _run_sides(*arguments: Any) -> list[Tensor]:
     pos, neg, memory = triton_span_engine.sides(SpanParts(*arguments[:5]), SpanCells(*arguments[5:]), clear=True)
-    # An operator's results may not lie in each other's memory, and are the same when it is called again.
+    # The results of an operator may not share memory, and must be reproducible.
     return [part.clone() for part in (*pos, *neg)] + list(memory)
 
 

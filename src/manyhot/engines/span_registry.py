@@ -27,7 +27,7 @@ class SpanEngine(Protocol):
     """Both sides of span scores and their gradients. ``terms`` are what its entry makes."""
 
     def sides(self, parts: SpanParts, terms: Any) -> tuple[LogSum, LogSum, Memory]:
-        """``(pos, neg)``, each ``[B, H]``, and what backward should remember."""
+        """``(pos, neg)``, each ``[B, H]``, and what to save for backward."""
         ...
 
     def gradient(
@@ -38,12 +38,12 @@ class SpanEngine(Protocol):
         grads: tuple[Tensor, Tensor],
         memory: Any,
     ) -> SpanParts:
-        """Gradients of the parts, given the sums ``[B, H]`` that cells are shares of and the gradients of those sums."""
+        """Gradients of the parts, given the sums ``[B, H]`` and their gradients."""
         ...
 
 
 class PlainSpans(NamedTuple):
-    """Listed cells one by one in plain torch, and all others by ``background``."""
+    """The plain form: listed cells are gathered, and all others are summed by ``background``."""
 
     background: Background
 
@@ -65,21 +65,22 @@ class PlainSpans(NamedTuple):
 
 
 class SpanEntry(NamedTuple):
-    """An engine for span scores and everything that is asked about it. A new engine is a new module and one entry."""
+    """An engine for span scores and everything the rest of the code needs to know about it. A new engine is a new module and
+    one entry."""
 
     name: str
     engine: Any
     make_terms: Callable[
         [Tensor, bool, SpanLabels, float], Any
     ]  # lengths, triangle, labels, smoothing: as the engine reads them
-    operators: Any = None  # the engine as registered operators, for graphs that are being compiled; None where it needs none
+    operators: Any = None  # the engine as registered operators, for compiled graphs; None where it needs none
     has_loss: bool = False  # whether it goes from scores to the reduced loss: ``loss`` and ``loss_gradient``
     device: str = ""  # the type of device that ``"auto"`` takes it for
     limits: str = ""  # what it serves, for messages
     gate: Gate | None = None  # closed when the engine fails
 
     def running(self) -> SpanEngine:
-        """The engine, or in a graph that is being compiled its operators."""
+        """The engine, or its operators while a graph is being compiled."""
         found: SpanEngine = self.operators if self.operators is not None and torch.compiler.is_compiling() else self.engine
         return found
 
@@ -112,12 +113,12 @@ ENTRIES = (
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 _BY_DEVICE = {entry.device: entry for entry in ENTRIES}
-# What ``engine=`` takes beside "auto".
+# The values of ``engine=`` other than "auto".
 SPAN_NAMES = ("torch", *_BY_NAME)
 
 
 def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: Tensor) -> SpanEntry:
-    """The engine for ``parts`` with the tensors ``others`` beside them.
+    """The engine for ``parts`` and any ``others`` of the call.
 
     ``"auto"`` takes the engine of the device where it can serve the call; see ``limits``.
     """
@@ -135,7 +136,7 @@ def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: 
 
 
 def _is_there(name: str, device: int) -> tuple[bool, str]:
-    """Whether the engine can be used, and why not; a graph that is being compiled takes the answer as a constant."""
+    """Whether the engine can be used, and if not, why; a compiled graph treats the answer as a constant."""
     entry = _BY_NAME[name]
     there, reason = entry.engine.available(device)
     if not there and device >= 0 and entry.gate is not None:

@@ -1,4 +1,4 @@
-"""What each row sums: the weights of the two sides, their log-sums and the gradient, in plain torch.
+"""The terms of each row: the weights of the two sides, their log-sums and the gradient, in plain torch.
 
 For scores ``s`` and labels ``t`` a row has the terms ``pos_i = t_i e^{-s_i}`` and ``neg_i = (1 - t_i) e^{s_i}``, each times
 its weight. A term of weight 0 is skipped whatever its score is, infinite and NaN included; nothing is subtracted,
@@ -31,10 +31,10 @@ def soften(labels: Tensor, smoothing: float) -> Tensor:
 
 
 class LogSum(NamedTuple):
-    """``log sum w e^x`` as ``shift + rest``: the largest term, and the log of the sum in its units.
+    """``log sum w e^x`` as ``shift + rest``: the largest exponent, and the log of the sum after that shift.
 
-    One float could not hold both: at a score of 1e7 float32 has no digits left for the rest, and the shares of the terms,
-    which are the gradient, would not add up to one. ``shift`` is finite; an empty sum has ``rest = -inf``.
+    One float could not hold both: at a score of 1e7 float32 has no digits left for the rest, and the softmax weights of the
+    terms, which are the gradient, would not add up to one. ``shift`` is finite; an empty sum has ``rest = -inf``.
     """
 
     shift: Tensor
@@ -50,7 +50,7 @@ class LogSum(NamedTuple):
         return LogSum(self.shift[rows], self.rest[rows])
 
     def column(self) -> LogSum:
-        """With a last axis of one, to stand beside the terms."""
+        """With a last axis of size 1, to broadcast against the terms."""
         return LogSum(self.shift.unsqueeze(-1), self.rest.unsqueeze(-1))
 
     def merge(self, other: LogSum) -> LogSum:
@@ -74,20 +74,20 @@ def weighted_logsumexp(x: Tensor, weight: Tensor) -> LogSum:
 
 
 def shares(x: Tensor, weight: Tensor, total: LogSum) -> Tensor:
-    """``w_i e^{x_i} / e^total``: what each term is of its side; an infinite term takes the whole."""
+    """``w_i e^{x_i} / e^total``: the softmax weight of each term within its side; an infinite term gets all of it."""
     relative = torch.where((x == INF) & (total.rest == INF), 0.0, (x - total.shift) - total.rest)
     return weight * torch.exp(torch.where((weight > 0) & (x != -INF), relative, -INF))
 
 
 class Terms(Protocol):
-    """What an engine needs of a row block ``x [..., L]``."""
+    """What the plain form computes for a block of rows ``x [..., L]``."""
 
     def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:
         """``(pos, neg)``, each ``[...]``."""
         ...
 
     def gradient(self, x: Tensor, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor) -> Tensor:
-        """``[..., L]``, given the sides and the gradient of what comes after them."""
+        """``[..., L]``, given the sides and their gradients."""
         ...
 
     def columns(self, start: int, stop: int) -> Self:
@@ -218,7 +218,7 @@ class SparseTerms(NamedTuple):
         return full.index_put((rows, self.indices), own)
 
     def columns(self, start: int, stop: int) -> SparseTerms:
-        """The terms of some labels alone. Picking entries waits for the device."""
+        """The terms of some labels. Selecting entries waits for the device."""
         kept = (self.indices >= start) & (self.indices < stop)
         where = _columns(self.where, start, stop)
         assert where is None or isinstance(where, Tensor)

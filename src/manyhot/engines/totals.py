@@ -1,4 +1,4 @@
-"""The reduced value of a loss from the values of its rows."""
+"""Reduces the values of rows to the loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def total(values: Tensor, scale: Tensor | float) -> Tensor:
-    """``sum scale values``, by one operation where it is a sum or a mean; rows with a scale of 0 are left out."""
+    """``sum scale values``: one operation for a plain sum or mean; rows with a scale of 0 are left out."""
     if not isinstance(scale, Tensor):
         if scale == 1:
             return values.sum()

@@ -1,4 +1,4 @@
-"""The losses by name. An entry says everything that the rest of the library asks about a loss (``LossInfo``)."""
+"""The losses by name. An entry (``LossInfo``) holds everything the rest of the library needs to know about a loss."""
 
 from __future__ import annotations
 

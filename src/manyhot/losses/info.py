@@ -1,4 +1,4 @@
-"""What an entry of the loss catalog says: everything the rest of the library asks about a loss."""
+"""An entry of the loss catalog: everything the rest of the library needs to know about a loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manyhot._checks import check_choice, is_number
 from manyhot._suggest import nearest
 
 HARD, SOFT, SPARSE = "hard", "soft", "sparse"
-# What may be asked of a loss in training; `LossInfo.why_not` answers for each.
+# Features of training that a loss may not support; `LossInfo.why_not` says why not.
 FEATURES = (
     "where",
     "pos_weight",
@@ -40,7 +40,7 @@ class LossOption:
     Attributes:
         name: the keyword of the function.
         kind: ``float``, ``int`` or ``bool``.
-        default: what the function takes where nothing is given.
+        default: the default of the function.
         optional: whether None is allowed, written ``none``.
         summary: one line for people.
 
@@ -63,7 +63,7 @@ class LossOption:
         return _KIND_WORDS[self.kind] + (" or none" if self.optional else "")
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` says; ValueError where it says none."""
+        """The value written in ``text``; ValueError if there is none."""
         word = text.strip().lower()
         if self.optional and word == "none":
             return None
@@ -77,7 +77,7 @@ class LossOption:
         raise ValueError(f"the loss option `{self.name}` must be {self.wanted}; got {text!r}.")
 
     def check(self, value: Any) -> Any:
-        """``value``, as a float where a whole number was given for one; ValueError where it is of another kind."""
+        """``value``, converted to float where an integer was given for one; ValueError where it is of another kind."""
         if value is None and self.optional:
             return None
         number = is_number(value)
@@ -112,7 +112,7 @@ class LossInfo:
         fused_rdrop: whether engines have R-Drop with this loss in one pass.
         learned_threshold: whether there is a form of it with a threshold that is learned.
         spans: whether span models train with it.
-        refuses: features that it cannot honour, each with the reason.
+        refuses: features that it does not support, each with the reason.
         knob: an option and two values of it that a comparison tries, or None.
     """
 
@@ -138,7 +138,7 @@ class LossInfo:
     knob: tuple[str, tuple[float, float]] | None = None
 
     def __call__(self, logits: Any, labels: Any, **settings: Any) -> Tensor:
-        """The loss with its settings; a setting given here wins."""
+        """Call the loss with its settings; a setting given here takes precedence."""
         return self.function(logits, labels, **{**self.settings, **settings})
 
     @property
@@ -151,7 +151,7 @@ class LossInfo:
         return argument in inspect.signature(self.function).parameters
 
     def why_not(self, feature: str) -> str | None:
-        """The reason why the loss cannot honour a feature of ``FEATURES``; None where it can.
+        """The reason why the loss does not support a feature of ``FEATURES``; None if it does.
 
         Example:
             >>> from manyhot import get_loss

@@ -1,4 +1,4 @@
-"""What the ``nn.Module`` form of every loss shares: it holds settings and makes one call."""
+"""The base of every loss's ``nn.Module``: it holds settings and makes one call."""
 
 from __future__ import annotations
 

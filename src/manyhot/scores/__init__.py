@@ -1,4 +1,4 @@
-"""Lazy scores: what a head says, described and not stored."""
+"""Lazy scores: the output of a head, described by its factors instead of stored."""
 
 from manyhot._doors import open_door
 

@@ -22,20 +22,22 @@ from manyhot.scores.top import TopScores
 
 
 class LinearScores(LazyScores):
-    """The scores ``[..., L]`` of a linear head, described by what they are made of.
+    """The scores ``[..., L]`` of a linear head, described by their factors.
 
-    Losses of the family walk over chunks of labels: each chunk's scores are made and summed into two floats a row; backward
-    needs them once more for the gradient. Exact: nothing is sampled or skipped. Scores that fit ``memory_budget`` are kept from
-    forward to backward, and the loss takes three matrix products of the size of the head; others are made again, with four.
+    Losses of the family process the labels in chunks: each chunk's scores are computed and summed into two floats per row;
+    backward needs them again for the gradient. The result is exact: nothing is sampled or skipped. Scores that fit
+    ``memory_budget`` are kept from
+    forward to backward, and the loss takes three matrix products of the size of the head; otherwise they are recomputed, and it
+    takes four.
 
     Args:
         hidden: ``[..., D]``.
         weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast.
         bias: ``[L]``, or None.
-        chunk_size: labels a chunk (on CUDA rounded up to a multiple of 2048). None takes what suits the device.
+        chunk_size: labels per chunk (on CUDA rounded up to a multiple of 2048). None: a size that suits the device.
         memory_budget: bytes of scores that may be kept between forward and backward; 0 keeps none. None keeps all where they
             take at most a sixteenth of the GPU's memory, or 128 MiB on the CPU, and none otherwise.
-        update: applies the gradient of ``weight`` and ``bias`` while backward makes it, in the place of giving it out; see
+        update: applies the gradient of ``weight`` and ``bias`` during backward instead of returning it; see
             ``LinearHead``.
 
     Example:
@@ -86,7 +88,7 @@ class LinearScores(LazyScores):
 
     @torch.no_grad()
     def top(self, k: int, *, where: Tensor | None = None) -> TopScores:
-        """The ``k`` best labels of each row, or all where there are fewer; memory is that of one chunk.
+        """The ``k`` best labels of each row, or all if there are fewer; needs the memory of one chunk.
 
         Args:
             k: how many.
@@ -163,12 +165,12 @@ class LinearScores(LazyScores):
         engine: str = "auto",
         validate: bool = False,
     ) -> Tensor | None:
-        """The loss of ``form`` by an engine that goes from scores to losses itself, which spares what stands between them.
+        """The loss of ``form`` by an engine that computes it directly from scores, which saves the operations in between.
 
         Arguments are those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
-            The loss, reduced; None where the sides have to be asked for, by ``two_sided_logsumexp``.
+            The loss, reduced; None where the caller has to use ``two_sided_logsumexp``.
         """
         if torch.compiler.is_compiling() or not (self.hidden.is_cuda or engine == "triton"):
             return None
@@ -196,7 +198,7 @@ class LinearScores(LazyScores):
     def _call(
         self, who: str, labels: Labels, dim: Dim, engine: str, validate: bool, *, where: Tensor | None, **about: Any
     ) -> _Call:
-        """The checked problem, and who computes it."""
+        """The checked problem, and its engine."""
         check_unit(who, "smoothing", about["smoothing"])
         check_engine(who, engine, NAMES)
         if dim not in (-1, len(self.shape) - 1, [-1], (-1,)):
@@ -212,7 +214,7 @@ class LinearScores(LazyScores):
         return _Call(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The parts, ``hidden [R, D]`` in the type a product would take here."""
+        """The parts, with ``hidden [R, D]`` in the type of the product (autocast)."""
         hidden = self.hidden.reshape(-1, self.hidden.shape[-1])
         device = hidden.device.type
         if torch.is_autocast_enabled(device) and torch.float64 not in (hidden.dtype, self.weight.dtype):
@@ -225,7 +227,7 @@ class LinearScores(LazyScores):
         return hidden, self.weight, self.bias
 
     def _chunk(self, engine: LinearEngine, hidden: Tensor, *, kept: bool) -> int:
-        """Labels a chunk, for scores that are all kept or not."""
+        """Labels per chunk, where all scores are kept and where they are not."""
         if self.chunk_size is None:
             return engine.chunk_size(hidden, self.weight.shape[0], kept)
         fitted = getattr(engine, "fitted_chunk", int)
@@ -241,7 +243,7 @@ class LinearScores(LazyScores):
 
 
 class _Call(NamedTuple):
-    """A checked problem and who computes it."""
+    """A checked problem and its engine."""
 
     parts: tuple[Tensor, Tensor, Tensor | None]
     terms: DenseTerms | SparseTerms
@@ -252,7 +254,7 @@ class _Call(NamedTuple):
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _apply_sides(*arguments: Any) -> Any:
-    """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot hold."""
+    """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot express."""
     return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""Linear scores to their sides, and to a loss, with gradients to what they are made of."""
+"""The sides and the loss of linear scores, with gradients to hidden, weight and bias."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LinearSides(torch.autograd.Function):
 class LinearLoss(torch.autograd.Function):
     """``(hidden, weight, bias, offset, engine, chunk, kept, update, form, scale, whole, kind of terms, *fields) -> loss``.
 
-    The engine goes from scores to the loss of each row by itself, which spares the operations between them. With ``whole`` the
+    The engine computes the loss of each row directly from the scores, which saves the operations in between. With ``whole`` the
     loss is ``sum scale loss``, otherwise one value per row.
     """
 
@@ -69,7 +69,7 @@ class LinearLoss(torch.autograd.Function):
 
 
 def _remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> None:
-    """Keep everything that backward needs where torch can free it as soon as the graph is."""
+    """Save everything that backward needs, so that torch frees it with the graph."""
     ctx.sizes, ctx.length = (problem.chunk, problem.kept), len(memory)
     ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
     tensors = [field for field in fields if isinstance(field, Tensor)]
@@ -84,7 +84,8 @@ def _recall(ctx: Any) -> tuple[LinearProblem, Memory]:
 
 
 def _sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[Tensor, Tensor, Memory, LinearEngine]:
-    """The sides, and who computed them: where an engine fails that nobody asked for, the plain one serves."""
+    """The sides, and the engine that computed them: if an engine fails that was chosen automatically, the plain one takes
+    over."""
     if torch.compiler.is_compiling() and engine is not plain:
         return *ops.sums(problem), engine
     try:
@@ -99,7 +100,7 @@ def _sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[T
 def _gradient(
     engine: LinearEngine, problem: LinearProblem, memory: Memory, pulls: Any, needs: Needs, update: Update | None, strict: bool
 ) -> Gradients:
-    """The gradients in the types of the parts, None where the update has taken them."""
+    """The gradients in the types of the parts, None where the update has applied them."""
     if torch.compiler.is_compiling() and engine is not plain:
         made = ops.gradient(problem, memory, pulls, needs)
     else:

@@ -51,7 +51,7 @@ def as_lengths(lengths: Tensor | Sequence[int] | None, q: Tensor) -> Tensor:
 
 
 def label_axes(who: str, dim: Dim) -> set[int]:
-    """The axes of ``[B, H, T, T]`` that are summed over. The last axis alone stands for the grid."""
+    """The axes of ``[B, H, T, T]`` that are summed over. The last axis alone means the whole grid."""
     given = [dim] if isinstance(dim, int) else list(dim)
     axes = {axis + 4 if axis < 0 else axis for axis in given}
     if axes == {3}:
@@ -83,7 +83,7 @@ def weight_on_axes(weight: Tensor | None, axes: set[int]) -> Tensor | None:
 
 
 def add_log_weight(side: Tensor, weight: Tensor | None) -> Tensor:
-    """The log-sums ``[..., H]`` of terms that each carry their type's weight."""
+    """The log-sums ``[..., H]`` after each term is multiplied by the weight of its type."""
     if weight is None:
         return side
     log = weight.log()

@@ -1,4 +1,4 @@
-"""Span scores to their sides, and to a reduced loss, with gradients to what they are made of."""
+"""The sides and the reduced loss of span scores, with gradients to their parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.engines.terms import LogSum
 
 
 class SpanLoss(torch.autograd.Function):
-    """The reduced loss by an engine that has it; keeps the parts and what the engine remembers."""
+    """The reduced loss by an engine that computes it; saves the parts and what the engine needs in backward."""
 
     @staticmethod
     def forward(
@@ -44,11 +44,12 @@ class SpanLoss(torch.autograd.Function):
 
 
 class SpanSides(torch.autograd.Function):
-    """``(pos, neg)`` of each row and type, or of several types or rows together; keeps the parts and the sums."""
+    """``(pos, neg)`` of each row and type, or of several types or rows together; saves the parts and the sums."""
 
     @staticmethod
     def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
-        """The sides of the four parts in ``rest``, weighed by the two after them; the others are the fields of ``kind``."""
+        """The sides of the four parts in ``rest``, weighted by the two values after them; the rest are the fields of
+        ``kind``."""
         parts, weights, fields = rest[:4], rest[4:6], rest[6:]
         *sides, memory = engine.sides(SpanParts(*(*parts, scale)), kind(*fields))
         sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]

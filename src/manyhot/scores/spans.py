@@ -22,16 +22,16 @@ METHODS = ("auto", "tiles", "factorised", "dense")
 
 
 class SpanScores(LazyScores):
-    """The scores ``[B, H, T, T]`` of every span: type a from token i to token j, described by what they are made of.
+    """The scores ``[B, H, T, T]`` of every span: type a from token i to token j, described by their factors.
 
     ``s_a(i, j) = scale q_a(i) . k_a(j)`` where each type has its own ``q, k``, or ``scale q(i) . k(j) + u_a(i) + v_a(j)``
     where types share them. A cell counts where both tokens are real, by ``lengths``, and with ``triangle`` where i <= j; the
-    others are left out of every sum and get gradient 0, whatever stands there. Losses of the family read the scores by
-    tiles, or through matrix products in the shared form; no ``[B, H, T, T]`` tensor is made and backward computes again.
+    others are left out of every sum and get gradient 0, whatever their values. Losses of the family compute the scores tile by
+    tile, or by matrix products in the shared form; no ``[B, H, T, T]`` tensor is built, and backward recomputes the scores.
 
     The grid of positions is one label axis: losses give one value for each row and type, ``[B, H]``, by default
     (``dim=-1`` or ``(-2, -1)``); ``dim=(-3, -2, -1)`` joins the types, ``[B]``; ``dim=-3`` is one problem per cell over the
-    types, ``[B, T, T]``, which builds the dense tensor, as do dense labels and a ``where`` of one's own.
+    types, ``[B, T, T]``, which builds the dense tensor, as do dense labels and a ``where`` argument.
 
     Args:
         q: ``[B, H, T, d]``, or ``[B, T, d]`` shared by the types.
@@ -39,7 +39,7 @@ class SpanScores(LazyScores):
         u: ``[B, H, T]`` in the shared form, else None.
         v: like ``u``.
         lengths: how many tokens are real, integers ``[B]``; None for all.
-        triangle: spans run forwards. False for links between any two tokens.
+        triangle: a span ends at or after its first token. False for links between any two tokens.
         scale: a factor on the products.
         method: how losses read the scores: ``"tiles"``, ``"factorised"`` (shared form), or ``"dense"``, which builds the
             tensor; ``"auto"`` is ``"factorised"`` for the shared form and ``"tiles"`` for the other.
@@ -111,7 +111,7 @@ class SpanScores(LazyScores):
         limits = threshold.to(self.device).expand(self.shape[:2])
         chosen = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
         for tile in self.tiles():
-            # What does not count is -inf, which is above nothing.
+            # Cells that do not count are -inf, which is above no threshold.
             chosen[tile.batch, tile.types, tile.rows, tile.columns] = tile.scores > limits[tile.batch, tile.types, None, None]
         return chosen if where is None else chosen & where
 
@@ -190,13 +190,15 @@ class SpanScores(LazyScores):
         engine: str = "auto",
         validate: bool = False,
     ) -> Tensor | None:
-        """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one go, where the Triton engine serves it.
+        """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one pass, where the engine computes whole
+        losses.
 
-        All but the largest grids wait for the host, which is spared the operations between sides and loss. Arguments are
+        For all but the largest grids the host is the bottleneck, and this saves it the operations between sides and loss.
+        Arguments are
         those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
-            A scalar; None where the sides have to be asked for, by ``two_sided_logsumexp``.
+            A scalar; None where the caller has to use ``two_sided_logsumexp``.
         """
         given = (where, pos_weight, neg_weight, sample_weight)
         if form != "split" or isinstance(offset, Tensor) or reduction == "none" or any(each is not None for each in given):

@@ -1,1 +1,1 @@
-"""Losses over the scores of a linear head that are never stored whole: the problem, the plain form, the updates."""
+"""Engines for linear scores, which are never stored whole: the problem, the plain form, and fused optimizer updates."""

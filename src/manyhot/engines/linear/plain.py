@@ -1,4 +1,5 @@
-"""The linear engine in plain torch: the reference that the others are tested against, and what serves where they cannot."""
+"""The linear engine in plain torch: the reference that the others are tested against, and the fallback where they cannot
+serve."""
 
 from __future__ import annotations
 
@@ -8,22 +9,22 @@ from torch import Tensor
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
 from manyhot.engines.terms import LogSum, accumulation_dtype
 
-# Scores a chunk; fewer on a CPU, where they should stay in the cache.
+# Scores per chunk; fewer on a CPU, where they should stay in cache.
 CHUNK_ELEMENTS, CPU_ELEMENTS = 1 << 24, 1 << 19
 
 
 def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:  # noqa: ARG001
-    """Labels a chunk."""
+    """Labels per chunk."""
     return max(1, (CHUNK_ELEMENTS if hidden.is_cuda else CPU_ELEMENTS) // max(hidden.shape[0], 1))
 
 
 def default_budget(device: torch.device) -> int:  # noqa: ARG001
-    """Bytes of scores that may be kept where nobody says otherwise."""
+    """Default for the bytes of scores that may be kept."""
     return 0
 
 
 def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
-    """Forward: one sweep over the labels. Gives ``pos`` and ``neg``, each ``[R]``, and what backward needs."""
+    """Forward: one pass over the labels. Returns ``pos`` and ``neg``, each ``[R]``, and what backward needs."""
     zero = problem.hidden.new_zeros(problem.num_rows, dtype=problem.sum_type)
     pos = neg = LogSum(zero, torch.full_like(zero, -torch.inf))
     for start, stop in problem.chunks():
@@ -36,7 +37,7 @@ def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
 def gradient(
     problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor], needs: Needs, update: Update | None = None
 ) -> Gradients:
-    """Backward: the other sweep, which makes each chunk's scores again; see ``LinearEngine``."""
+    """Backward: a second pass, which recomputes each chunk's scores; see ``LinearEngine``."""
     pos, neg = LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
     by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
     for start, stop in problem.chunks():

@@ -1,4 +1,4 @@
-"""What an engine for linear scores is given, and what it gives."""
+"""The arguments and results of an engine for linear scores."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from torch import Tensor
 
 from manyhot.engines.terms import DenseTerms, SparseTerms, accumulation_dtype
 
-# Which of hidden, weight and bias want a gradient.
+# Which of hidden, weight and bias need a gradient.
 Needs = tuple[bool, bool, bool]
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-# What backward needs of forward; each engine has its own.
+# What forward saves for backward; each engine has its own.
 Memory = tuple[Tensor | None, ...]
 
 
 class LinearProblem(NamedTuple):
     """Scores ``hidden @ weight.T + bias`` of R rows and L labels, with the terms of their sides.
 
-    ``hidden [R, D]`` has the type that products are taken in; ``weight [L, D]`` and ``bias [L]`` may have another, and are cast
-    chunk by chunk. The scores of the first ``kept`` labels stay from forward to backward; backward makes the others again.
+    ``hidden [R, D]`` has the type in which products are computed; ``weight [L, D]`` and ``bias [L]`` may have another, and are
+    cast
+    chunk by chunk. The scores of the first ``kept`` labels are kept from forward to backward; backward recomputes the others.
     """
 
     hidden: Tensor
@@ -43,7 +44,7 @@ class LinearProblem(NamedTuple):
 
     @property
     def sum_type(self) -> torch.dtype:
-        """The type that sums are taken in."""
+        """The type in which sums are accumulated."""
         return accumulation_dtype(self.hidden.dtype)
 
     def chunks(self) -> Iterator[tuple[int, int]]:
@@ -62,7 +63,7 @@ class LinearProblem(NamedTuple):
 
 
 class Update(Protocol):
-    """Applies the gradient of the weights of some labels as soon as it can be made, so that it never exists as a whole."""
+    """Applies the gradient of the weights chunk by chunk, so that it never exists as a whole."""
 
     def apply(self, problem: LinearProblem, start: int, stop: int, grad: Tensor) -> None:
         """Update the labels ``start`` to ``stop`` by ``grad [R, stop - start]``, the gradient of their scores."""
@@ -74,17 +75,17 @@ class Update(Protocol):
 
 
 class LinearEngine(Protocol):
-    """What an engine for linear scores gives; modules keep it.
+    """The functions of an engine for linear scores. Modules implement it.
 
-    One that goes from scores to a loss by itself also has ``losses`` and ``total``.
+    An engine that computes whole losses also has ``losses`` and ``total``.
     """
 
     def chunk_size(self, hidden: Tensor, num_labels: int, kept: bool) -> int:
-        """Labels a chunk where nobody says otherwise, for scores that are all kept or not."""
+        """Default number of labels per chunk, where all scores are kept and where they are not."""
         ...
 
     def default_budget(self, device: torch.device) -> int:
-        """Bytes of scores that are kept where nobody says otherwise, if all of them fit."""
+        """Default budget in bytes for kept scores."""
         ...
 
     def sums(self, problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
@@ -97,10 +98,10 @@ class LinearEngine(Protocol):
         """Backward.
 
         Args:
-            problem: what forward was given.
-            memory: what forward remembered; it is not changed.
+            problem: the problem of the forward call.
+            memory: what forward saved; it is not changed.
             pulls: the gradients by ``pos`` and ``neg``, each ``[R]``.
-            needs: which of hidden, weight and bias want a gradient.
+            needs: which of hidden, weight and bias need a gradient.
             update: applies the gradient of the weight, which then is None.
 
         Returns:
@@ -110,7 +111,7 @@ class LinearEngine(Protocol):
 
 
 def new_gradients(problem: LinearProblem, needs: Needs, update: Update | None) -> Gradients:
-    """Memory for the gradients that are wanted: zeros for hidden, which is accumulated."""
+    """Memory for the gradients that are needed: zeros for hidden, which is accumulated."""
     hidden, weight, kind = problem.hidden, problem.weight, problem.sum_type
     by_hidden = hidden.new_zeros(hidden.shape, dtype=kind) if needs[0] else None
     by_weight = weight.new_empty(weight.shape) if needs[1] and update is None else None

@@ -1,4 +1,4 @@
-"""Stochastic rounding to bfloat16 in plain torch, bit by bit what the kernels do."""
+"""Stochastic rounding to bfloat16 in plain torch, bitwise identical to the kernels."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def rounding_noise(seed: Tensor, step: Tensor, first: int, num_labels: int, widt
 def round_stochastically(x: Tensor, noise: Tensor) -> Tensor:
     """float32 ``x`` as bfloat16, up or down by chance: with uniform ``noise`` the mean is ``x``.
 
-    Sixteen bits of noise are added below the last digit of bfloat16, and what is below it is cut off. Numbers that
-    bfloat16 holds stay what they are, and so do infinite ones and NaN.
+    Sixteen bits of noise are added below the last digit of bfloat16, and the result is truncated. Values that bfloat16
+    represents exactly are unchanged, as are infinities and NaN.
 
     Args:
         x: float32.

@@ -3,8 +3,8 @@
     sgd       w = (1 - lr decay) w - lr g
     adagrad   v = v + mean over the row of g^2,  w = (1 - lr decay) w - lr g / (sqrt v + epsilon), one v a label
 
-The gradient ``g`` exists for one chunk at a time. Weights in bfloat16 are rounded stochastically: rounded to nearest, a step
-that is small against its weight would never move it.
+The gradient ``g`` exists for one chunk at a time. Weights in bfloat16 are rounded stochastically: with rounding to nearest, a
+step that is small compared with its weight would never change it.
 """
 
 from __future__ import annotations
@@ -88,5 +88,5 @@ class FusedUpdate:
                 grad_bias = grad_bias / (self.bias_squares.sqrt() + self.epsilon)
             self.bias.sub_(grad_bias * self.rate)
         self.step.add_(1)
-        # Kernels write past autograd: a second backward through the old weights must be an error.
+        # Kernels write without telling autograd: a second backward through the old weights must raise.
         torch.autograd.graph.increment_version(self.weight)

@@ -1,11 +1,11 @@
 /* The native CPU engine of manyhot: the two sides of a row, their gradient, and whole losses in one pass.
  *
  * A row is cut into chunks of CHUNK labels. Each chunk gives a maximum and a sum for either side, all chunks are merged in
- * order, and the gradient is written while the row is in cache. Nothing depends on how chunks are spread over threads, so
- * results are the same bit by bit for every number of threads. manyhot.engines.terms says what is computed; rows.h and
+ * order, and the gradient is written while the row is in cache. Nothing depends on how chunks are distributed over threads, so
+  * results are bitwise identical for every number of threads. manyhot.engines.terms says what is computed; rows.h and
  * what it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types,
- * pool.h the threads, and this file the choice among instruction sets and how work is cut. There is one entry,
- * manyhot_run, and no dependence on torch or Python. */
+ * pool.h the threads, and this file selects the instruction set and divides the work. The entry point is manyhot_run; nothing
+  * depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -110,7 +110,7 @@ static const variant variants[] = {
 #endif
 };
 
-/* How many of the variants, from the first, this processor can run. */
+/* How many of the variants, counted from the first, this processor supports. */
 static int64_t count_variants(void) {
 #ifdef WIDE_VARIANTS
     __builtin_cpu_init();
@@ -124,7 +124,7 @@ static int64_t count_variants(void) {
 #endif
 }
 
-/* The name of variant number i, or NULL past the last that runs here. */
+/* The name of variant number i, or NULL past the last supported one. */
 const char *manyhot_variant(int64_t i) { return i >= 0 && i < count_variants() ? variants[i].name : NULL; }
 
 typedef struct {
@@ -144,7 +144,7 @@ static void do_part(work *w, int64_t item, worker *me) {
     else w->v->part_after(w->j, r, c, n, st, other, w->rows + r / TILE, w->other_rows + r / TILE, r % TILE, me);
 }
 
-/* What every thread does: take items until none is left. */
+/* The loop of every thread: take work items until none is left. */
 static void take_items(work *w) {
     const job *j = w->j;
     int64_t at = atomic_fetch_add(&w->next, 1);
@@ -169,7 +169,7 @@ static void take_items(work *w) {
 
 #include "pool.h"
 
-/* What is between the two phases: the chunks of each row as one. */
+/* Between the two phases: merge the chunks of each row. */
 static void settle_rows(work *w) {
     const job *j = w->j;
     job two = second(j);
@@ -191,7 +191,7 @@ static void settle_rows(work *w) {
     }
 }
 
-/* Few long rows: their chunks are spread over the threads, once before and once after the merge. */
+/* Few long rows: their chunks are distributed over the threads, once before and once after the merge. */
 static int run_parts(work *w, int64_t threads) {
     const job *j = w->j;
     int64_t chunks = chunk_count(j), tiles = (j->num_rows + TILE - 1) / TILE, number = j->task == RDROP ? 2 : 1;
@@ -210,8 +210,8 @@ static int run_parts(work *w, int64_t threads) {
     return (int)atomic_load(&w->failed);
 }
 
-/* A large gradient nearly always is fresh memory, and to get it page by page takes longer than to compute it: ask for large
- * pages. All of it will be written, so that none are wasted. */
+/* A large gradient is nearly always new memory, and faulting it in page by page takes longer than computing it: ask for huge
+ * pages. All of it is written, so none are wasted. */
 static void want_large_pages(const job *j, void *grad) {
 #ifdef MADV_HUGEPAGE
     uintptr_t size = (uintptr_t)(j->num_rows * j->num_labels * kind_size[j->x_kind]);
@@ -223,7 +223,7 @@ static void want_large_pages(const job *j, void *grad) {
 /* 0, or 1 where memory ran out. */
 int manyhot_run(const job *j) {
     int64_t size = j->num_rows * j->num_labels, threads = j->threads < MOST_THREADS ? j->threads : MOST_THREADS;
-    if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* less than that is done before a thread wakes up */
+    if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* less work than this is done before another thread wakes up */
     want_large_pages(j, j->grad), want_large_pages(j, j->other_grad);
     work w = {.j = j, .v = &variants[j->variant]};
     if (threads > 1 && j->num_rows < 4 * threads && chunk_count(j) > PART) return run_parts(&w, threads);
@@ -233,5 +233,5 @@ int manyhot_run(const job *j) {
     return (int)atomic_load(&w.failed);
 }
 
-/* So that native.py can tell a library of another version. */
+/* Lets library.py detect a library of another version. */
 int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }

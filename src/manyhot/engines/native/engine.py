@@ -1,17 +1,16 @@
-"""The native CPU engine: rows of scores to sides, gradients and whole losses in one vectorised, threaded pass.
+"""The native CPU engine: sides, gradients and whole losses of rows of scores in one vectorised, threaded pass.
 
-``engine.c`` is plain C behind ctypes: it sees pointers and knows neither torch's nor Python's binary interface, so one
-wheel serves every version of both, and where it could not be built the package works without it (``available`` says why).
-It is compiled for several instruction sets and takes the widest that the processor has.
+``engine.c`` is plain C called through ctypes. It takes pointers and does not depend on the ABI of torch or Python, so one wheel
+works with every version of both. Where it could not be built, the package works without it (``available`` says why).
+It is compiled for several instruction sets and uses the widest one that the processor supports.
 
-As many threads work as ``torch.get_num_threads()`` says. They are torch's own, called through the OpenMP runtime that its
-wheel brings: they stay awake for some milliseconds after each of torch's operations, and a second set of threads would have
-to wait for them. A child that is forked after OpenMP was used would hang at its next parallel loop; there, and where torch's
-runtime is not found, threads come from a small pool inside the library. Results are the same bit by bit for every number of
-threads.
+It runs on ``torch.get_num_threads()`` threads. They are torch's own OpenMP threads: these spin for some milliseconds after each
+of torch's operations, so a second pool would compete with them. A process forked after OpenMP was used would hang at its next
+parallel loop; there, and where torch's runtime is not found, the library uses a small thread pool of its own. Results are
+bitwise identical for every number of threads.
 
-All functions take scores ``x [R, L]`` in float32, bfloat16 or float16 on the CPU; sums are taken in float32 with a double
-across chunks, and gradients have the type of ``x``. They are tested against ``manyhot.engines.terms``.
+All functions take scores ``x [R, L]`` in float32, bfloat16 or float16 on the CPU; sums are accumulated in float32, and across
+chunks in double, and gradients have the type of ``x``. They are tested against ``manyhot.engines.terms``.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ def gradient(
     out: Tensor | None = None,
     variant: str | None = None,
 ) -> Tensor:
-    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``, into ``out`` where given, contiguous."""
+    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``, written to ``out`` if given, which must be
+    contiguous."""
     call = _Call(x, terms, "gradient", variant)
     for side, sums, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
         call.give_rows(f"{side}_shift", sums.shift)
@@ -176,7 +176,7 @@ def rdrop(
     row_scale: Tensor | float = 1.0,
     variant: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and their divergence.
 
     With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
     link (a_i - b_i)``.
@@ -205,12 +205,12 @@ def rdrop(
 
 
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:
-    """``grad *= factor`` in place, for a factor that is nearly always 1."""
+    """``grad *= factor`` in place, skipped for a factor of 1, which is the usual case."""
     return grad if factor.item() == 1 else grad.mul_(factor)
 
 
 class _Call:
-    """One call of the library: the job, and the tensors that must live until it is done."""
+    """One call of the library: the job, and the tensors that must stay alive until it returns."""
 
     def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, task: str, variant: str | None) -> None:
         self.x = x.detach()
@@ -230,7 +230,7 @@ class _Call:
         self.job.neg_scale = self._give_weight("neg_weight", terms.neg_weight)
 
     def run(self) -> None:
-        """Do it; ctypes releases the interpreter lock meanwhile."""
+        """Run the job; ctypes releases the GIL meanwhile."""
         if load()[0].manyhot_run(ctypes.byref(self.job)) != 0:
             raise MemoryError("manyhot native engine: no memory for the scratch space of a row. Pass fewer rows at a time.")
 

@@ -1,10 +1,10 @@
-/* Labels that are 0 or 1 and nothing else to a term: one exponential an entry. Included by rows.h.
+/* Hard labels without weights or smoothing: one exponential per entry. Included by rows.h.
  *
  * With u = s on negatives and -s on positives a term is e^{u - m}, m the shift of its side. A stash holds the terms, negated
  * on positives. */
 
-/* Sums of both sides of n entries, a multiple of LANES, and the stash. Stretches without positives, which is nearly everything
- * where labels are many, are spared all that is about sides. */
+/* Sums of both sides of n entries, a multiple of LANES, and the stash. Blocks without positives, which are nearly all where
+ * there are many labels, skip the work of telling the sides apart. */
 INLINE void NAME(hard_block)(const float *s, const uint8_t *y, int64_t n, int shifted,
                                                                    float mp, float mn, float *stash, stats *st) {
     NAME(vf) sp[PER] = {{0}}, sn[PER] = {{0}}, none = {0};
@@ -41,7 +41,7 @@ static void NAME(hard_sums)(const float *s, const uint8_t *y, int64_t n, float m
     }
 }
 
-/* Whether sums without a shift lost nothing that counts and are finite. A side that is nearly 0 must be empty. */
+/* Whether sums without a shift are finite and have not underflowed: a side that is nearly 0 must be empty. */
 static int NAME(in_range)(const stats *st, const uint8_t *y, int64_t n) {
     int positives = 0, negatives = 0;
     if (!(st->sp > 1e-25)) for (int64_t i = 0; i < n; i++) positives |= y[i] != 0;
@@ -59,7 +59,7 @@ INLINE void NAME(largest)(const float *p, const float *q, float *mp, float *mn) 
 
 static void NAME(hard_stats)(const float *restrict s, const uint8_t *restrict y, int64_t n, float *restrict stash, stats *st) {
     NAME(hard_sums)(s, y, n, 0.0f, 0.0f, stash, st);
-    if (NAME(in_range)(st, y, n)) return; /* without a shift: nearly all scores allow it */
+    if (NAME(in_range)(st, y, n)) return; /* without a shift, which works for nearly all scores */
     float p[LANES], q[LANES], mp, mn;
     for (int64_t l = 0; l < LANES; l++) p[l] = q[l] = -LARGEST;
     for (int64_t i = 0; i < n; i += LANES)
@@ -76,10 +76,10 @@ static void NAME(hard_stats)(const float *restrict s, const uint8_t *restrict y,
         if (s[i] != s[i]) *(y[i] ? &st->sp : &st->sn) = NAN;
 }
 
-/* The gradient of a row whose totals are below infinity. */
+/* The gradient of a row with finite totals. */
 static void NAME(hard_grad)(const float *s, const uint8_t *y, int64_t n, const rowstate *w, int64_t at, float *out) {
     float mp = w->mp[at], mn = w->mn[at], rp = w->rp[at], rn = w->rn[at];
-    rp = rp == -INFINITY ? LARGEST : rp, rn = rn == -INFINITY ? LARGEST : rn; /* an empty side has no shares */
+    rp = rp == -INFINITY ? LARGEST : rp, rn = rn == -INFINITY ? LARGEST : rn; /* an empty side contributes no gradient */
     NAME(vf) none = {0};
     NAME(vu) factor_p = (NAME(vu))(none - w->gp[at]), factor_n = (NAME(vu))(none + w->gn[at]);
     NAME(vu) shift_p = (NAME(vu))(none + mp), shift_n = (NAME(vu))(none + mn);

@@ -1,16 +1,16 @@
-/* What the native engine is asked for and what it works with: types, and small functions of them. Included by engine.c. */
+/* The argument struct of the native engine, its working state, and small functions on them. Included by engine.c. */
 
-/* What stands in a loop must end up in it, however much there is of it. */
+/* Functions called inside loops must always be inlined. */
 #define INLINE static inline __attribute__((always_inline))
 
 #define CHUNK 2048
 #define LANES 16
-#define TILE 64          /* most rows that are finished together */
+#define TILE 64          /* most rows that one thread finishes together */
 #define MOST_THREADS 256
-#define PART 4           /* chunks that are handed out together when rows are split */
+#define PART 4           /* chunks per work item when rows are split */
 #define STASH (PART * CHUNK) /* most labels of 16-bit rows whose exponentials are kept; longer ones compute them again */
 #define LARGEST 3.402823466e+38f
-#define MUCH (1 << 22)   /* bytes of a gradient from which large pages pay */
+#define MUCH (1 << 22)   /* gradients of at least this many bytes get huge pages */
 
 enum { F32, BF16, F16, F64, U8, I32, I64, SPARSE };
 enum { SIDES, GRADIENT, FUSED, LABELWISE, RDROP, DIVERGENCE };
@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     float mp, mn;  /* a shift for positives and negatives: their maximum, or 0 */
     double sp, sn; /* the sums of e^{u - shift} */
-    int32_t kind;          /* of the terms: HARD, SOFT without a shift, or 0: there are none to be scaled */
+    int32_t kind;          /* of the terms: HARD, SOFT without a shift, or 0: no stashed terms to scale */
     int32_t stashed;       /* they are kept */
     int32_t simple;        /* of a pair: no shift was needed for either prediction, whose terms are HARD or SOFT */
     double apart;          /* of a pair: the divergence */
@@ -58,7 +58,7 @@ typedef struct {
     uint8_t labels[CHUNK];
 } scratch;
 
-/* What a thread works with; other_ is for the second prediction of a pair. */
+/* What a thread works with; other_ belongs to the second prediction of a pair. */
 typedef struct {
     scratch scratch, other_scratch;
     rowstate rows, other_rows;
@@ -83,7 +83,7 @@ typedef int32_t four_bits __attribute__((vector_size(16)));
 
 INLINE four_bits spread_four(const uint8_t *p) { return (four_bits){p[0], p[1], p[2], p[3]}; }
 
-/* Where one is NaN it is b, as the instructions have it. */
+/* If either is NaN the result is b, as with the SSE instruction. */
 INLINE __attribute__((unused)) four least(four a, four b) {
     four_bits less = a < b;
     return (four)((less & (four_bits)a) | (~less & (four_bits)b));
@@ -109,7 +109,7 @@ INLINE uint16_t to_bfloat(float x) {
     return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40u) : rounded);
 }
 
-/* Whether hard labels are all there is to a term. A labelwise loss can put a number for each side on top itself. */
+/* Whether terms depend on hard labels only. Labelwise losses apply a scale per side themselves. */
 INLINE int is_plain(const job *j) {
     return !j->pos_weight && !j->neg_weight && j->smoothing == 0.0f &&
            (j->task == LABELWISE || (j->pos_scale == 1.0f && j->neg_scale == 1.0f));
@@ -117,7 +117,7 @@ INLINE int is_plain(const job *j) {
 
 INLINE int is_alone(const job *j) { return j->task == LABELWISE || j->task == DIVERGENCE; }
 
-/* The second prediction of a pair as a job of its own. */
+/* The second prediction of a pair as a separate job. */
 INLINE job second(const job *j) {
     job two = *j;
     two.x = j->other, two.x_stride = j->other_stride, two.grad = j->other_grad;
@@ -126,8 +126,8 @@ INLINE job second(const job *j) {
 
 INLINE int64_t chunk_count(const job *j) { return (j->num_labels + CHUNK - 1) / CHUNK; }
 
-/* The listed entries of a row that lie in [start, stop): the first one; *end is one past the last. Lists that break the
- * rules give wrong entries, but none outside the memory. */
+/* The listed entries of a row that lie in [start, stop): the first one; *end is one past the last. Invalid lists give wrong
+ * entries, but never an out-of-bounds access. */
 static int64_t first_listed(const job *j, int64_t r, int64_t start, int64_t stop, int64_t *end) {
     int64_t bounds[2] = {start, stop}, found[2];
     for (int side = 0; side < 2; side++) {

@@ -1,4 +1,4 @@
-/* Losses that judge every label by itself: binary cross-entropy, focal and asymmetric loss. Included by rows.h. */
+/* Labelwise losses, a sum of one cost per label: binary cross-entropy, focal and asymmetric loss. Included by rows.h. */
 
 INLINE float NAME(whole_power)(float x, int k) { /* x^k for k = 0 ... 15 */
     float x2 = x * x, x4 = x2 * x2;
@@ -15,7 +15,7 @@ INLINE float NAME(log_rest)(float m) { /* log(1 - m) for 0 <= m < 1 */
     float slope = value##_f * (((q) == 0.0f ? 0.0f : (gamma) * (q) * (up)) + (p));
 
 /* sum_i p f(s_i) + n g(s_i) of one chunk and its derivative; f and g are those of manyhot.losses.binary. The last three are
- * constants where this is called, so that each loop holds one formula. power: 0 none, 1 whole numbers, 2 any. */
+ * compile-time constants at every call, so that each loop contains one formula. power: 0 none, 1 whole numbers, 2 any. */
 INLINE float NAME(labelwise)(const job *j, const scratch *k, int64_t start, int64_t n,
                                                                    float scale, float *restrict out, int power, int cut, int hard) {
     const float *restrict s = k->s + start, *restrict wp = k->wp + start, *restrict wn = k->wn + start;

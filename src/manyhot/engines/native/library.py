@@ -1,4 +1,4 @@
-"""The compiled library behind ctypes: loading it, the job that it takes, and the instruction sets that it has."""
+"""The compiled library, called through ctypes: how it is loaded, its argument struct, and its instruction sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Job(ctypes.Structure):
 
 @functools.cache
 def load() -> tuple[Any, str]:
-    """The library and nothing, or None and why it is not there."""
+    """The library and an empty text, or None and the reason why it could not be loaded."""
     if not LIBRARY.exists():
         return None, f"{LIBRARY.name} was not built with this package: no C compiler was found, or the build failed."
     try:
@@ -70,7 +70,7 @@ def _torch_threads() -> Any:
 
 @functools.cache
 def variants() -> tuple[str, ...]:
-    """The instruction sets that this build has and this processor runs, the widest last."""
+    """The instruction sets of this build that this processor supports, the widest last."""
     library, _ = load()
     names: list[str] = []
     while library is not None and (name := library.manyhot_variant(len(names))) is not None:

@@ -1,6 +1,6 @@
 """The linear engine on the CPU: products by oneDNN or BLAS, chunk by chunk of labels; sums and gradients by the native engine.
 
-A chunk has so few labels that its weights and scores stay in the cache from one product to the next.
+A chunk has few enough labels for its weights and scores to stay in cache from one product to the next.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from manyhot.engines.native import engine as native
 from manyhot.engines.native.engine import available as available
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 
-# Scores a chunk, and within which bounds its labels may be: few enough to stay in the cache, enough to be worth a call.
+# Scores per chunk, and the bounds on its labels: few enough to stay in cache, many enough to be worth a call.
 CHUNK_ELEMENTS, LEAST_LABELS, MOST_LABELS = 1 << 18, 2048, 8192
-# Bytes of scores that may be kept where nobody says otherwise.
+# Default for the bytes of scores that may be kept.
 KEPT_BYTES = 128 << 20
 
 
@@ -31,17 +31,17 @@ def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTe
 
 
 def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:  # noqa: ARG001
-    """Labels a chunk."""
+    """Labels per chunk."""
     return min(max(CHUNK_ELEMENTS // max(hidden.shape[0], 1), LEAST_LABELS), MOST_LABELS)
 
 
 def default_budget(device: torch.device) -> int:  # noqa: ARG001
-    """Bytes of scores that may be kept where nobody says otherwise."""
+    """Default for the bytes of scores that may be kept."""
     return KEPT_BYTES
 
 
 def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
-    """Forward: one sweep over the labels. Gives ``pos`` and ``neg``, float32 ``[R]``, and what backward needs."""
+    """Forward: one pass over the labels. Returns ``pos`` and ``neg``, float32 ``[R]``, and what backward needs."""
     found: list[tuple[LogSum, LogSum]] = []
     kept = []
     for (start, stop), terms in zip(problem.chunks(), cut_terms(problem), strict=True):
@@ -54,7 +54,7 @@ def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
 
 
 def empty_memory(problem: LinearProblem) -> list[Tensor]:
-    """Tensors of the shapes and types of what ``sums`` remembers."""
+    """Empty tensors with the shapes and types of what ``sums`` saves for backward."""
     kept = [stop - start for start, stop in problem.chunks() if problem.keeps(stop)]
     rows = [problem.hidden.new_empty(problem.num_rows, dtype=torch.float32) for _ in range(4)]
     return rows + [problem.hidden.new_empty((problem.num_rows, size)) for size in kept]
@@ -74,7 +74,7 @@ def _merged(problem: LinearProblem, parts: list[LogSum]) -> LogSum:
 def gradient(
     problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor], needs: Needs, update: Update | None = None
 ) -> Gradients:
-    """Backward: the other sweep; see ``LinearEngine``."""
+    """Backward: a second pass over the labels; see ``LinearEngine``."""
     pos, neg = LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
     hidden, kept = problem.hidden, iter(memory[4:])
     by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
@@ -103,7 +103,7 @@ def _scores(problem: LinearProblem, weight: Tensor, start: int, stop: int) -> Te
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a @ b.T + bias``. In float32 oneDNN is faster than BLAS for these shapes; other types torch gives to it already."""
+    """``a @ b.T + bias``. In float32 oneDNN is faster than BLAS for these shapes; for other types torch uses oneDNN already."""
     if a.dtype == torch.float32 and min(*a.shape, *b.shape) > 1 and _has_onednn():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
         return out
@@ -112,7 +112,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @functools.cache
 def _has_onednn() -> bool:
-    """Whether torch has oneDNN's linear product, and it gives what it should."""
+    """Whether torch has oneDNN's linear product, and its result is right."""
     try:
         a = torch.arange(6, dtype=torch.float32).view(2, 3)
         made = torch.ops.mkldnn._linear_pointwise(a, a, None, "none", [], "")

@@ -1,7 +1,7 @@
 /* Chunks and rows of two predictions at once, by the formulas of rdrop.h. Included by rows.h. */
 
-/* sum_i apart_i of n entries, a multiple of LANES, that are 0 where they do not count. Where grad_a is not NULL, pull times the
- * derivatives is written there and to grad_b, on top of what they have if adding. */
+/* sum_i apart_i of n entries, a multiple of LANES, that are 0 where they do not count. If grad_a is not NULL, pull times the
+ * derivatives is written to grad_a and grad_b, or added to them if adding is set. */
 INLINE double NAME(divergence)(const float *a, const float *b, int64_t n, float link, float pull, int adding, float *grad_a,
                                float *grad_b) {
     double all = 0.0;
@@ -37,20 +37,21 @@ INLINE NAME(pair) NAME(pair_at)(const job *j, const job *two, int64_t r, int64_t
     return p;
 }
 
-/* What does not count has the same score in both. */
+/* Entries that do not count have the same score in both. */
 INLINE void NAME(load_pair)(const job *j, const job *two, int64_t r, float blank, NAME(pair) *p, worker *me) {
     p->s = NAME(load_scores)(j, r, p->start, p->n, blank, me->scratch.x);
     p->z = NAME(load_scores)(two, r, p->start, p->n, blank, me->other_scratch.x);
 }
 
-/* The score of what does not count in a simple chunk: its term is 0 by the score, or by its weights. */
+/* The score of entries that do not count in a simple chunk: their term is 0 because of the score or the weights. */
 INLINE float NAME(blank_of)(int hard) { return hard ? -LARGEST : 0.0f; }
 
 INLINE int NAME(pair_in_range)(const stats *st, const scratch *k, int64_t at, int64_t n) {
     return k->hard ? NAME(in_range)(st, k->y + at, n) : NAME(soft_in_range)(st, k->wp + at, k->wn + at, n);
 }
 
-/* The sums of one chunk of both predictions. The rows at keep_one and keep_two get the terms where they can be used again. */
+/* The sums of one chunk of both predictions. The rows at keep_one and keep_two receive the terms where backward can use them.
+ * */
 static void NAME(pair_stats)(const job *j, const job *two, int64_t r, int64_t c, float *keep_one, float *keep_two, stats *a,
                              stats *b, worker *me) {
     scratch *k = &me->scratch, *m = &me->other_scratch;
@@ -75,7 +76,7 @@ static void NAME(pair_stats)(const job *j, const job *two, int64_t r, int64_t c,
     a->apart = NAME(divergence)(p.s, p.z, p.padded, j->link, 0.0f, 0, NULL, NULL);
 }
 
-/* Both gradients of one chunk, from the kept terms where there are any and both rows are finite. */
+/* Both gradients of one chunk, from the kept terms if there are any and both rows are finite. */
 static void NAME(pair_grad)(const job *j, const job *two, int64_t r, int64_t c, const float *kept_one, const float *kept_two,
                             const stats *a, const stats *b, const rowstate *w, const rowstate *w_two, int64_t at, worker *me) {
     scratch *k = &me->scratch, *m = &me->other_scratch;
@@ -116,7 +117,7 @@ static double NAME(chunk_divergence)(const job *j, int64_t r, int64_t c, worker 
     return j->alpha * apart;
 }
 
-/* Short adjacent rows of hard labels as in packed_rows; 0 where that cannot be done. */
+/* Short adjacent rows of hard labels as in packed_rows; returns 0 where that is not possible. */
 static int NAME(packed_pairs)(const job *j, const job *two, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels, all = n * size;
     scratch *k = &me->scratch, *m = &me->other_scratch;

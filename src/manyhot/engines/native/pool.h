@@ -1,8 +1,8 @@
 /* The threads of the native engine. Included by engine.c, which says in take_items what every one of them does.
  *
- * They are those of torch where it has told how to call them: after an operation these wait awake for the next one, for
- * milliseconds, and would take the place of any others. They do not survive fork, and OpenMP does not know that: a forked
- * child, and everything else, has a pool of its own. */
+ * They are torch's OpenMP threads where torch's runtime was found: after an operation these spin for milliseconds, and would
+  * compete with any others. They do not survive fork, which OpenMP does not notice: a forked child, and a process without
+  * torch's runtime, uses a pool of its own. */
 
 typedef void (*team)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 
@@ -11,7 +11,7 @@ static int forked;
 
 static void take_items_of(void *w) { take_items(w); }
 
-/* A pool that sleeps between calls. One call uses it at a time; a second one, from another thread, works alone. */
+/* A pool that sleeps between calls. One call uses it at a time; a concurrent call from another thread runs single-threaded. */
 static struct {
     pthread_mutex_t owner, lock;
     pthread_cond_t start, done;
@@ -50,7 +50,7 @@ static void forget_pool(void) {
 
 static void watch_fork(void) { pthread_atfork(NULL, NULL, forget_pool); }
 
-/* To be called before anything else, with NULL where there is nothing to share. */
+/* Must be called first, with NULL where there is no runtime to share. */
 void manyhot_share_threads(team run) {
     static pthread_once_t watched = PTHREAD_ONCE_INIT;
     pthread_once(&watched, watch_fork);
@@ -60,7 +60,7 @@ void manyhot_share_threads(team run) {
 static void grow_pool(int64_t size) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals stay with the threads of Python */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by Python's threads */
     pthread_attr_t detached;
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -74,7 +74,7 @@ static void spread(work *w, int64_t items, int64_t threads) {
     w->items = items;
     atomic_store(&w->next, 0);
     int64_t others = (threads < items ? threads : items) - 1;
-    if (others > 0 && shared_team && !forked) { /* always as many as torch has: another number would start new ones */
+    if (others > 0 && shared_team && !forked) { /* always as many as torch uses: another number would start new threads */
         shared_team(take_items_of, w, (unsigned)w->j->threads, 0);
         return;
     }

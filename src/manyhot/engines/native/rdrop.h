@@ -1,4 +1,4 @@
-/* Two predictions a and b of the same rows: both losses, how far a and b are apart, and both gradients. Included by
+/* Two predictions a and b of the same rows: both losses, the divergence of a and b, and both gradients. Included by
  * rows.h.
  *
  *     apart     (p - q) k (a - b)                              p = sigma(k a), q = sigma(k b)
@@ -16,7 +16,7 @@ INLINE NAME(gaps) NAME(any_gap)(NAME(vf) a, NAME(vf) b, float link) {
     NAME(vf) za = NAME(exp_of)((NAME(vf))((NAME(vu))(link * a) | 0x80000000u));
     NAME(vf) zb = NAME(exp_of)((NAME(vf))((NAME(vu))(link * b) | 0x80000000u));
     NAME(vf) inverse = 1.0f / ((1.0f + za) * (1.0f + zb)), larger_a = (1.0f + zb) * inverse, larger_b = (1.0f + za) * inverse;
-    /* p - q but for the sign, on one side of 0 and on both; where b is positive it is the other way round */
+    /* p - q up to its sign, for scores on one side of 0 and on both; the sign is flipped where b is positive */
     NAME(vu) same = (NAME(vu))((za - zb) * inverse), across = (NAME(vu))((1.0f - za * zb) * inverse);
     NAME(vu) apart = (NAME(vu))((NAME(vi))(sign_a ^ sign_b) >> 31);
     NAME(vf) between = (NAME(vf))(((apart & across) | (~apart & same)) ^ (sign_b ^ 0x80000000u));
@@ -32,7 +32,7 @@ typedef struct { float by_a, by_b; } NAME(pulls);
 /* The derivatives from e^u and e^v, both below 1e30, for link 1 or 2. */
 INLINE NAME(pulls) NAME(quick_pulls)(float u, float v, float e, float f, int twice) {
     float a = twice ? e * e : e, b = twice ? f * f : f, link = twice ? 2.0f : 1.0f;
-    a = a < 1e18f ? a : 1e18f, b = b < 1e18f ? b : 1e18f; /* so that the product is finite; a probability is 1 long before */
+    a = a < 1e18f ? a : 1e18f, b = b < 1e18f ? b : 1e18f; /* keeps the product finite; the probability is 1 long before that */
     float inverse = 1.0f / ((1.0f + a) * (1.0f + b)), rest_a = (1.0f + b) * inverse, rest_b = (1.0f + a) * inverse;
     float between = (a - b) * inverse, half = 0.5f * u - 0.5f * v;
     float slope_a = 2.0f * link * a * rest_a * rest_a, slope_b = 2.0f * link * b * rest_b * rest_b;
@@ -71,7 +71,7 @@ INLINE void NAME(pair_block)(const float *s, const float *z, const scratch *k, i
     b->sp += NAME(sum_lane)(pos_two), b->sn += NAME(sum_lane)(neg_two);
 }
 
-/* The same for any n, a multiple of LANES. Where apart is not NULL it gets what every entry is apart. */
+/* The same for any n, a multiple of LANES. If apart is not NULL it receives the divergence of every entry. */
 static void NAME(pair_terms)(const job *j, const float *s, const float *z, const scratch *k, int64_t n, float *one, float *two,
                              float *apart, stats *a, stats *b) {
     *a = *b = (stats){.simple = k->hard ? HARD : SOFT};
@@ -84,7 +84,7 @@ static void NAME(pair_terms)(const job *j, const float *s, const float *z, const
     }
 }
 
-/* What the terms of either prediction and the derivatives of the divergence are multiplied by. */
+/* Factors of the terms of either prediction and of the derivatives of the divergence. */
 typedef struct { float pos_one, neg_one, pos_two, neg_two, pull; } NAME(factors);
 
 INLINE NAME(factors) NAME(factors_of)(const job *j, const stats *a, const stats *b, const rowstate *one, const rowstate *two,
@@ -94,7 +94,7 @@ INLINE NAME(factors) NAME(factors_of)(const job *j, const stats *a, const stats 
     return by;
 }
 
-/* Both gradients from the terms, which may lie where the gradients go. */
+/* Both gradients from the terms, which may be stored in the memory of the gradients. */
 INLINE void NAME(hard_pulls)(const float *s, const float *z, const float *one, const float *two, int64_t n, int twice,
                              NAME(factors) by, float *grad_a, float *grad_b) {
 #pragma omp simd

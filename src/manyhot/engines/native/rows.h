@@ -1,6 +1,7 @@
 /* The arithmetic of the native engine. engine.c includes this file once for each instruction set, with NAME(f) naming
- * the copy. Loops are plain C that gcc and clang vectorise, or vectors of vector.h where that was not enough; selects
- * are written out, so that infinite and NaN scores come out right without any of the unsafe -ffast-math flags. Loaders pad to a
+ * the copy. Loops are plain C that gcc and clang vectorise, or vectors of vector.h where that was not fast enough; selects are
+  * explicit, so that infinite and NaN scores are handled correctly without any of the unsafe -ffast-math flags. Loaders pad to
+  * a
  * multiple of LANES. */
 
 #include "exponentials.h"
@@ -17,7 +18,7 @@ static void NAME(chunk_stats)(const job *j, int64_t r, int64_t c, float *stash, 
     if (stash && terms != stash) memcpy(stash, terms, (size_t)n * 4);
 }
 
-/* The chunks of a row as one: in order and in double, so that the result does not depend on the number of threads. */
+/* Merges the chunks of a row in order and in double, so that the result does not depend on the number of threads. */
 static void NAME(merge)(const stats *st, int64_t chunks, rowstate *row, int64_t at) {
     float mp = -LARGEST, mn = -LARGEST;
     for (int64_t c = 0; c < chunks; c++) {
@@ -32,7 +33,7 @@ static void NAME(merge)(const stats *st, int64_t chunks, rowstate *row, int64_t 
     row->mp[at] = row->tp[at] = mp, row->mn[at] = row->tn[at] = mn, row->sp[at] = (float)sp, row->sn[at] = (float)sn;
 }
 
-/* Totals, values and the weights of both sides for rows r to r + n of the job. A total is shift + rest, as LogSum has it:
+/* Totals, values and the gradients by both sides for rows r to r + n of the job. A total is shift + rest, as in LogSum:
  * the shift is finite, an empty side has the rest -inf, an infinite one +inf. */
 static void NAME(finish)(const job *j, int64_t r, int64_t n, rowstate *w) {
     size_t bytes = (size_t)n * 4;
@@ -45,7 +46,7 @@ static void NAME(finish)(const job *j, int64_t r, int64_t n, rowstate *w) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float mp = w->mp[i], mn = w->mn[i], wp, wn, rp = NAME(vlog_rest)(w->sp[i], &wp), rn = NAME(vlog_rest)(w->sn[i], &wn);
-        w->rp[i] = mp == INFINITY ? mp + rp : mp == 0.0f ? rp : wp + rp; /* without a shift, the log gives one */
+        w->rp[i] = mp == INFINITY ? mp + rp : mp == 0.0f ? rp : wp + rp; /* without a shift, the log provides one */
         w->rn[i] = mn == INFINITY ? mn + rn : mn == 0.0f ? rn : wn + rn;
         w->mp[i] = mp == 0.0f ? wp : mp == INFINITY || w->sp[i] == 0.0f ? 0.0f : mp;
         w->mn[i] = mn == 0.0f ? wn : mn == INFINITY || w->sn[i] == 0.0f ? 0.0f : mn;
@@ -85,12 +86,12 @@ static void NAME(finish)(const job *j, int64_t r, int64_t n, rowstate *w) {
     if (j->task == FUSED && j->offset_grad) memcpy(j->offset_grad + r, w->slope, bytes);
 }
 
-/* Whether sums and gradients of a row are numbers, so that a stash can be scaled and one exp is enough for hard labels. */
+/* Whether sums and gradients of a row are finite, so that a stash can be scaled and one exp is enough for hard labels. */
 INLINE int NAME(is_finite)(const rowstate *w, int64_t at) {
     return w->rp[at] < INFINITY && w->rn[at] < INFINITY && w->gp[at] < INFINITY && w->gn[at] < INFINITY;
 }
 
-/* What the terms of a chunk are multiplied by in the gradient. */
+/* The factors of a chunk's terms in the gradient. */
 INLINE float NAME(pos_factor)(const stats *st, const rowstate *w, int64_t at) {
     return st->sp > 0.0 ? w->gp[at] / w->sp[at] * NAME(vexp)(st->mp - w->tp[at]) : 0.0f;
 }
@@ -106,7 +107,7 @@ static void NAME(grad_again)(const job *j, int64_t r, int64_t c, const rowstate 
     else NAME(soft_grad)(k->s, k->wp, k->wn, padded, w, at, out);
 }
 
-/* The gradient of one chunk: its terms, kept or computed once more, times a number for either side, where the row is finite. */
+/* The gradient of one chunk: its terms, kept or recomputed, times a factor for either side, if the row is finite. */
 static void NAME(chunk_grad)(const job *j, int64_t r, int64_t c, const float *stash, const stats *st, const rowstate *w,
                              int64_t at, scratch *k) {
     int64_t start = c * CHUNK, n = j->num_labels - start < CHUNK ? j->num_labels - start : CHUNK;
@@ -134,7 +135,7 @@ static void NAME(chunk_grad)(const job *j, int64_t r, int64_t c, const float *st
 #include "rdrop.h"
 #include "pairs.h"
 
-/* The whole of a chunk for what needs no sums before: its value, and the gradient is written. */
+/* A chunk of a task that needs no sums first: returns its value and writes the gradient. */
 static double NAME(chunk_alone)(const job *j, int64_t r, int64_t c, worker *me) {
     return j->task == LABELWISE ? NAME(chunk_labelwise)(j, r, c, &me->scratch) : NAME(chunk_divergence)(j, r, c, me);
 }

@@ -1,5 +1,5 @@
-/* Rows of hard labels that need no shift, several at a time, so that logarithms and what comes after them are computed side by
- * side. Included by rows.h. */
+/* Rows of hard labels that need no shift, several at a time, so that their logarithms and what follows are vectorised across
+ * rows. Included by rows.h. */
 
 /* Sums of the positive and the negative terms of one row of a stash. */
 INLINE void NAME(row_sums)(const float *restrict v, int64_t n, double *sp, double *sn) {
@@ -17,7 +17,7 @@ INLINE void NAME(row_sums)(const float *restrict v, int64_t n, double *sp, doubl
     }
 }
 
-/* Rows r to r + n as one, where they lie side by side. */
+/* Rows r to r + n as one row, where they are contiguous. */
 static int NAME(as_one_row)(const job *j, int64_t r, int64_t n, job *row) {
     int64_t size = j->num_labels;
     if (n * size > CHUNK || n < 2 || size == 0 || j->label_kind == SPARSE || j->x_stride != size || j->label_stride != size ||
@@ -44,7 +44,7 @@ INLINE void NAME(scale_row)(const job *j, int64_t r, const float *stash, float *
     if (j->x_kind != F32) NAME(narrow)(scaled, to, j->x_kind, j->num_labels);
 }
 
-/* Rows that are whole vectors. The stash of float rows is the gradient. */
+/* Rows whose length is a multiple of the vector. Float rows use the gradient itself as the stash. */
 static int NAME(whole_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels;
     scratch *k = &me->scratch;
@@ -62,7 +62,7 @@ static int NAME(whole_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     return 1;
 }
 
-/* Rows that share vectors: adjacent ones are read as one, and summed afterwards. */
+/* Rows of other lengths: adjacent rows are read as one, and summed row by row afterwards. */
 static int NAME(packed_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels;
     scratch *k = &me->scratch;
@@ -83,7 +83,7 @@ static int NAME(packed_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     return 1;
 }
 
-/* 0 where that cannot be done: the rows must be taken singly then. */
+/* Returns 0 where that is not possible; the rows are then computed one by one. */
 static int NAME(short_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     if (j->task == GRADIENT || !is_plain(j) || j->num_labels == 0 || j->num_labels > CHUNK) return 0;
     return j->num_labels % LANES == 0 ? NAME(whole_rows)(j, r, n, me) : NAME(packed_rows)(j, r, n, me);

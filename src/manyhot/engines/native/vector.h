@@ -1,5 +1,5 @@
-/* Vectors of WIDE numbers for the loops that all time is spent in; exponentials.h includes this file. They are written out, as
- * compilers find no minimum and maximum in plain C that must keep NaN. */
+/* Vectors of WIDE floats for the hot loops; included by exponentials.h. Minimum and maximum are written with vector types
+ * because compilers do not vectorise the plain C form, which must propagate NaN. */
 
 typedef float NAME(vf) __attribute__((vector_size(4 * WIDE)));
 typedef uint32_t NAME(vu) __attribute__((vector_size(4 * WIDE)));
@@ -27,7 +27,7 @@ INLINE int NAME(all_negative)(const uint8_t *labels) {
     return any == 0;
 }
 
-/* Sums in an order that is always the same: of one vector, and of PER. */
+/* Sums in a fixed order: of one vector, and of PER vectors. */
 INLINE float NAME(sum_lane)(NAME(vf) x) {
     four part, sum = {0};
     for (int64_t i = 0; i < WIDE; i += 4) {
@@ -43,8 +43,8 @@ INLINE float NAME(sum_lanes)(const NAME(vf) *x) {
     return NAME(sum_lane)(all);
 }
 
-/* Right to one unit in the last place; below -87.7 it is 0, above 88.4 infinite; NaN stays NaN. The clamps are such that the
- * exponent of the power of two becomes 0, the bits of zero, or 255, those of infinity. */
+/* Accurate to one unit in the last place; 0 below -87.7, infinite above 88.4; NaN stays NaN. The clamps make the biased
+ * exponent 0 (zero) or 255 (infinity). */
 INLINE NAME(vf) NAME(exp_of)(NAME(vf) x) {
     NAME(vf) highest = {0}, lowest = {0};
     x = LEAST(highest + 88.8f, x), x = MOST(lowest - 88.0f, x);

@@ -5,13 +5,13 @@ With ``s_a(i, j) = S_ij + u_a(i) + v_a(j)``, ``m_i = max_j S_ij``, ``c_a = max_j
 
     R_a(i) = log (E V)_ia + m_i + c_a + u_a(i)
 
-so that a cell costs one exponential instead of H. Rows of a type that hold listed cells are left out and summed directly
-with those cells hidden (*repair*): nothing is subtracted. Backward, with ``U_ia = g_a e^{u_a(i) + m_i + c_a} / sum_a``:
+so a cell costs one exponential instead of H. Rows of a type that contain listed cells are left out and summed directly with
+those cells masked (*repair*): nothing is subtracted. Backward, with ``U_ia = g_a e^{u_a(i) + m_i + c_a} / sum_a``:
 ``dS = E o (U V^T)``, ``du = U o (E V)``, ``dv = V o (E^T U)``, plus the repaired rows.
 
 *Guard.* ``E V`` loses cells whose share falls below the smallest number, tiny. What is lost is at most
-``T^2 tiny e^G``, ``G = max_i (m_i + u_a(i)) + c_a``; a (row, type) where that could be felt beside its own total is done by
-tiles. The test is made after the sum, on what was kept, so it holds for every loss and needs no "1 +".
+``T^2 tiny e^G``, ``G = max_i (m_i + u_a(i)) + c_a``; a (row, type) where that could be significant compared with its total is
+computed by tiles. The test is made after the sum, so it holds for every loss and needs no "1 +".
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Block(NamedTuple):
 
 
 class Repairs(NamedTuple):
-    """Rows of the grid that hold listed cells: where they are, each ``[K]``, and their ``scores [K, n]``, listed hidden.
+    """Rows of the grid that contain listed cells: their places, each ``[K]``, and ``scores [K, n]`` with the listed cells
+    masked.
 
     A grid row with several listed cells comes several times; all but the first copy are ``-inf`` throughout.
     """
@@ -60,7 +61,7 @@ class Repairs(NamedTuple):
 
 
 def log_sum(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor]:
-    """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``, and which of them were left to tiles."""
+    """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``, and which of them were computed by tiles."""
     shift = torch.zeros(parts.q.shape[0], parts.num_types, dtype=parts.dtype, device=parts.q.device)
     total = LogSum(shift, torch.full_like(shift, -INF))
     bound = torch.full_like(shift, -INF)
@@ -149,12 +150,12 @@ def _blocks(parts: SpanParts, terms: SpanTerms, sign: float) -> Iterator[Block]:
 
 
 def _finite(top: Tensor) -> Tensor:
-    """A maximum to shift by: 0 where nothing counts."""
+    """The maximum to subtract; 0 where no cell counts."""
     return torch.where(top == -INF, 0.0, top)
 
 
 def _leaders(parts: SpanParts, terms: SpanTerms) -> Tensor:
-    """For each listed cell, the first listed cell of the same grid row; lists rise by (row, type, first, last)."""
+    """For each listed cell, the first listed cell of the same grid row; lists are sorted by (row, type, first, last)."""
     keys = (terms.rows * parts.num_types + terms.types) * parts.num_tokens + terms.first
     return torch.searchsorted(keys, keys)
 
@@ -162,7 +163,7 @@ def _leaders(parts: SpanParts, terms: SpanTerms) -> Tensor:
 def _repairs(
     terms: SpanTerms, leader: Tensor, chunk: Chunk, raw: Tensor, batch: slice, rows: slice, columns: slice
 ) -> Repairs | None:
-    """The grid rows of the block that hold listed cells, made whole. Picking entries waits for the device."""
+    """The grid rows of the block that contain listed cells, with all their scores. Selecting entries waits for the device."""
     inside = (terms.rows >= batch.start) & (terms.rows < batch.stop) & (terms.first >= rows.start) & (terms.first < rows.stop)
     picked = inside.nonzero().squeeze(1)
     if picked.numel() == 0:
@@ -179,7 +180,7 @@ def _repairs(
 
 
 def _unsafe(parts: SpanParts, terms: SpanTerms, unsafe: Tensor) -> Iterator[tuple[int, Tensor, SpanParts, SpanTerms]]:
-    """The types of each row that the guard gave up, as a problem of their own. Waits for the device."""
+    """The types of each row that fail the guard, as a separate problem. Waits for the device."""
     u, v = parts.ends()
     for row in unsafe.any(dim=1).nonzero().squeeze(1).tolist():
         types = unsafe[row].nonzero().squeeze(1)

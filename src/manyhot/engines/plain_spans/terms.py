@@ -1,10 +1,10 @@
-"""What span scores are made of, which cells count, and their two sides, given the sum over the cells that are not listed.
+"""The parts of span scores, which cells count, and their two sides, given the sum over the cells that are not listed.
 
 Axes: B rows, H types, T tokens, d head width, P listed spans. The score of type a at cell (i, j) of a row is
 ``scale q_a(i) . k_a(j)`` (typed) or ``scale q(i) . k(j) + u_a(i) + v_a(j)`` (shared). A cell counts where both tokens are
 real and, with the triangle, i <= j. Listed cells are gathered one by one; all other cells share one weight, and a
 ``Background`` (``tiles``, ``factorised``) gives their log-sum and its gradient without a ``[B, H, T, T]`` tensor. Listed cells
-are hidden from that sum, never subtracted from it.
+are masked in that sum, never subtracted from it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class SpanParts(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What sums are taken in."""
+        """The type in which sums are accumulated."""
         kinds = [part.dtype for part in (self.q, self.k, self.u, self.v) if part is not None]
         return torch.float64 if torch.float64 in kinds else accumulation_dtype(kinds[0])
 
     def zeros(self) -> SpanParts:
-        """Gradients to be filled, in the type of the sums."""
+        """Zeros for the gradients, in the type of the sums."""
         q, k, u, v = (None if part is None else torch.zeros_like(part, dtype=self.dtype) for part in self[:4])
         return SpanParts(q, k, u, v, self.scale)  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ class SpanTerms(NamedTuple):
         return torch.where(counted, labels, 0.0), torch.where(counted, 1 - labels, 0.0)
 
     def of_row(self, row: int, types: Tensor) -> SpanTerms:
-        """The terms of some types of one row (rising numbers), renumbered. Picking entries waits for the device."""
+        """The terms of some types of one row (in ascending order), renumbered. Selecting entries waits for the device."""
         found = ((self.rows == row) & torch.isin(self.types, types)).nonzero().squeeze(1)
         place = torch.searchsorted(types, self.types[found])
         values = None if self.values is None else self.values[found]
@@ -92,7 +92,7 @@ class Background(Protocol):
     """The sum over the cells that are not listed, and its gradient: by tiles, or factorised."""
 
     def log_sum(self, parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor | None]:
-        """``log sum e^{sign s}`` over counted, unlisted cells ``[B, H]``, and what backward should remember."""
+        """``log sum e^{sign s}`` over counted, unlisted cells ``[B, H]``, and what to save for backward."""
         ...
 
     def add_gradient(
@@ -127,7 +127,7 @@ def listed_scores(parts: SpanParts, terms: SpanTerms) -> tuple[Tensor, Tensor, T
 def span_sides(
     parts: SpanParts, terms: SpanTerms, background: Background
 ) -> tuple[LogSum, LogSum, tuple[Tensor | None, Tensor | None]]:
-    """``(pos, neg)``, each ``[B, H]``, and what the background remembers of either side."""
+    """``(pos, neg)``, each ``[B, H]``, and what the background saves for backward on either side."""
     sizes = (parts.q.shape[0], parts.num_types)
     listed = listed_scores(parts, terms)[0]
     pos_weight, neg_weight = terms.listed_weights(parts.dtype)
@@ -150,7 +150,7 @@ def span_gradient(
     grads: tuple[Tensor, Tensor],
     memory: tuple[Tensor | None, Tensor | None],
 ) -> SpanParts:
-    """Gradients of the parts, given the sums ``[B, H]`` that cells are shares of and the gradients of those sums."""
+    """Gradients of the parts, given the sums ``[B, H]`` and their gradients."""
     grad_pos, grad_neg = grads
     pos, neg = (_pulling(side, grad) for side, grad in zip(sides, grads, strict=True))
     out = parts.zeros()
@@ -175,7 +175,7 @@ def span_gradient(
 
 
 def _pulling(sums: LogSum, grad: Tensor) -> LogSum:
-    """The sums, infinite where no term pulls: an empty sum has no shares, and a type of weight 0 may stand far above the
+    """The sums, infinite where no term has a gradient: an empty sum has no terms, and a type of weight 0 may be far above the
     total of its group."""
     idle = (sums.rest == -INF) | (grad == 0)
     return LogSum(sums.shift.masked_fill(idle, INF), sums.rest.masked_fill(idle, INF))
@@ -204,7 +204,7 @@ def joined(sums: LogSum, axes: tuple[int, ...]) -> LogSum:
 
 
 class Chunk(NamedTuple):
-    """Some rows (and types) of the parts, ready to be multiplied: signed, scaled, in the type of the sums, padding zero.
+    """Some rows (and types) of the parts, ready to be multiplied: signed, scaled, in the type of the sums, zero at padding.
 
     ``q, k``: ``[b, h, n, d]`` or ``[b, n, d]``; ``u, v``: ``[b, h, n]``, ``-inf`` at padding; ``real``: bool ``[b, n]``.
     """

@@ -1,7 +1,7 @@
-"""Span sums by tiles, plain torch: the scores of a block of first tokens are made, summed and dropped; backward makes
-them again.
+"""Span sums by tiles, plain torch: the scores of a block of first tokens are computed, summed and dropped; backward recomputes
+them.
 
-For a tile ``s``: cells that do not count and listed cells are ``-inf``, the log-sum joins the running one. Backward, with
+For a tile ``s``: cells that do not count and listed cells are ``-inf``; its log-sum is added to the running one. Backward, with
 ``W = g e^{s} / sum``: ``dq += W k``, ``dk += W^T q``, ``du += W 1``, ``dv += W^T 1``. Memory is one tile, whatever T and H.
 """
 
@@ -17,7 +17,7 @@ from manyhot.engines.plain_spans.terms import Chunk, SpanParts, SpanTerms, chunk
 from manyhot.engines.terms import INF, LogSum
 
 BLOCK_ROWS = 64
-# A tile should stay in a core's cache; a GPU wants work enough to fill it.
+# A tile should fit in a core's cache; a GPU needs enough work to be busy.
 CPU_ELEMENTS = 1 << 19
 GPU_ELEMENTS = 1 << 25
 
@@ -83,8 +83,8 @@ def hide_uncounted_(scores: Tensor, chunk: Chunk, rows: slice, columns: slice, *
 
 
 def hide_listed_(tile: Tile, terms: SpanTerms) -> None:
-    """``-inf`` at the listed cells of the tile. Entries of other tiles write ``min(x, inf)``, so that none are picked out
-    on the host."""
+    """``-inf`` at the listed cells of the tile. Entries of other tiles write ``min(x, inf)``, so that nothing is selected on
+    the host."""
     if terms.rows.numel() == 0 or tile.scores.numel() == 0:
         return
     place, inside = torch.zeros_like(terms.rows), torch.ones_like(terms.rows, dtype=torch.bool)

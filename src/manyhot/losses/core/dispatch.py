@@ -1,8 +1,8 @@
 """Losses of the family from scores to a reduced value, through the engine that serves the call best.
 
-An engine can give a loss and its gradient in one pass over the scores. That pays where the gradient is wanted and the
-reduction is known beforehand (mean or sum): forward then keeps the finished gradient, and backward only scales it. In every
-other case the engine gives the sides, and backward reads the scores again.
+An engine can compute a loss and its gradient in one pass over the scores. That is faster if the gradient is needed and the
+reduction is known beforehand (mean or sum): forward then keeps the finished gradient, and backward only scales it. In all other
+cases the engine computes the sides, and backward reads the scores again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from manyhot.engines.registry import NAMES, Engine, choose
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
 from manyhot.engines.totals import total
-from manyhot.losses.core import plain_forms as plain_forms  # registers what an engine falls back to
+from manyhot.losses.core import plain_forms as plain_forms  # registers the plain forms that an engine falls back to
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.core.layout import Rows, arrange
@@ -93,13 +93,14 @@ def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, 
 
 
 def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
-    """Whether a finished gradient pays: it is wanted, its scale is known, and the type can hold it before loss scaling."""
+    """Whether to compute the gradient in forward: it is needed, its scale is known, and its type can represent it before loss
+    scaling."""
     differentiable = logits.requires_grad or (isinstance(other, Tensor) and other.requires_grad)
     return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
 
 
 def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str, validate: bool) -> Tensor | float:
-    """What each row's value counts in the reduced loss."""
+    """The weight of each row's value in the reduced loss."""
     if sample_weight is None:
         return 1.0 if reduction == "sum" else 1.0 / max(rows.shape.numel(), 1)
     check_sample_weight(who, sample_weight, rows.shape, validate=validate)
@@ -146,7 +147,8 @@ def labelwise_loss(
     engine: str,
     validate: bool,
 ) -> Tensor:
-    """``sum_i term_i`` of each row, or the mean over the labels that count, reduced. Engines know the term by ``kind``."""
+    """``sum_i term_i`` of each row, or the mean over the labels that count, reduced. ``kind`` is the engines' name for the
+    term."""
     check_reduction(who, reduction)
     check_engine(who, engine, NAMES)
     chosen = choose(who, engine, rows.logits, rows.terms, sample_weight)
@@ -162,7 +164,7 @@ def labelwise_loss(
 
 
 class _LabelwiseLoss:
-    """A loss that judges every label by itself, summed over the labels of a row."""
+    """A labelwise loss: a cost per label, summed over the labels of a row."""
 
     __slots__ = ("kind", "powers", "term")
 
@@ -191,7 +193,7 @@ def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, of
 
 
 class _Eager(torch.autograd.Function):
-    """Forward keeps the finished gradient; the first backward scales it in place and gives it away."""
+    """Forward keeps the finished gradient; the first backward scales it in place and returns it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
@@ -235,12 +237,12 @@ def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def scaled(grad: Tensor, factor: Tensor) -> Tensor:
-    """``grad * factor`` in the type of ``grad``, for a factor that is no plain tensor, as under ``vmap``."""
+    """``grad * factor`` in the type of ``grad``, for a factor that is not a plain tensor, as under ``vmap``."""
     return (grad * factor).to(grad.dtype)
 
 
 def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient once more, by the plain form, with a graph of its own."""
+    """The gradient recomputed by the plain form, so that it can be differentiated again."""
     x, offset, scale, terms = _inputs(ctx, saved)
     wanted = ctx.needs_input_grad[:2]
     reduced = total(ctx.settings[1].plain(x, offset, terms), scale)
@@ -250,12 +252,12 @@ def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | No
     return by_x, by_offset
 
 
-# Function.apply without what it does for torch.func, where no engine is chosen: that takes as long as a launch.
+# Function.apply without its handling of torch.func, which takes as long as a launch; under torch.func no engine is chosen.
 _run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
 
 
 class _Compiled(torch.autograd.Function):
-    """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
+    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:

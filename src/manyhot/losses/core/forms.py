@@ -1,7 +1,7 @@
-"""Forms of the family: functions of the two sides of a row, each written beside the loss that it makes.
+"""Forms of the family: functions of the two sides of a row, each defined in the file of its loss.
 
-An engine knows a form by its name. ``side_form`` puts the plain function under that name, for the engines to be checked
-against and for everything that they do not serve.
+An engine knows a form by its name. ``side_form`` registers the plain function under that name, as the reference for the engines
+and as their fallback.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Form = Callable[[Tensor, Tensor, Tensor | float], Tensor]
 
 FORMS: dict[str, Form] = {}
 
-# The cost of one label, given scores and the weights of both sides; and how to make one from the settings of its loss.
+# The cost of one label, given scores and the weights of both sides; and a function that makes one from a loss's settings.
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
 MakeTerm = Callable[..., Term]
 
@@ -35,7 +35,7 @@ def side_form(name: str) -> Callable[[Form], Form]:
 
 
 def label_term(*names: str) -> Callable[[MakeTerm], MakeTerm]:
-    """Register ``(**powers) -> term`` as what engines call ``names``: losses that judge every label by itself."""
+    """Register ``(**powers) -> term`` under the engines' ``names``, for labelwise losses."""
 
     def register(make: MakeTerm) -> MakeTerm:
         LABEL_TERMS.update(dict.fromkeys(names, make))

@@ -1,4 +1,4 @@
-"""A loss's arguments checked and laid out as rows for the engines: the label axes last, as one."""
+"""Checks a loss's arguments and lays them out as rows for the engines: the label axes come last, flattened into one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Labels = Tensor | SparseLabels
 
 
 class Rows(NamedTuple):
-    """A problem laid out for the engines: logits ``[R, L]``, the terms beside them, and the shape ``[...]`` of the R rows."""
+    """A problem laid out for the engines: logits ``[R, L]``, their terms, and the shape ``[...]`` of the R rows."""
 
     logits: Tensor
     terms: DenseTerms | SparseTerms
@@ -48,7 +48,7 @@ def arrange(
     dim: Dim = -1,
     validate: bool = False,
 ) -> Rows:
-    """Check the arguments that all losses share and move the label axes to the end as one."""
+    """Check the arguments that all losses share, move the label axes to the end and flatten them into one."""
     if (
         type(labels) is Tensor
         and (where is None and pos_weight is None and neg_weight is None)
@@ -82,7 +82,7 @@ def arrange(
 
 
 def _is_plain(logits: Any, labels: Tensor) -> bool:
-    """Whether this is the call that nearly all are, two matrices of one shape, which needs no more checks than these."""
+    """Whether this is the usual call, two matrices of one shape, which needs no other checks."""
     return (
         type(logits) in (Tensor, torch.nn.Parameter)
         and logits.dtype in _SCORES
@@ -164,14 +164,14 @@ def _axes(who: str, dim: Dim, ndim: int) -> list[int]:
 
 
 def _to_end(x: Tensor, dims: list[int]) -> Tensor:
-    """The axes ``dims`` behind the others, as one."""
+    """The axes ``dims`` moved to the end and flattened into one."""
     if dims == [x.ndim - 1]:
         return x
     return x.movedim(dims, list(range(x.ndim - len(dims), x.ndim))).flatten(-len(dims))
 
 
 def _to_rows(x: Tensor, dims: list[int]) -> Tensor:
-    """``[R, L]``: the axes ``dims`` behind the others, as one, and the others as one before it."""
+    """``[R, L]``: the axes ``dims`` flattened into the last one, the others into the first."""
     return _as_matrix(_to_end(x, dims))
 
 

@@ -1,4 +1,4 @@
-"""Lazy scores: what losses ask of scores that are described and not stored."""
+"""Lazy scores: the methods that losses need of scores that are described instead of stored."""
 
 # ruff: noqa: ARG002 - the default of side_loss looks at nothing.
 
@@ -17,9 +17,9 @@ Dim = int | Sequence[int]
 
 @runtime_checkable
 class LazyScores(Protocol):
-    """Scores that are described, not stored. Losses ask them for their two sides and never index them.
+    """Scores that are described instead of stored. Losses call their methods and never index them.
 
-    Subclass it, or write all its methods: ``side_loss`` alone has a default.
+    Subclass it, or implement all its methods; only ``side_loss`` has a default.
     """
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class LazyScores(Protocol):
         validate: bool = False,
         who: str = "two_sided_logsumexp",
     ) -> tuple[Tensor, Tensor]:
-        """``(pos, neg)`` with gradients to what the scores are made of."""
+        """``(pos, neg)`` with gradients to the factors of the scores."""
         ...
 
     def side_loss(
@@ -62,11 +62,11 @@ class LazyScores(Protocol):
         engine: str = "auto",
         validate: bool = False,
     ) -> Tensor | None:
-        """The whole loss of ``form``, reduced, where the scores have a faster way than by their sides; None where not."""
+        """The whole loss of ``form``, reduced, where the scores have a faster way than through their sides; None otherwise."""
         return None
 
     def dense(self) -> Tensor:
-        """The whole tensor, for whoever wants it."""
+        """The scores as one tensor."""
         ...
 
     def __mul__(self, factor: float) -> LazyScores:

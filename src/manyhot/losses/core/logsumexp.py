@@ -1,9 +1,9 @@
-"""The primitive of the family, ``two_sided_logsumexp``, and the choice of who computes it.
+"""The primitive of the family, ``two_sided_logsumexp``, and the choice of its engine.
 
     pos = log sum_i t_i e^{-s_i}            neg = log sum_i (1 - t_i) e^{s_i}
 
-Every loss of the family is a line on top of ``(pos, neg)``. Scores may be a tensor or lazy: an object that describes the
-tensor and gives its own sides (``LazyScores``), so that a new kind of scores is one new class and no change to a loss.
+Every loss of the family is one line on top of ``(pos, neg)``. Scores may be a tensor or lazy: an object that describes the
+tensor and computes its own sides (``LazyScores``). A new kind of scores is a new class; no loss changes.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
 
 
 class _Sides(torch.autograd.Function):
-    """``(logits, engine, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; keeps them and the inputs."""
+    """``(logits, engine, kind of terms, *fields of the terms) -> (pos, neg)`` in two parts each; saves them and the inputs."""
 
     generate_vmap_rule = True
 
@@ -139,7 +139,8 @@ class _Sides(torch.autograd.Function):
 
 
 class _MovingSides(_Sides):
-    """The same with forward derivatives, which ``torch.func.jacfwd`` and ``hessian`` ask for and a compiler does not take."""
+    """The same with forward-mode derivatives, which ``torch.func.jacfwd`` and ``hessian`` need and ``torch.compile`` does not
+    support."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -149,7 +150,7 @@ class _MovingSides(_Sides):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        """How the sides move with the scores: the gradient of each side, times the tangent."""
+        """The directional derivative of the sides: the gradient of each side times the tangent."""
         logits, terms, pos, neg = _saved_sides(ctx)
         one, zero = torch.ones_like(pos.rest), torch.zeros_like(pos.rest)
         moves = (_plain_gradient(logits, terms, pos, neg, *pulls) * tangent for pulls in ((one, zero), (zero, one)))
@@ -158,7 +159,7 @@ class _MovingSides(_Sides):
 
 
 def _saved_sides(ctx: Any) -> tuple[Tensor, DenseTerms | SparseTerms, LogSum, LogSum]:
-    """Scores, terms and both sides, as forward had them."""
+    """Scores, terms and both sides of the forward call."""
     logits, pos_shift, pos_rest, neg_shift, neg_rest, *tensors = ctx.saved_tensors
     fields, _ = put_together(tensors, ctx.constants)
     return logits, ctx.kind(*fields), LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)

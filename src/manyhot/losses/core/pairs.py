@@ -1,7 +1,7 @@
-"""Two predictions of the same rows, their losses and how far they are apart, with both gradients from one read of each.
+"""Two predictions of the same rows: their losses, their divergence, and both gradients from one read of each.
 
-It pays where the gradient is wanted and the reduction is known beforehand, as in ``dispatch``; in every other case the
-parts are computed one after the other.
+That is faster if the gradient is needed and the reduction is known beforehand, as in ``dispatch``; in all other cases the parts
+are computed one after the other.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LINK_FACTORS = {"sigmoid": 1.0, "sigmoid2": 2.0}
 def jeffreys(a: Tensor, b: Tensor, link: float) -> Tensor:
     """``sum_i (sigma(k a_i) - sigma(k b_i)) k (a_i - b_i)`` of each row, ``[...]``, with ``k = link``.
 
-    It is the same with ``-b, -a`` in the place of ``a, b``. Of the two, that with the smaller probabilities has all digits of
-    their difference.
+    It is the same with ``-b, -a`` in place of ``a, b``. The form with the smaller probabilities computes their difference
+    without losing digits.
     """
     likely = a + b > 0
     a, b = torch.where(likely, -b, a), torch.where(likely, -a, b)
@@ -39,7 +39,7 @@ def jeffreys(a: Tensor, b: Tensor, link: float) -> Tensor:
 
 
 def left_out_as_zero(where: Tensor | None, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both scores, 0 where they do not count, whatever they were."""
+    """Both scores, set to 0 where they do not count."""
     return (a, b) if where is None else (torch.where(where, a, 0.0), torch.where(where, b, 0.0))
 
 
@@ -56,9 +56,9 @@ def pair_loss(
     reduction: str,
     engine: str,
 ) -> Tensor | None:
-    """``(zlpr(a) + zlpr(b)) / 2 + alpha jeffreys(a, b)`` reduced, in one pass, or None where that is not to be had.
+    """``(zlpr(a) + zlpr(b)) / 2 + alpha jeffreys(a, b)`` reduced, in one pass, or None where no engine can do that.
 
-    ``rows`` are those of ``a`` with the terms of the losses; without ``losses`` only their ``where`` is looked at.
+    ``rows`` are those of ``a`` with the terms of the losses; without ``losses`` only their ``where`` is used.
     """
     if not isinstance(b, Tensor) or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return None
@@ -76,7 +76,7 @@ def pair_loss(
 
 
 class _Pair:
-    """What is computed of two predictions: fused by an engine, and in the plain form that can be differentiated again."""
+    """A loss of two predictions: fused by an engine, and in the plain form, which can be differentiated again."""
 
     __slots__ = ("alpha", "link", "losses")
 
@@ -120,7 +120,7 @@ def plain_rdrop(
 
 
 class _Eager(torch.autograd.Function):
-    """Forward keeps the finished gradients; the first backward scales them in place and gives them away."""
+    """Forward keeps the finished gradients; the first backward scales them in place and returns them."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, engine: Engine, pair: _Pair, terms: Terms) -> Tensor:
@@ -149,7 +149,7 @@ class _Eager(torch.autograd.Function):
 
 
 class _Compiled(torch.autograd.Function):
-    """The same for a graph that is being compiled: operators in the place of engines, the scaling left to the compiler."""
+    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, pair: _Pair, kind: type[Terms], *fields: Any) -> Tensor:
@@ -165,7 +165,7 @@ class _Compiled(torch.autograd.Function):
 
 
 def divergence_rows(a: Tensor, b: Tensor, where: Tensor | None) -> Rows:
-    """The rows of ``a`` for a divergence alone; in the place of labels, which nobody looks at, stands ``b``."""
+    """The rows of ``a`` for a divergence alone; ``b`` takes the place of the labels, which are not read."""
     num_labels = a.shape[-1]
     counts = None if where is None else where.expand(a.shape).reshape(-1, num_labels)
     matrix = [x if x.ndim == 2 else x.reshape(-1, num_labels) for x in (a, b)]

@@ -1,6 +1,7 @@
-"""The plain form of what an engine computes in one pass: values of the rows and their gradient, by the losses' own functions.
+"""The plain form of what an engine computes in one pass: values of the rows and their gradient, by autograd through the losses'
+functions.
 
-An engine that fails in the middle of a call takes these; see ``manyhot.engines.plain``.
+An engine that fails falls back to these; see ``manyhot.engines.plain``.
 """
 
 from __future__ import annotations

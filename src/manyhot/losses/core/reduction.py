@@ -1,4 +1,4 @@
-"""From one value a row to what a caller asked for, the same in every loss."""
+"""The reduction from one value per row to the loss, shared by all losses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def reduce(
 ) -> Tensor:
     """Row values ``[...]`` times ``sample_weight``, reduced.
 
-    ``"none"`` gives ``[...]``; ``"sum"`` the sum; ``"mean"`` the weighted mean, ``sum w v / sum w``, so that a weight of 2 is
-    the row twice. The mean over no rows, or over rows that all weigh 0, is 0.
+    ``"none"`` gives ``[...]``; ``"sum"`` the sum; ``"mean"`` the weighted mean, ``sum w v / sum w``, so that a weight of 2
+    counts the row twice. The mean over no rows, or over rows whose weights are all 0, is 0.
     """
     check_reduction(who, reduction)
     total: Tensor | int = values.numel()
