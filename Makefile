@@ -50,15 +50,20 @@ $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.
 test-production: $(PRODUCTION)/.installed
 	OMP_NUM_THREADS=1 $(PRODUCTION)/bin/pytest -n 2 tests/serve tests/export src/manyhot/serve src/manyhot/export
 
-# Other people's frameworks in an environment of their own. The torchvision that fastai asks for does not load beside a CPU
-# build of torch, and its losses do not need it: fastai comes without its dependencies.
+# Other people's frameworks in an environment of their own. torch comes first: that takes a CPU build. The rest is pinned whole and
+# installed as it stands: nothing is to be resolved, and fastai does not bring a torchvision that does not fit this torch.
 WITH := .venv-integrations/bin
-.venv-integrations/.installed: pyproject.toml constraints-integrations.txt
-	$(PYTHON) -m venv .venv-integrations
-	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt torch
-	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt --editable '.[test-integrations]'
-	$(WITH)/pip install --quiet --disable-pip-version-check --constraint constraints-integrations.txt --no-deps fastai
-	touch .venv-integrations/.installed
+PIP := pip install --quiet --disable-pip-version-check
+.venv-integrations/.installed: constraints-integrations.txt
+	$(PYTHON) -m venv --clear .venv-integrations
+	$(WITH)/$(PIP) --constraint constraints-integrations.txt torch
+	$(WITH)/$(PIP) --no-deps --requirement constraints-integrations.txt
+	touch $@
 
-test-integrations: .venv-integrations/.installed
-	OMP_NUM_THREADS=1 $(WITH)/pytest --integrations -n 2 tests/integrations docs/integrations src/manyhot/integrations
+.venv-integrations/.linked: .venv-integrations/.installed pyproject.toml
+	$(WITH)/$(PIP) --no-deps --editable .
+	touch $@
+
+test-integrations: .venv-integrations/.linked
+	OMP_NUM_THREADS=1 $(WITH)/pytest --integrations -n 2 tests/integrations tests/test_estimator_frames.py \
+	  docs/integrations src/manyhot/integrations

@@ -7,11 +7,12 @@ import pytest
 
 HERE = Path(__file__).parent
 # Keras takes its backend once a process.
-BACKENDS = ["torch", "jax"]
+BACKENDS = ["torch", "jax", "tensorflow"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_losses_metrics_and_saving_hold_on_the_backend(backend, tmp_path):
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
     environment = {
         **os.environ,
         "KERAS_BACKEND": backend,

@@ -1,7 +1,8 @@
-"""Lightning: a callback that tunes the decision rule after validation and writes it beside the checkpoints."""
+"""Lightning: a callback that tunes the decision rule after validation, and writes it and a report beside the checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,15 @@ from torch import Tensor
 
 from manyhot._checks import check_logits
 from manyhot._files import json_bytes, write_whole
+from manyhot.data.examples import Examples
 from manyhot.decisions import DecisionRule, TunedRule, tune_rule
 from manyhot.integrations.registry import framework
+from manyhot.labels import SparseLabels
+from manyhot.losses import get_loss
+from manyhot.report.files import write_report
+from manyhot.report.run.judged import Judged, Origin
+from manyhot.report.run.measure import measure_scores
+from manyhot.training.run.versions import versions
 
 lightning: Any = framework("lightning")
 
@@ -21,13 +29,17 @@ class RuleTuning(lightning.Callback):
 
     The module's ``validation_step`` returns a dict with ``logits [B, L]`` and ``labels [B, L]`` (and ``where``, where some
     labels are unknown). The rows of all processes are gathered before tuning, so every process has the same rule. After each
-    epoch the module logs ``OBJECTIVE`` (tuned, on rows that it was tuned on) and ``OBJECTIVE/cross-fitted``, the figure to
+    epoch the module logs ``OBJECTIVE/tuned`` (on the rows that it was tuned on) and ``OBJECTIVE/cross-fitted``, the figure to
     compare models by.
 
     Args:
         objective: what ``manyhot.tune_rule`` tunes for.
         per_label: one threshold per label.
         file: where the rule is written as JSON, under the trainer's root folder; None writes nothing.
+        report: a folder under the trainer's root folder for ``report.html``, ``report.md`` and ``report.json`` of the last
+            validation; it is written when fitting ends. None writes none. Trackers take it as an artifact.
+        label_names: for the report; numbers where None.
+        loss: a name of ``manyhot.LOSSES``, for the report: it says what the scores mean.
         **settings: further settings of ``tune_rule``.
 
     Attributes:
@@ -36,13 +48,23 @@ class RuleTuning(lightning.Callback):
     """
 
     def __init__(
-        self, objective: str = "micro-F1", *, per_label: bool = False, file: str | None = "rule.json", **settings: Any
+        self,
+        objective: str = "micro-F1",
+        *,
+        per_label: bool = False,
+        file: str | None = "rule.json",
+        report: str | None = None,
+        label_names: Sequence[str] | None = None,
+        loss: str = "zlpr",
+        **settings: Any,
     ) -> None:
         super().__init__()
         self.objective, self.per_label, self.file, self.settings = objective, per_label, file, settings
+        self.report, self.label_names, self.loss = report, label_names, get_loss(loss)
         self.rule = DecisionRule()
         self.tuned: TunedRule | None = None
         self._parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._judged: Judged | None = None
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Forget the rows of the last validation."""
@@ -82,13 +104,45 @@ class RuleTuning(lightning.Callback):
         settings = {"per_label": self.per_label, **self.settings}
         self.tuned = tune_rule(logits, labels > 0.5, objective=self.objective, where=where, **settings)
         self.rule = self.tuned.recommended
-        pl_module.log(self.objective, self.tuned.value, rank_zero_only=True)
+        if self.report is not None and trainer.is_global_zero:
+            self._judged = self._judge(logits, labels > 0.5, where)
+        pl_module.log(f"{self.objective}/tuned", self.tuned.value, rank_zero_only=True)
         if self.tuned.cross_fitted is not None:
             pl_module.log(f"{self.objective}/cross-fitted", self.tuned.cross_fitted, rank_zero_only=True)
         if self.file is not None and trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / self.file
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, json_bytes({"rule": self.rule.to_json(), "message": self.tuned.message}))
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Write the report of the last validation."""
+        if self._judged is None or self.report is None:
+            return
+        judged, rule = self._judged, self.rule
+        about = {
+            "body": type(pl_module).__name__,
+            "inputs": "the rows of a LightningModule",
+            "labels": len(judged.label_names),
+            "parameters": sum(each.numel() for each in pl_module.parameters()),
+            "loss": self.loss.name,
+            "link": judged.link,
+            "calibration": None,
+            "rule": {name: value for name, value in rule.to_json().items() if name != "threshold"},
+            "thresholds": "one per label" if isinstance(rule.threshold, tuple) else rule.threshold,
+            "settings": {},
+            "chosen": [],
+            "tuned": self.tuned.message if self.tuned is not None else None,
+            "versions": versions(),
+        }
+        shown = Examples(judged.labels, judged.label_names, features=judged.logits.numpy())
+        write_report(measure_scores(about, judged, Origin("validation", shown)), Path(trainer.default_root_dir) / self.report)
+
+    def _judge(self, logits: Tensor, labels: Tensor, where: Tensor) -> Judged:
+        names = tuple(self.label_names or map(str, range(logits.shape[1])))
+        if len(names) != logits.shape[1]:
+            raise ValueError(f"RuleTuning: `label_names` must be one per label, {logits.shape[1]}; got {len(names)}.")
+        known = None if bool(where.all()) else where
+        return Judged(logits, SparseLabels.from_dense(labels & where), known, self.rule, self.loss.link, None, names)
 
     def state_dict(self) -> dict[str, Any]:
         """The rule, which Lightning puts into every checkpoint."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,18 +15,16 @@ from manyhot.data.examples import Examples
 from manyhot.evaluation import evaluate
 from manyhot.integrations.registry import framework
 from manyhot.labels import stratified_split
+from manyhot.losses import get_loss
 from manyhot.metrics import parse_metric
-from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.bodies.registry import AUTO_BODY, bodies_for
+from manyhot.training.rows.choose import is_sparse
+from manyhot.training.rows.settings import ENCODER, TrainSettings
 from manyhot.training.rows.train import train
 
 optuna: Any = framework("optuna")
 
 Range = tuple[float, float] | tuple[float, float, str] | Sequence[Any]
-SPACE: Mapping[str, Range] = {
-    "learning_rate": (1e-3, 1.0, "log"),
-    "smoothing": (0.0, 0.1),
-    "pos_weight": (1.0, 100.0, "log"),
-}
 STUDY = "manyhot"
 FILE = "study.log"
 
@@ -51,13 +50,14 @@ def search_settings(
     *,
     trials: int = 20,
     settings: TrainSettings | None = None,
+    metric: str | None = None,
     space: Mapping[str, Range] | None = None,
     validation: Examples | None = None,
     held_out: float = 0.2,
     seed: int = 0,
     progress: Callable[[int, dict[str, Any], float], None] | None = None,
 ) -> SearchResult:
-    """Try settings, one training a trial, and keep the best by ``settings.metric`` on rows that no trial trains on.
+    """Try settings, one training a trial, and keep the best by a metric on rows that no trial trains on.
 
     The study is written to ``folder`` after every trial. Call it again with the same folder to go on where it stopped, after
     a kill too: the next trials are those that an uninterrupted search would have made. ``trials`` counts all of them.
@@ -66,9 +66,10 @@ def search_settings(
         examples: rows to train and to measure on.
         folder: where the study is kept.
         trials: how many finished trials there should be in the end.
-        settings: what stays fixed, and the ``metric`` to search by; None is the defaults.
-        space: setting to ``(low, high)``, ``(low, high, "log")`` or a list of choices; None is ``SPACE``. Ranges of whole
-            numbers are searched in whole numbers.
+        settings: what stays fixed; None is the defaults.
+        metric: what to search by, a name of ``manyhot.METRICS``; None is ``settings.metric``.
+        space: setting to ``(low, high)``, ``(low, high, "log")`` or a list of choices; None is ``default_space``. Ranges of
+            whole numbers are searched in whole numbers.
         validation: the rows to measure on; None holds a share of ``examples`` out.
         held_out: which share.
         seed: of the split and of the search.
@@ -90,48 +91,100 @@ def search_settings(
     """
     check_at_least("search_settings", "trials", trials, 1)
     settings = settings or TrainSettings()
-    space = SPACE if space is None else space
+    metric = parse_metric(metric or settings.metric).text
+    space = default_space(examples, settings) if space is None else space
     _check_space(space, settings)
     if validation is None:
         rows = stratified_split(examples.labels, test_size=held_out, seed=seed)
         examples, validation = examples[rows[0]], examples[rows[1]]
-    study = _open_study(Path(folder), settings, space)
+    study = _open_study(Path(folder), settings, metric, space)
     while (done := _finished(study)) < trials:
         # The proposal depends on the finished trials and on this seed alone, so a resumed search goes the same way.
         study.sampler = optuna.samplers.TPESampler(seed=seed * 1_000_003 + done)
         trial = study.ask()
         tried = {name: _suggest(trial, name, given) for name, given in space.items()}
-        model = train(examples, replace(settings, **tried))
-        value = evaluate(model, validation, [settings.metric])[settings.metric]
+        try:
+            value = evaluate(train(examples, replace(settings, **tried)), validation, [metric])[metric]
+        except ValueError:
+            if not done:
+                # Settings or rows that no training takes: there is nothing to resume.
+                _discard(Path(folder))
+            raise
         study.tell(trial, value)
         if progress is not None:
             progress(done, tried, value)
     return SearchResult(replace(settings, **study.best_params), float(study.best_value), _finished(study))
 
 
-def _open_study(folder: Path, settings: TrainSettings, space: Mapping[str, Range]) -> Any:
+def default_space(examples: Examples, settings: TrainSettings) -> dict[str, Range]:
+    """What a search tries where it is not told: settings that the loss, the body and the rows have a use for.
+
+    A setting that ``settings`` sets to another value than its default stays fixed. A learning rate that training finds by
+    itself is not searched for.
+
+    Args:
+        examples: rows to train on.
+        settings: what stays fixed.
+
+    Example:
+        >>> from manyhot import SparseLabels
+        >>> rows = Examples(SparseLabels.from_lists([[0], [1]], num_labels=2), ("a", "b"), texts=["one", "two"])
+        >>> sorted(default_space(rows, TrainSettings()))
+        ['ngrams', 'pos_weight', 'smoothing']
+        >>> sorted(default_space(rows, TrainSettings(smoothing=0.05)))
+        ['ngrams', 'pos_weight']
+    """
+    loss, kind = get_loss(settings.loss), examples.kind
+    named = ENCODER if settings.encoder else settings.model
+    # Of the bodies that ``auto`` may take, the last: the others are for sparse rows alone.
+    body = next(
+        (entry for entry in reversed(bodies_for(kind)) if named == entry.name or (named == AUTO_BODY and entry.automatic)), None
+    )
+    space: dict[str, Range] = {}
+    if loss.why_not("smoothing") is None:
+        space["smoothing"] = (0.0, 0.1)
+    if loss.why_not("pos_weight") is None:
+        space["pos_weight"] = (1.0, 100.0, "log")
+    if kind == "texts" and body is not None and not body.inputs:
+        space["ngrams"] = (1, 2)
+    if body is not None and body.learning_rate is not None:
+        space["learning_rate"] = (body.learning_rate / 10, body.learning_rate * 10, "log")
+    if body is not None and body.hidden and not is_sparse(examples):
+        space |= {"dropout": (0.0, 0.5), "hidden": (64, 512, "log")}
+    usual = TrainSettings().to_dict()
+    return {name: given for name, given in space.items() if settings.to_dict()[name] == usual[name]}
+
+
+def _open_study(folder: Path, settings: TrainSettings, metric: str, space: Mapping[str, Range]) -> Any:
     make_folder(folder)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     backend = optuna.storages.journal.JournalFileBackend(str(folder / FILE))
-    up = parse_metric(settings.metric).info.direction == "up"
+    up = parse_metric(metric).info.direction == "up"
     study = optuna.create_study(
         study_name=STUDY,
         storage=optuna.storages.JournalStorage(backend),
         direction="maximize" if up else "minimize",
         load_if_exists=True,
     )
-    asked = {"settings": settings.to_dict(), "space": {name: list(given) for name, given in space.items()}}
+    asked = {"settings": settings.to_dict(), "metric": metric, "space": {name: list(given) for name, given in space.items()}}
     before = study.user_attrs.get("asked")
     if before is None:
         study.set_user_attr("asked", asked)
     elif before != asked:
         raise ValueError(
-            f"search_settings: the study in {str(folder)!r} was started with other settings or another space."
+            f"search_settings: the study in {str(folder)!r} was started with other settings, another metric or another space."
             " Go on with those, or choose another folder."
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # killed on the way
     return study
+
+
+def _discard(folder: Path) -> None:
+    for path in folder.glob(f"{FILE}*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _finished(study: Any) -> int:
@@ -145,6 +198,8 @@ def _check_space(space: Mapping[str, Range], settings: TrainSettings) -> None:
             raise ValueError(f"search_settings: `space` names an unknown setting {name!r}.{nearest(name, known)}")
         if isinstance(given, str) or len(given) < 1 or (isinstance(given, tuple) and len(given) not in (2, 3)):
             raise ValueError(f"search_settings: `space` of {name!r} must be (low, high), (low, high, 'log') or a list.")
+        for value in given if isinstance(given, list) else given[:2]:
+            TrainSettings.from_dict({**known, name: value})
 
 
 def _suggest(trial: Any, name: str, given: Range) -> Any:

@@ -431,6 +431,10 @@ CASES = {
     "resume": case_resume,
     "config": case_config,
     "report": on_posts("--report"),
+    # What a search finds is in tests/integrations/test_train_search.py; without optuna it is refused with the extra's name.
+    "search": on_posts("--search", "2"),
+    "search_space": on_posts("--search-space", "smoothing=0..1"),
+    "search_metric": on_posts("--search-metric", "P@1"),
     "json": on_posts("--json"),
     "quiet": on_posts("--quiet"),
     "tag_columns": case_tag_columns,

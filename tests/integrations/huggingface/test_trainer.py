@@ -1,18 +1,11 @@
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
 from integrations import tiny
+from integrations.together import run_together
 from manyhot import DecisionRule
 from manyhot.integrations.huggingface import TrainerLoss, TrainerMetrics, trainer_parts
-
-HERE = Path(__file__).parents[2]
 
 
 def settings(folder, **others):
@@ -94,26 +87,7 @@ def test_a_mean_in_the_place_of_the_loss_is_four_times_too_large(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    workers = []
-    for rank in range(2):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "LOCAL_WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-        }
-        command = [sys.executable, str(HERE / "integrations" / "two_processes.py"), str(tmp_path / "run")]
-        workers.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    for worker in workers:
-        _, errors = worker.communicate(timeout=240)
-        assert worker.returncode == 0, errors[-2000:]
+    run_together("two_processes.py", lambda _: [tmp_path / "run"])
     saved = torch.load(tmp_path / "run" / "weights.pt", weights_only=True)
     losses, model, trainer = train(tmp_path, per_device_train_batch_size=16, gradient_accumulation_steps=2)
     assert saved.pop("losses").tolist() == pytest.approx(losses, abs=2e-4)

@@ -23,6 +23,7 @@ from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
 from manyhot.cli.io.run_folder import claimed_run, not_new
 from manyhot.cli.io.scores import show_scores
+from manyhot.cli.io.search import FOLDER, SEARCH_FLAGS, search_table, searched
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
 from manyhot.data.reading import Reading
@@ -70,6 +71,7 @@ ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; 
 
 
 @with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
+@with_flags("search", SEARCH_FLAGS, panel="Search for settings")
 @with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
 @read_flags
 @span_read_flags
@@ -87,6 +89,7 @@ def train(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
     settings: dict[str, Any],
+    search: dict[str, Any],
     span_reading: dict[str, Any],
     span_settings: dict[str, Any],
 ) -> None:
@@ -95,12 +98,14 @@ def train(
     The run folder holds the settings, a log, checkpoints and the model.
     """
     given_files = {"train": files, "validation": validation_file, "test": test}
-    beside = {**reading, **settings, **span_reading, **span_settings}
+    beside = {**reading, **settings, **search, **span_reading, **span_settings}
     if resume is not None:
         _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
     if checked_task(task) == "spans" or is_span_config(resume or config):
         if report is not None:
             raise typer.BadParameter("--report and --no-report are for labels; a run on spans leaves no report.")
+        if search:
+            raise typer.BadParameter("--search is for labels; a run on spans has no search.")
         if resume is not None:
             found, folder = read_span_config(_config_of(resume)), resume
         else:
@@ -113,10 +118,11 @@ def train(
     if resume is not None:
         tables, folder = read_config(_config_of(resume)), resume
     else:
-        tables = read_config(config) if config else {"files": {}, "read": {}, "train": {}}
+        tables = read_config(config) if config else {"files": {}, "read": {}, "train": {}, "search": {}}
         tables["files"] |= {key: [absolute(part) for part in value] for key, value in given_files.items() if value}
         tables["read"] |= reading_of(reading)
         tables["train"] |= settings
+        tables["search"] = search_table(tables["search"], search, tables["train"])
         if tables["train"].get("teacher"):
             # The run may be resumed in another folder.
             tables["train"]["teacher"] = absolute(tables["train"]["teacher"])
@@ -134,7 +140,9 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
     with several_processes() as processes:
         # Of several processes the first one alone writes and prints.
         first, files = processes.first, tables["files"]
-        chosen = settings_from(tables["train"])
+        chosen, found = settings_from(tables["train"]), None
+        if tables["search"] and processes.count > 1:
+            raise typer.BadParameter("--search must run in one process; train with the settings it finds in several.")
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
@@ -147,6 +155,8 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
             if not resume and first:
                 resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
                 write_config(folder / CONFIG, resolved)
+            if tables["search"]:
+                chosen, found = searched(examples, held_out, chosen, tables["search"], folder / FOLDER, quiet=silent)
             # A run that was killed after its model was saved gets its report now.
             reporter = run_reporter(folder, examples, held_out, files) if report and not has_report(folder) else None
             with Watch(quiet=silent) as watch:
@@ -154,11 +164,18 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
                     examples, chosen, validation=held_out, run=claim, resume=resume, progress=watch, held_out=reporter
                 )
             if first:
-                _tell(model, folder, test, files, report=report, json=json)
+                _tell(model, folder, test, files, report=report, json=json, search=found)
 
 
 def _tell(
-    model: TrainedModel, folder: Path, test: Examples | None, files: Mapping[str, Any], *, report: bool, json: bool
+    model: TrainedModel,
+    folder: Path,
+    test: Examples | None,
+    files: Mapping[str, Any],
+    *,
+    report: bool,
+    json: bool,
+    search: dict[str, Any] | None,
 ) -> None:
     """Measure on the test examples, and print what came out."""
     from manyhot.evaluation import evaluate
@@ -171,7 +188,8 @@ def _tell(
             report_on(model, test, folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test rows")
     pages = [str(path) for path in (folder / HTML, folder / TEST_REPORT / HTML) if path.is_file()]
     if json:
-        show_json({"run": str(folder), "model": model.describe(), "test": scores, "reports": pages})
+        told = {"run": str(folder), "model": model.describe(), "test": scores, "reports": pages}
+        show_json(told if search is None else {**told, "search": search})
         return
     found = headline(folder)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Settings files: TOML with the tables ``[files]``, ``[read]`` and ``[train]``, read and written back."""
+"""Settings files: TOML with the tables ``[files]``, ``[read]``, ``[train]`` and ``[search]``, read and written back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "files": FILE_KEYS,
     "read": tuple(flag.name for flag in READ_FLAGS),
     "train": tuple(each.name for each in fields(TrainSettings)),
+    "search": ("trials", "metric", "space"),
 }
 
 
@@ -49,13 +50,15 @@ def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
             raise typer.BadParameter(f"{path}: {key} in [files] must be a file or a list of files; got {value!r}.")
     folder = Path(path).absolute().parent
     files = {key: [part if part == "-" else str(folder / part) for part in value] for key, value in files.items()}
-    return {"files": files, "read": dict(given.get("read", {})), "train": dict(given.get("train", {}))}
+    return {"files": files, **{table: dict(given.get(table, {})) for table in TABLES if table != "files"}}
 
 
 def write_config(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
     """Write a settings file that ``read_config`` reads back; it is whole or not there. None is left out: it is the default."""
     lines = ["# The settings of this run, resolved. Repeat it with: manyhot train --config THIS_FILE"]
     for table, content in tables.items():
+        if table == "search" and not content:
+            continue
         lines += ["", f"[{table}]", *(f"{key} = {toml_value(value)}" for key, value in content.items() if value is not None)]
     write_whole(path, ("\n".join(lines) + "\n").encode())
 

@@ -64,6 +64,21 @@ def measure_run(
     Returns:
         A dict fit for JSON, which ``run_page`` and ``run_markdown`` read.
     """
+    return measure_scores(described(model), judged, origin, run=run, most=most)
+
+
+def measure_scores(
+    model: Mapping[str, Any], judged: Judged, origin: Origin, *, run: Path | None = None, most: int = LISTED
+) -> dict[str, Any]:
+    """Measure scores for a report, of a model that other software trained too.
+
+    Args:
+        model: what the page tells of it, as ``described`` gives it; ``features`` may be left out.
+        judged: scores on rows it was not fitted to.
+        origin: which rows these are.
+        run: as in ``measure_run``.
+        most: as in ``measure_run``.
+    """
     names = [name for name in NAMES if not _beyond(name, judged)]
     areas = mean_average_precision_score(judged.logits, judged.labels, average="none", where=judged.where)
     metrics = Metrics(
@@ -72,6 +87,8 @@ def measure_run(
         rule=judged.rule,
         link=judged.calibration or judged.link,
         propensities=judged.propensities,
+        # Of several processes one has all scores and measures them alone.
+        sync_on_compute=False,
     )
     metrics.update(judged.logits, judged.labels, judged.where)
     values, per_label = {**metrics.compute(), "mAP": float(areas.mean())}, {**metrics.per_label(), "AP": areas}
@@ -82,7 +99,7 @@ def measure_run(
         "kind": "run",
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "rows": _rows(judged, origin),
-        "model": described(model),
+        "model": dict(model),
         "metrics": [_metric(name, values[name], judged) for name in names],
         "empty": {
             "true": int((judged.positives.counts() == 0).sum()),

@@ -97,13 +97,19 @@ def _probability_words(model: Mapping[str, Any]) -> str:
     return LINKS[model["link"]] if model["link"] else "none: the scores only rank"
 
 
+def _input_words(model: Mapping[str, Any]) -> str:
+    if "features" not in model:
+        return str(model["inputs"])
+    return f"{model['inputs']}, {model['features']:,} {'channels' if model['inputs'] == 'images' else 'features'}"
+
+
 def _settings(report: Mapping[str, Any]) -> Section:
     model, chosen = report["model"], report["model"]["chosen"]
     own = [(name, setting_words(model["settings"][name])) for name in chosen]
     others = [(name, setting_words(value)) for name, value in model["settings"].items() if name not in chosen]
     about = [
         ("body", f"{model['body']}, {model['parameters']:,} parameters"),
-        ("inputs", f"{model['inputs']}, {model['features']:,} {'channels' if model['inputs'] == 'images' else 'features'}"),
+        ("inputs", _input_words(model)),
         ("labels", f"{model['labels']:,}"),
         ("loss", model["loss"]),
         ("decision", rule_words(model)),

@@ -1,0 +1,192 @@
+"""One loss per row by the backend of Keras: manyhot's own functions on torch and JAX, ``keras.ops`` on the others.
+
+A row function takes scores and labels ``[..., L]``, and ``where``, bool ``[..., L]``, or None where all labels are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from manyhot._checks import shape_text
+from manyhot.integrations.registry import framework
+
+keras: Any = framework("keras")
+ops: Any = keras.ops
+
+INF = float("inf")
+# The log of an empty sum: its exponential is 0, and unlike -inf it has a gradient of 0.
+EMPTY = -1e30
+TOO_LARGE = "{who}: a label in `y_true` must lie in [0, 1], or be negative or NaN where it is unknown; got {got:g}."
+Tensor = Any
+
+
+class Rows(NamedTuple):
+    """Arguments of a row function."""
+
+    scores: Tensor
+    labels: Tensor
+    where: Tensor | None
+
+
+def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
+    """Labels and scores of equal shape; labels that are not known are 0 and left out by ``where``.
+
+    A label above 1 is an error. Inside a compiled step no error can be raised: there its score becomes NaN, and so does the
+    loss.
+    """
+    scores, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
+    if len(scores.shape) != len(labels.shape) or scores.shape[-1] != labels.shape[-1]:
+        raise ValueError(
+            f"{who}: `y_true` must have the shape of `y_pred`, {shape_words(scores.shape)};"
+            f" got {shape_words(labels.shape)}. Give one 0 or 1 for each label, not label numbers."
+        )
+    kind = "float64" if keras.backend.standardize_dtype(scores.dtype) == "float64" else "float32"
+    scores, labels = ops.cast(scores, kind), ops.cast(labels, kind)
+    if keras.backend.backend() == "torch" and labels.numel() and not labels.is_cuda:
+        low, high = (float(end) for end in labels.aminmax())
+        if low >= 0 and high <= 1:
+            return Rows(scores, labels, None)
+    known = labels >= 0
+    too_large = labels > 1
+    if _is_concrete(labels) and bool(ops.any(too_large)):
+        raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
+    scores = ops.where(too_large, float("nan"), scores)
+    # Half a label counts on both sides, so that the NaN reaches the loss.
+    return Rows(scores, ops.where(known, ops.where(too_large, 0.5, labels), 0.0), known)
+
+
+def _is_concrete(tensor: Tensor) -> bool:
+    """Whether the values are there to be looked at: not inside a compiled step, and not at the price of waiting for a GPU."""
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return not tensor.is_cuda
+    if backend == "jax":
+        import jax
+
+        return not isinstance(tensor, jax.core.Tracer)
+    return backend != "tensorflow" or hasattr(tensor, "numpy")
+
+
+class TorchRows:
+    """manyhot's functions, on the engine that fits the device."""
+
+    @staticmethod
+    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+        """``softplus(pos + s0) + softplus(neg - s0)``."""
+        from manyhot.losses import tlpr_loss, zlpr_loss
+
+        settings: Any = {"where": rows.where, "smoothing": smoothing, "reduction": "none"}
+        if threshold == 0:
+            return zlpr_loss(rows.scores, rows.labels, **settings)
+        return tlpr_loss(rows.scores, rows.labels, threshold, **settings)
+
+    @staticmethod
+    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+        """``softplus(pos(g s) + neg(g s) + g m)``."""
+        from manyhot.losses import pairwise_loss
+
+        given: Any = {"where": rows.where, "smoothing": smoothing, "reduction": "none"}
+        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given)
+
+    @staticmethod
+    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+        """The mean over known labels."""
+        from manyhot.losses import asymmetric_loss
+
+        given: Any = {"where": rows.where, "smoothing": smoothing, "reduction": "none"}
+        return asymmetric_loss(rows.scores, rows.labels, **powers, **given)
+
+
+class JaxRows:
+    """The functions of ``manyhot.integrations.jax``."""
+
+    @staticmethod
+    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+        """``softplus(pos + s0) + softplus(neg - s0)``."""
+        from manyhot.integrations.jax import tlpr_loss
+
+        return tlpr_loss(rows.scores, rows.labels, threshold, where=rows.where, smoothing=smoothing)
+
+    @staticmethod
+    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+        """``softplus(pos(g s) + neg(g s) + g m)``."""
+        from manyhot.integrations.jax import pairwise_loss
+
+        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, where=rows.where, smoothing=smoothing)
+
+    @staticmethod
+    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+        """The mean over known labels."""
+        from manyhot.integrations.jax import asymmetric_loss
+
+        return asymmetric_loss(rows.scores, rows.labels, where=rows.where, smoothing=smoothing, **powers)
+
+
+class OpsRows:
+    """``keras.ops``, differentiated by the backend."""
+
+    @staticmethod
+    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+        """``softplus(pos + s0) + softplus(neg - s0)``."""
+        pos_weight, neg_weight = _weights(rows, smoothing)
+        pos, neg = _log_sum(-rows.scores, pos_weight), _log_sum(rows.scores, neg_weight)
+        return ops.softplus(pos + threshold) + ops.softplus(neg - threshold)
+
+    @staticmethod
+    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+        """``softplus(pos(g s) + neg(g s) + g m)``."""
+        pos_weight, neg_weight = _weights(rows, smoothing)
+        pos, neg = _log_sum(-scale * rows.scores, pos_weight), _log_sum(scale * rows.scores, neg_weight)
+        joined = ops.where((pos <= EMPTY) | (neg <= EMPTY), EMPTY, pos + neg)
+        return ops.softplus(joined + scale * margin)
+
+    @staticmethod
+    def asymmetric(rows: Rows, smoothing: float, gamma_pos: float, gamma_neg: float, margin: float) -> Tensor:
+        """The mean over known labels."""
+        pos_weight, neg_weight = _weights(rows, smoothing)
+        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is no number.
+        right, wrong = ops.where(pos_weight > 0, rows.scores, 0.0), ops.where(neg_weight > 0, rows.scores, 0.0)
+        gain = ops.exp(-gamma_pos * ops.softplus(right)) * ops.softplus(-right)
+        if margin:
+            shifted = ops.maximum(ops.sigmoid(wrong) - margin, 0.0)
+            focus = ops.where(shifted > 0, ops.where(shifted > 0, shifted, 1.0) ** gamma_neg, float(gamma_neg == 0))
+            cost = -focus * ops.log1p(-shifted)
+        else:
+            cost = ops.exp(-gamma_neg * ops.softplus(-wrong)) * ops.softplus(wrong)
+        total = ops.sum(pos_weight * gain + neg_weight * cost, axis=-1)
+        known = ops.sum(ops.cast((pos_weight > 0) | (neg_weight > 0), total.dtype), axis=-1)
+        return total / ops.maximum(known, 1.0)
+
+
+def row_losses() -> Any:
+    """The row functions of the backend that Keras runs on."""
+    return {"torch": TorchRows, "jax": JaxRows}.get(keras.backend.backend(), OpsRows)
+
+
+def _weights(rows: Rows, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The weight of every entry on either side, 0 where it is not known."""
+    soft = rows.labels if smoothing == 0 else rows.labels * (1 - smoothing) + smoothing / 2
+    if rows.where is None:
+        return soft, 1 - soft
+    return ops.where(rows.where, soft, 0.0), ops.where(rows.where, 1 - soft, 0.0)
+
+
+def _log_sum(z: Tensor, weight: Tensor) -> Tensor:
+    """``log sum w e^z`` over the last axis, ``EMPTY`` for an empty sum; terms of weight 0 are skipped.
+
+    The operand is made safe before it meets the exponential, so that gradients are 0 where the weight is, whatever the
+    score. The shift is a constant: its share of the gradient is 0.
+    """
+    counts = weight > 0
+    top = ops.max(ops.where(counts, z, EMPTY), axis=-1, keepdims=True)
+    shift = ops.stop_gradient(ops.where((top > EMPTY) & (ops.absolute(top) < INF), top, 0.0))
+    relative = ops.where(counts & (z > -INF), z - shift, 0.0)
+    total = ops.sum(ops.where(counts & (z > -INF), weight * ops.exp(relative), 0.0), axis=-1)
+    some = total > 0
+    log = ops.where(some, ops.log(ops.where(some, total, 1.0)), EMPTY)
+    return ops.squeeze(shift, axis=-1) + log
+
+
+def shape_words(shape: Any) -> str:
+    """A shape for an error message; -1 is a size that is not known yet."""
+    return shape_text(-1 if size is None else size for size in shape)
