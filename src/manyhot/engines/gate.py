@@ -14,9 +14,8 @@ class Gate:
 
     Example:
         >>> gate = Gate("toy", "CPU")
-        >>> gate.failure
-        ''
         >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
         ...     gate.close(RuntimeError("no such instruction"))
         ...     gate.close(RuntimeError("again"))
         >>> len(caught), gate.failure

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least
-from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
@@ -21,17 +20,10 @@ from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.description import (
-    DOCUMENTS,
+    COUNTS,
     FORMAT,
-    MODEL_SCHEMA,
-    SHAPE_SCHEMA,
-    body_with,
-    check_together,
-    content_digest,
-    read_documents,
-    read_inputs,
-    tensors_below,
-    write_documents,
+    read_parts,
+    write_bundle,
 )
 from manyhot.training.rows.explaining import explain_rows, label_words
 from manyhot.training.rows.inputs.features import FeatureInputs
@@ -39,20 +31,10 @@ from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.inputs.row_batches import SparseRows, take_rows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.bundle_folder import (
-    DESCRIPTION,
-    BundleError,
     model_folder,
     read_description,
-    read_weights,
     reading,
-    remove_others,
 )
-from manyhot.training.run.checkpoint import pack
-from manyhot.training.run.schema import (
-    check_schema,
-)
-
-COUNTS = "labels.counts"
 
 
 class TrainedModel:
@@ -237,23 +219,13 @@ class TrainedModel:
 
         ``model.json`` is put in place last and in one move, so that the folder holds the old model or the new one.
         """
-        folder = Path(folder)
-        make_folder(folder)
-        remove_drafts(folder)
         tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
         tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}
         if self.label_counts is not None:
             tensors[COUNTS] = self.label_counts
-        content = pack(tensors, {"format": FORMAT})
-        weights = f"weights-{content_digest(content)}.safetensors"
-        write_whole(folder / weights, content)
-        parts = {"shape": dict(self.shape), "inputs": self.inputs.to_json()}
-        documents = write_documents(folder, parts)
         described = {
-            "format": FORMAT,
-            "weights": weights,
-            "documents": documents,
-            **parts,
+            "shape": dict(self.shape),
+            "inputs": self.inputs.to_json(),
             "labels": list(self.label_names),
             "link": self.link,
             "rule": self.rule.to_json(),
@@ -262,9 +234,7 @@ class TrainedModel:
             "about": self.about,
             "reading": self.reading.to_json(),
         }
-        write_whole(folder / DESCRIPTION, json_bytes(described))
-        for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
-            remove_others(folder, pattern, (weights, *documents.values()))
+        write_bundle(Path(folder), tensors, described)
 
 
 def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
@@ -294,41 +264,5 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
     folder = model_folder(folder)
     data = read_description("load_model", folder, FORMAT)
     with reading("load_model", folder):
-        return _assemble(folder, data, device)
-
-
-def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedModel:
-    who = "load_model"
-    check_schema("model", data, MODEL_SCHEMA)
-    shape, inputs_data = read_documents(folder, data)
-    names = tuple(data["labels"])
-    check_schema("shape", shape, SHAPE_SCHEMA)
-    tensors = read_weights(who, folder, data["weights"])
-    inputs = read_inputs(inputs_data, tensors_below("inputs.", tensors))
-    settings = TrainSettings.from_dict(data["settings"])
-    check_together(shape, inputs, names, settings)
-    body = body_with(shape, tensors_below("body.", tensors))
-    rule = DecisionRule.from_json(data["rule"])
-    if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
-        raise BundleError(f"{who}: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
-    return TrainedModel(
-        body.to(device),
-        shape,
-        inputs,
-        names,
-        settings,
-        link=data["link"],
-        rule=rule,
-        calibration=None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
-        about=dict(data["about"]),
-        reading=Reading.from_json(data.get("reading", {})),
-        label_counts=_counts_of(tensors, len(names)),
-    )
-
-
-def _counts_of(tensors: dict[str, Tensor], num_labels: int) -> Tensor | None:
-    """The label counts of a bundle; None in one that was saved before there were any."""
-    counts = tensors.get(COUNTS)
-    if counts is not None and (counts.dtype != torch.int64 or counts.shape != (num_labels,) or bool((counts < 0).any())):
-        raise BundleError(f"load_model: {COUNTS!r} must be a count >= 0 for each of {num_labels} labels.")
-    return counts
+        parts = read_parts(folder, data)
+        return TrainedModel(parts.pop("body").to(device), **parts)

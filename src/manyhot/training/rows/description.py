@@ -8,17 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot._files import json_bytes, write_whole
+from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
+from manyhot.data.reading import Reading
+from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import LINKS
+from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
 from manyhot.training.run.bundle_folder import (
+    DESCRIPTION,
     BundleError,
     check_tensors,
     inside,
+    read_weights,
+    remove_others,
 )
+from manyhot.training.run.checkpoint import pack
 from manyhot.training.run.schema import (
     TABLE,
     TEXT,
@@ -35,6 +42,8 @@ from manyhot.training.run.schema import (
 )
 
 FORMAT = "manyhot-model-1"
+# The tensor of label counts among the weights.
+COUNTS = "labels.counts"
 # Large parts of model.json that are files of their own, and the entry they belong to.
 DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
 MODEL_SCHEMA: Schema = {
@@ -66,6 +75,57 @@ SHAPE_SCHEMA: Schema = {
     "strategy": TEXT.or_missing(),
     "read_labels": whole(1).or_missing(),
 }
+
+
+def write_bundle(folder: Path, tensors: dict[str, Tensor], described: dict[str, Any]) -> None:
+    """Write the files of a model, ``model.json`` last, and remove those of the model that was there before."""
+    make_folder(folder)
+    remove_drafts(folder)
+    content = pack(tensors, {"format": FORMAT})
+    weights = f"weights-{content_digest(content)}.safetensors"
+    write_whole(folder / weights, content)
+    documents = write_documents(folder, described)
+    whole = {"format": FORMAT, "weights": weights, "documents": documents, **described}
+    write_whole(folder / DESCRIPTION, json_bytes(whole))
+    for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
+        remove_others(folder, pattern, (weights, *documents.values()))
+
+
+def read_parts(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``TrainedModel`` from a description and the files it names, checked."""
+    check_schema("model", data, MODEL_SCHEMA)
+    shape, inputs_data = read_documents(folder, data)
+    names = tuple(data["labels"])
+    check_schema("shape", shape, SHAPE_SCHEMA)
+    tensors = read_weights("load_model", folder, data["weights"])
+    inputs = read_inputs(inputs_data, tensors_below("inputs.", tensors))
+    settings = TrainSettings.from_dict(data["settings"])
+    check_together(shape, inputs, names, settings)
+    body = body_with(shape, tensors_below("body.", tensors))
+    rule = DecisionRule.from_json(data["rule"])
+    if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
+        raise BundleError(f"load_model: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
+    return {
+        "body": body,
+        "shape": shape,
+        "inputs": inputs,
+        "label_names": names,
+        "settings": settings,
+        "link": data["link"],
+        "rule": rule,
+        "calibration": None if data["calibration"] is None else Calibration.from_json(data["calibration"]),
+        "about": dict(data["about"]),
+        "reading": Reading.from_json(data.get("reading", {})),
+        "label_counts": _counts_of(tensors, len(names)),
+    }
+
+
+def _counts_of(tensors: dict[str, Tensor], num_labels: int) -> Tensor | None:
+    """The label counts of a bundle; None in one that was saved before there were any."""
+    counts = tensors.get(COUNTS)
+    if counts is not None and (counts.dtype != torch.int64 or counts.shape != (num_labels,) or bool((counts < 0).any())):
+        raise BundleError(f"load_model: {COUNTS!r} must be a count >= 0 for each of {num_labels} labels.")
+    return counts
 
 
 def check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...], settings: TrainSettings) -> None:
