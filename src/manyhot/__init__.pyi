@@ -102,6 +102,7 @@ from manyhot.metrics.spans.errors import find_span_errors as find_span_errors
 from manyhot.metrics.spans.scores import SpanMetrics as SpanMetrics
 from manyhot.metrics.spans.scores import span_f1_score as span_f1_score
 from manyhot.scores.linear import LinearScores as LinearScores
+from manyhot.scores.rows import gather_rows as gather_rows
 from manyhot.scores.spans import SpanScores as SpanScores
 from manyhot.scores.top import TopScores as TopScores
 from manyhot.training.rows.bundle import TrainedModel as TrainedModel

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from manyhot.engines.linear.plain import CHUNK_ELEMENTS
 from manyhot.scores.linear import LinearScores
+from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
 
@@ -57,13 +59,15 @@ def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 
 def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, Tensor | None, Tensor]]:
-    """``(first, last, key, above)`` of lazy scores, some labels at a time."""
+    """``(first, last, key, above)`` of lazy scores, some labels at a time; of label shards, those of this process."""
     hidden = scores.hidden.reshape(case.rows, scores.hidden.shape[-1])
     size = scores.chunk_size or max(1, CHUNK_ELEMENTS // max(case.rows, 1))
-    for first in range(0, case.labels, size):
-        last = min(first + size, case.labels)
-        bias = None if scores.bias is None else scores.bias[first:last].to(scores.weight.dtype)
-        part = torch.nn.functional.linear(hidden, scores.weight[first:last], bias)
+    offset, num_labels = scores.first_label, scores.weight.shape[0]
+    for start in range(0, num_labels, size):
+        stop = min(start + size, num_labels)
+        first, last = start + offset, stop + offset
+        bias = None if scores.bias is None else scores.bias[start:stop].to(scores.weight.dtype)
+        part = torch.nn.functional.linear(hidden, scores.weight[start:stop], bias)
         where = None if case.where is None else case.where[:, first:last]
         cut = case.threshold[:, first:last] if case.per_label else case.threshold
         above = part > cut if where is None else (part > cut) & where
@@ -114,6 +118,18 @@ class RunningBest:
         self.labels = torch.cat([self.labels, place + first], dim=1).gather(1, order)
         self.above = torch.cat([self.above, above.gather(1, place)], dim=1).gather(1, order)
 
+    def join(self, shard: LabelShard | None) -> None:
+        """Take in what the other processes found in their labels."""
+        if shard is None or not self.k:
+            return
+        missing = (0, self.k - self.key.shape[1])
+        parts = (pad(self.key, missing, value=-INF), pad(self.labels, missing), pad(self.above, missing))
+        key, labels, above = (gather_equal(part, shard.group).movedim(0, 1).flatten(1) for part in parts)
+        order = labels.argsort(dim=1, stable=True)
+        self.key, best = key.gather(1, order).sort(dim=1, descending=True, stable=True)
+        self.key, order = self.key[:, : self.k], order.gather(1, best)[:, : self.k]
+        self.labels, self.above = labels.gather(1, order), above.gather(1, order)
+
     def entries(self) -> tuple[Tensor, Tensor]:
         """``(rows, columns)`` of those that are predicted."""
         rank = torch.arange(self.key.shape[1], device=self.key.device)
@@ -137,6 +153,10 @@ def lazy_entries(case: Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
             rows, columns = above.nonzero(as_tuple=True)
             keys.append(rows * case.labels + columns + first)
         best.merge(first, key, above)
+    if scores.shard is not None:
+        nothing = torch.zeros(0, dtype=torch.int64, device=scores.device)
+        keys = gather_ragged(torch.cat([nothing, *keys]), scores.shard.group)
+    best.join(scores.shard)
     rows, columns = best.entries()
     entries = torch.cat([*keys, rows * case.labels + columns]).unique()  # type: ignore[no-untyped-call]
     return entries // max(case.labels, 1), entries % max(case.labels, 1)

@@ -18,6 +18,7 @@ from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import LazyScores, Scores
 from manyhot.scores.linear import LinearScores
+from manyhot.scores.shards import any_of
 from manyhot.scores.spans import SpanScores
 
 INF = float("inf")
@@ -145,6 +146,9 @@ def decide(
                 if case.upper is None:
                     chosen[:, first:last] = above
                 best.merge(first, key, above)
+            best.join(case.scores.shard)
+            if case.scores.shard is not None:
+                chosen = any_of(chosen, case.scores.shard.group)
             chosen[best.entries()] = True
     return chosen.reshape(case.shape)
 

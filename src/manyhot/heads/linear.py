@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, check_choice, check_logits, shape_text
 from manyhot.engines.linear.updates import UPDATES, FusedUpdate
+from manyhot.heads.mesh import LabelMesh, local
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.top import TopScores
 
@@ -20,15 +22,20 @@ class LinearHead(nn.Module):
 
     Without ``update`` the weights get gradients like any others. With ``update`` backward itself changes them, chunk by chunk,
     so that their gradient never exists as a whole: beside the weights there is one chunk of it, and for ``"adagrad"`` one
-    number a label. Such a head takes one step with every backward. It needs no optimizer, has no gradient clipping or
-    accumulation, and belongs to one process.
+    number a label. Such a head takes one step with every backward. It needs no optimizer, and has no gradient clipping or
+    accumulation.
 
     The update rounds weights in bfloat16 stochastically, so that small steps count on average. The noise depends on the seed
     and the number of the step, which are saved with the weights: a loaded head goes on bit by bit.
 
+    On a ``mesh`` the labels are divided among the processes along one axis, and the others are data parallel. Parameters and
+    buffers with a value per label are DTensors then, which ``torch.distributed.checkpoint`` saves and loads for any number of
+    processes. Keep the head out of DDP and FSDP: it averages the gradient of its weights over the data axes itself. All
+    processes along the label axis must pass the same rows; ``gather_rows`` brings together those that each has encoded.
+
     Args:
         hidden_size: D.
-        num_labels: L.
+        num_labels: L, over all processes.
         dtype: of the weights, float32 or bfloat16. The bias is float32.
         bias: False leaves it out.
         label_counts: how many of ``num_examples`` rows carry each label, ``[L]``; the bias starts at the log odds. Without them
@@ -41,6 +48,9 @@ class LinearHead(nn.Module):
         seed: of the rounding noise.
         chunk_size: see ``LinearScores``.
         memory_budget: see ``LinearScores``.
+        mesh: a ``torch.distributed.DeviceMesh``; its axis called ``labels``, else the last one, divides the labels. The first
+            weights do not depend on how. With ``update`` there can be no data axis of more than one process, because every
+            process updates its labels alone.
 
     Example:
         >>> from manyhot import SparseLabels, zlpr_loss
@@ -78,6 +88,7 @@ class LinearHead(nn.Module):
         seed: int = 0,
         chunk_size: int | None = None,
         memory_budget: int | None = None,
+        mesh: Any = None,
     ) -> None:
         super().__init__()
         check_at_least("LinearHead", "hidden_size", hidden_size, 1)
@@ -88,16 +99,31 @@ class LinearHead(nn.Module):
         self.hidden_size, self.num_labels, self.update = hidden_size, num_labels, update
         self.weight_decay, self.epsilon = weight_decay, epsilon
         self.chunk_size, self.memory_budget = chunk_size, memory_budget
-        self.weight = nn.Parameter(torch.empty(num_labels, hidden_size, dtype=dtype).normal_(std=hidden_size**-0.5))
+        self.mesh = None if mesh is None else LabelMesh(mesh, num_labels)
+        if self.mesh is not None and update is not None and self.mesh.replicas > 1:
+            raise ValueError(
+                "LinearHead: `update` must be None on a mesh with a data axis: a process updates its labels by its own rows,"
+                f" and {self.mesh.replicas} processes have the same labels. Divide the labels among all, and use gather_rows."
+            )
+        self.weight = nn.Parameter(self._first_weight(dtype))
         start = _first_bias(num_labels, label_counts, num_examples)
-        self.bias = nn.Parameter(start) if bias else None
+        self.bias = nn.Parameter(self._own(start)) if bias else None
         adaptive = update == "adagrad"
-        self.register_buffer("squares", torch.zeros(num_labels) if adaptive else None)
-        self.register_buffer("bias_squares", torch.zeros(num_labels) if adaptive and bias else None)
+        self.register_buffer("squares", self._own(torch.zeros(num_labels)) if adaptive else None)
+        self.register_buffer("bias_squares", self._own(torch.zeros(num_labels)) if adaptive and bias else None)
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         self.register_buffer("step", torch.tensor(0, dtype=torch.int64))
         self.register_buffer("rate", torch.tensor(0.0), persistent=False)
         self.lr = lr
+
+    def _first_weight(self, dtype: torch.dtype) -> Tensor:
+        if self.mesh is None:
+            return torch.empty(self.num_labels, self.hidden_size, dtype=dtype).normal_(std=self.hidden_size**-0.5)
+        return self.mesh.distribute(self.mesh.draw(self.hidden_size, dtype) * self.hidden_size**-0.5)
+
+    def _own(self, values: Tensor) -> Tensor:
+        """A value per label, for the labels of this process."""
+        return values if self.mesh is None else self.mesh.distribute(values[self.mesh.start : self.mesh.stop].clone())
 
     @property
     def lr(self) -> float:
@@ -133,16 +159,17 @@ class LinearHead(nn.Module):
         assert self.update is not None
         return FusedUpdate(
             self.update,
-            self.weight,
-            self.bias,
+            local(self.weight.detach()),
+            None if self.bias is None else local(self.bias.detach()),
             lr=self._lr,
             rate=self.rate,
             weight_decay=self.weight_decay,
             epsilon=self.epsilon,
-            squares=self.squares,
-            bias_squares=self.bias_squares,
+            squares=local(self.squares),
+            bias_squares=local(self.bias_squares),
             seed=self.seed,
             step=self.step,
+            offset=0 if self.mesh is None else self.mesh.start,
         )
 
     def extra_repr(self) -> str:

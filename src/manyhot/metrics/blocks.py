@@ -123,7 +123,7 @@ def _flat_scores(scores: Any, flat: tuple[int, int]) -> Tensor | LinearScores | 
     if scores is None or isinstance(scores, TopScores):
         return scores
     if isinstance(scores, LinearScores):
-        return LinearScores(scores.hidden.detach().reshape(flat[0], -1), scores.weight.detach(), scores.bias)
+        return scores.with_hidden(scores.hidden.reshape(flat[0], -1))
     dense: Tensor = scores if isinstance(scores, Tensor) else scores.dense()
     return dense.detach().reshape(flat)
 
@@ -202,10 +202,7 @@ def _scores(table: Table, start: int, stop: int, where: Tensor | None) -> tuple[
     if isinstance(table.scores, TopScores):
         return _top_scores(table.scores[start:stop], where)
     source = table.scores
-    if isinstance(source, LinearScores):
-        part = LinearScores(source.hidden[start:stop], source.weight, source.bias).dense().detach()
-    else:
-        part = source[start:stop]
+    part = source.with_hidden(source.hidden[start:stop]).dense() if isinstance(source, LinearScores) else source[start:stop]
     part = part.to(accumulation_dtype(part.dtype))
     if where is not None:
         part = part.masked_fill(~where, -torch.inf)

@@ -18,6 +18,7 @@ from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
+from manyhot.scores.shards import DenseShards, Group, ShardedSides, best_of_all, find_shard, local_parts, summed_over
 from manyhot.scores.top import TopScores
 
 
@@ -30,15 +31,24 @@ class LinearScores(LazyScores):
     forward to backward, and the loss takes three matrix products of the size of the head; otherwise they are recomputed, and it
     takes four.
 
+    With ``group`` the labels are divided among processes: ``weight`` and ``bias`` have the rows of this process's labels,
+    while ``hidden`` and the labels given to a loss or metric are the same on all of them. Values are those of one process that
+    has all labels, and so are gradients; that of ``hidden`` arrives summed over the group. Every process of the group must make
+    the same calls.
+
     Args:
         hidden: ``[..., D]``.
-        weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast.
+        weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast. A DTensor that is sharded by labels says
+            its group and offset itself; where a mesh axis replicates it, its gradient is averaged over that axis.
         bias: ``[L]``, or None.
         chunk_size: labels per chunk (on CUDA rounded up to a multiple of 2048). None: a size that suits the device.
         memory_budget: bytes of scores that may be kept between forward and backward; 0 keeps none. None keeps all where they
             take at most a sixteenth of the GPU's memory, or 128 MiB on the CPU, and none otherwise.
         update: applies the gradient of ``weight`` and ``bias`` during backward instead of returning it; see
             ``LinearHead``.
+        group: the processes that have the labels together; None where this one has all.
+        offset: the number of this process's first label; None for shards that follow each other in the order of the processes.
+        num_labels: L, over all processes. Where it or ``offset`` is None the processes exchange their sizes, 16 bytes each.
 
     Example:
         >>> from manyhot import SparseLabels, zlpr_loss
@@ -51,7 +61,7 @@ class LinearScores(LazyScores):
         (torch.Size([2, 1000]), torch.Size([1000, 8]))
     """
 
-    __slots__ = ("bias", "chunk_size", "hidden", "memory_budget", "update", "weight")
+    __slots__ = ("bias", "chunk_size", "hidden", "memory_budget", "shard", "update", "weight")
 
     def __init__(
         self,
@@ -62,7 +72,12 @@ class LinearScores(LazyScores):
         chunk_size: int | None = None,
         memory_budget: int | None = None,
         update: Update | None = None,
+        group: Group = None,
+        offset: int | None = None,
+        num_labels: int | None = None,
     ) -> None:
+        if type(weight) not in (Tensor, torch.nn.Parameter):
+            weight, bias, group, offset, num_labels = local_parts(weight, bias, (group, offset, num_labels))
         _check_parts(hidden, weight, bias)
         if chunk_size is not None:
             check_at_least("LinearScores", "chunk_size", chunk_size, 1)
@@ -70,11 +85,20 @@ class LinearScores(LazyScores):
             check_at_least("LinearScores", "memory_budget", memory_budget, 0)
         self.hidden, self.weight, self.bias = hidden, weight, bias
         self.chunk_size, self.memory_budget, self.update = chunk_size, memory_budget, update
+        if group is None and (offset is not None or num_labels is not None):
+            raise ValueError("LinearScores: `offset` and `num_labels` are for label shards; give `group` too.")
+        self.shard = None if group is None else find_shard(group, weight.shape[0], offset, num_labels, hidden.device)
 
     @property
     def shape(self) -> torch.Size:
-        """``[..., L]``."""
-        return torch.Size((*self.hidden.shape[:-1], self.weight.shape[0]))
+        """``[..., L]``, of all processes together."""
+        num_labels = self.weight.shape[0] if self.shard is None else self.shard.num_labels
+        return torch.Size((*self.hidden.shape[:-1], num_labels))
+
+    @property
+    def first_label(self) -> int:
+        """The number of the label that the first row of ``weight`` is for."""
+        return 0 if self.shard is None else self.shard.start
 
     @property
     def device(self) -> torch.device:
@@ -82,9 +106,25 @@ class LinearScores(LazyScores):
         return self.hidden.device
 
     def dense(self) -> Tensor:
-        """The whole tensor ``[..., L]``."""
+        """The whole tensor ``[..., L]``, on every process."""
         bias = None if self.bias is None else self.bias.to(self.weight.dtype)
-        return torch.nn.functional.linear(self.hidden, self.weight, bias)
+        if self.shard is None:
+            return torch.nn.functional.linear(self.hidden, self.weight, bias)
+        hidden = summed_over(self.hidden.reshape(-1, self.hidden.shape[-1]), self.shard.group)
+        own = torch.nn.functional.linear(hidden, self.weight, bias)
+        out: Tensor = DenseShards.apply(own, self.shard)  # type: ignore[no-untyped-call]
+        return out.reshape(self.shape)
+
+    def with_hidden(self, hidden: Tensor) -> LinearScores:
+        """The scores of other rows, without gradients or updates."""
+        weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
+        return LinearScores(hidden.detach(), weight, bias, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        shard: dict[str, Any] = {}
+        if self.shard is not None:
+            shard = {"group": self.shard.group, "offset": self.shard.start, "num_labels": self.shard.num_labels}
+        return {"chunk_size": self.chunk_size, "memory_budget": self.memory_budget, **shard}
 
     @torch.no_grad()
     def top(self, k: int, *, where: Tensor | None = None) -> TopScores:
@@ -100,32 +140,36 @@ class LinearScores(LazyScores):
         """
         check_at_least("LinearScores.top", "k", k, 1)
         hidden, weight, bias = self._products()
-        k, size = min(k, weight.shape[0]), self._chunk(plain, hidden, kept=False)
+        k, size, own = min(k, self.shape[-1]), self._chunk(plain, hidden, kept=False), where
+        if where is not None and self.shard is not None:
+            own = where[self.shard.start : self.shard.stop]
         values = hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)
         indices = torch.empty_like(values, dtype=torch.int64)
         for start in range(0, weight.shape[0], size):
             part = slice(start, start + size)
             scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype)).float()
             scores = scores if bias is None else scores + bias[part].float()
-            scores = scores if where is None else scores.masked_fill(~where[part], -torch.inf)
+            scores = scores if own is None else scores.masked_fill(~own[part], -torch.inf)
             best = scores.topk(min(k, scores.shape[1]), dim=1)
             values, indices = torch.cat([values, best.values], dim=1), torch.cat([indices, best.indices + start], dim=1)
             values, order = values.topk(min(k, values.shape[1]), dim=1)
             indices = indices.gather(1, order)
+        if self.shard is not None:
+            values, indices = best_of_all(self.shard, values, indices + self.shard.start, k)
         if where is not None:
             indices = torch.where(where[indices], indices, -1)
-        return TopScores(values, indices, weight.shape[0])
+        return TopScores(values, indices, self.shape[-1])
 
     def __mul__(self, factor: float) -> LinearScores:
         """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is left alone."""
         if self.update is not None:
             raise ValueError("LinearScores: scores with a fused update cannot be scaled; scale `hidden` before the head.")
         bias = None if self.bias is None else self.bias * factor
-        settings: dict[str, Any] = {"chunk_size": self.chunk_size, "memory_budget": self.memory_budget}
-        return LinearScores(self.hidden * factor, self.weight, bias, **settings)
+        return LinearScores(self.hidden * factor, self.weight, bias, **self._settings())
 
     def __repr__(self) -> str:
-        return f"LinearScores({shape_text(self.shape)}, hidden size {self.hidden.shape[-1]})"
+        own = "" if self.shard is None else f", labels {self.shard.start} to {self.shard.stop} here"
+        return f"LinearScores({shape_text(self.shape)}, hidden size {self.hidden.shape[-1]}{own})"
 
     def two_sided_logsumexp(
         self,
@@ -144,8 +188,11 @@ class LinearScores(LazyScores):
         about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
         call = self._call(who, labels, dim, engine, validate, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, engine != "auto", type(call.terms), *call.terms)
-        run: Any = LinearSides.apply if self.update is None else _apply_sides
-        pos, neg = run(*call.parts, *rest)
+        if self.shard is not None:
+            pos, neg = _apply_sharded(*call.parts, self.shard.group, *rest)
+        else:
+            run: Any = LinearSides.apply if self.update is None else _apply_sides
+            pos, neg = run(*call.parts, *rest)
         return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
 
     def side_loss(
@@ -172,7 +219,7 @@ class LinearScores(LazyScores):
         Returns:
             The loss, reduced; None where the caller has to use ``two_sided_logsumexp``.
         """
-        if torch.compiler.is_compiling() or not (self.hidden.is_cuda or engine == "triton"):
+        if self.shard is not None or torch.compiler.is_compiling() or not (self.hidden.is_cuda or engine == "triton"):
             return None
         about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
         call = self._call(who, labels, dim, engine, validate, **about)
@@ -208,9 +255,11 @@ class LinearScores(LazyScores):
             labels = labels.reshape(rows)
         where = None if where is None else where.expand(self.shape).reshape(rows)
         terms = check_terms(who, rows, labels, where=where, dim=-1, validate=validate, device=self.device, **about)
+        if self.shard is not None:
+            terms = _cut(terms, self.shard.start, self.shard.stop)
         parts = self._products()
         chosen = choose_linear(who, engine, *parts, terms)
-        chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.shape[-1])
+        chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.weight.shape[0])
         return _Call(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -256,6 +305,18 @@ class _Call(NamedTuple):
 def _apply_sides(*arguments: Any) -> Any:
     """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot express."""
     return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _apply_sharded(*arguments: Any) -> Any:
+    """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
+    return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _cut(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
+    """The terms of a shard; how many entries of a list they have is known at run time alone."""
+    return terms.columns(start, stop)
 
 
 def _check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:

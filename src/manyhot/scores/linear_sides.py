@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from manyhot.engines.linear import ops, plain
@@ -23,8 +24,8 @@ class LinearSides(torch.autograd.Function):
         """Both sides, each ``[R]``."""
         engine, chunk, kept, update, strict, kind, *fields = rest
         problem = LinearProblem(hidden, weight, bias, kind(*fields), chunk, kept if any(ctx.needs_input_grad[:3]) else 0)
-        pos, neg, memory, engine = _sums(engine, problem, strict)
-        _remember(ctx, problem, memory, fields)
+        pos, neg, memory, engine = local_sums(engine, problem, strict)
+        remember(ctx, problem, memory, fields)
         ctx.engine, ctx.update, ctx.strict, ctx.kind = engine, update, strict, kind
         return pos, neg
 
@@ -32,9 +33,9 @@ class LinearSides(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_pos: Tensor, grad_neg: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden, weight and bias."""
-        problem, memory = _recall(ctx)
+        problem, memory = recall(ctx)
         pulls = (grad_pos.contiguous(), grad_neg.contiguous())
-        made = _gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, ctx.strict)
+        made = local_gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, ctx.strict)
         return *made, *((None,) * (6 + len(ctx.constants)))
 
 
@@ -51,7 +52,7 @@ class LinearLoss(torch.autograd.Function):
         engine, chunk, kept, update, form, scale, whole, kind, *fields = rest
         problem = LinearProblem(hidden, weight, bias, kind(*fields), chunk, kept if any(ctx.needs_input_grad[:3]) else 0)
         values, slope, memory = engine.losses(problem, form, offset, scale)
-        _remember(ctx, problem, memory, fields)
+        remember(ctx, problem, memory, fields)
         ctx.engine, ctx.update, ctx.kind, ctx.slope, ctx.whole = engine, update, kind, slope, whole
         value: Tensor = engine.total(values, scale) if whole else values
         return value
@@ -60,15 +61,15 @@ class LinearLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden, weight, bias and offset."""
-        problem, memory = _recall(ctx)
+        problem, memory = recall(ctx)
         grad = grad.contiguous()
         pulls = (grad, None if ctx.whole else grad)
-        made = _gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, True)
+        made = local_gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, True)
         by_offset = ctx.slope * grad if ctx.needs_input_grad[3] else None
         return *made, by_offset, *((None,) * (8 + len(ctx.constants)))
 
 
-def _remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> None:
+def remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> None:
     """Save everything that backward needs, so that torch frees it with the graph."""
     ctx.sizes, ctx.length = (problem.chunk, problem.kept), len(memory)
     ctx.constants = [None if isinstance(field, Tensor) else (field,) for field in fields]
@@ -76,14 +77,15 @@ def _remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> 
     ctx.save_for_backward(problem.hidden, problem.weight, problem.bias, *memory, *tensors)
 
 
-def _recall(ctx: Any) -> tuple[LinearProblem, Memory]:
+def recall(ctx: Any) -> tuple[LinearProblem, Memory]:
+    """The problem and the memory of ``remember``."""
     hidden, weight, bias, *saved = ctx.saved_tensors
     stored = iter(saved[ctx.length :])
     terms = ctx.kind(*(next(stored) if constant is None else constant[0] for constant in ctx.constants))
     return LinearProblem(hidden, weight, bias, terms, *ctx.sizes), tuple(saved[: ctx.length])
 
 
-def _sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[Tensor, Tensor, Memory, LinearEngine]:
+def local_sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[Tensor, Tensor, Memory, LinearEngine]:
     """The sides, and the engine that computed them: if an engine fails that was chosen automatically, the plain one takes
     over."""
     if torch.compiler.is_compiling() and engine is not plain:
@@ -97,10 +99,17 @@ def _sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[T
     return *plain.sums(problem), plain
 
 
-def _gradient(
-    engine: LinearEngine, problem: LinearProblem, memory: Memory, pulls: Any, needs: Needs, update: Update | None, strict: bool
+def local_gradient(
+    engine: LinearEngine,
+    problem: LinearProblem,
+    memory: Memory,
+    pulls: Any,
+    needs: Needs,
+    update: Update | None,
+    strict: bool,
+    group: Any = None,
 ) -> Gradients:
-    """The gradients in the types of the parts, None where the update has applied them."""
+    """The gradients in the types of the parts, None where the update has applied them; that of hidden summed over ``group``."""
     if torch.compiler.is_compiling() and engine is not plain:
         made = ops.gradient(problem, memory, pulls, needs)
     else:
@@ -112,6 +121,8 @@ def _gradient(
             failed(engine, error)
             made = plain.gradient(problem, plain.sums(problem)[2], pulls, needs)
     by_hidden, by_weight, by_bias = made
+    if group is not None and by_hidden is not None:
+        dist.all_reduce(by_hidden, group=group)
     if update is not None:
         update.finish(problem, by_bias)
         by_weight = by_bias = None

@@ -34,11 +34,16 @@ def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
     return pos.value, neg.value, (*pos, *neg)
 
 
+def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
+    """Both sides as ``sums`` remembered them."""
+    return LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
+
+
 def gradient(
     problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor], needs: Needs, update: Update | None = None
 ) -> Gradients:
     """Backward: a second pass, which recomputes each chunk's scores; see ``LinearEngine``."""
-    pos, neg = LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
+    pos, neg = log_sums(memory)
     by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
     for start, stop in problem.chunks():
         own = problem.weight_of(start, stop)

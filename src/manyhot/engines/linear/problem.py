@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from manyhot.engines.terms import DenseTerms, SparseTerms, accumulation_dtype
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, accumulation_dtype
 
 # Which of hidden, weight and bias need a gradient.
 Needs = tuple[bool, bool, bool]
@@ -90,6 +90,10 @@ class LinearEngine(Protocol):
 
     def sums(self, problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
         """Forward: ``pos`` and ``neg``, each ``[R]``, and what backward needs."""
+        ...
+
+    def log_sums(self, memory: Memory) -> tuple[LogSum, LogSum]:
+        """Both sides as ``sums`` remembered them."""
         ...
 
     def gradient(

@@ -34,9 +34,23 @@ class FusedUpdate:
         bias_squares: the same for the bias.
         seed: int64 scalar, of the rounding noise.
         step: int64 scalar, counts the steps; each has its own noise.
+        offset: the number of the first label, where these are a shard of more: the noise is that of the whole.
     """
 
-    __slots__ = ("bias", "bias_squares", "epsilon", "kind", "lr", "rate", "seed", "squares", "step", "weight", "weight_decay")
+    __slots__ = (
+        "bias",
+        "bias_squares",
+        "epsilon",
+        "kind",
+        "lr",
+        "offset",
+        "rate",
+        "seed",
+        "squares",
+        "step",
+        "weight",
+        "weight_decay",
+    )
 
     def __init__(
         self,
@@ -52,10 +66,12 @@ class FusedUpdate:
         bias_squares: Tensor | None,
         seed: Tensor,
         step: Tensor,
+        offset: int = 0,
     ) -> None:
         self.kind, self.weight, self.bias = kind, weight.detach(), None if bias is None else bias.detach()
         self.lr, self.rate, self.weight_decay, self.epsilon = lr, rate, weight_decay, epsilon
         self.squares, self.bias_squares, self.seed, self.step = squares, bias_squares, seed, step
+        self.offset = offset
 
     @torch.no_grad()
     def apply(self, problem: LinearProblem, start: int, stop: int, grad: Tensor) -> None:
@@ -74,7 +90,7 @@ class FusedUpdate:
             change /= (total.sqrt() + self.epsilon).unsqueeze(1)
         changed = weight.float().mul_(keep).sub_(change, alpha=self.lr)
         if weight.dtype == torch.bfloat16:
-            noise = rounding_noise(self.seed, self.step, start, *weight.shape)
+            noise = rounding_noise(self.seed, self.step, self.offset + start, *weight.shape)
             weight.copy_(round_stochastically(changed, noise))
         else:
             weight.copy_(changed)

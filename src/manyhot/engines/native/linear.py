@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from manyhot.engines.linear.plain import log_sums as log_sums
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
 from manyhot.engines.native import engine as native
 from manyhot.engines.native.engine import available as available
@@ -75,7 +76,7 @@ def gradient(
     problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor], needs: Needs, update: Update | None = None
 ) -> Gradients:
     """Backward: a second pass over the labels; see ``LinearEngine``."""
-    pos, neg = LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
+    pos, neg = log_sums(memory)
     hidden, kept = problem.hidden, iter(memory[4:])
     by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
     room = hidden.new_empty(problem.num_rows * min(problem.chunk, problem.num_labels))

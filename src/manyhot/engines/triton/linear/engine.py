@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
-from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight
 from manyhot.engines.triton.calls import as_matrix, blocks, per_row, type_of
 from manyhot.engines.triton.engine import available as available
 from manyhot.engines.triton.engine import total as total
@@ -206,6 +206,19 @@ def _sweep(
             WARPS,
         )
     return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps)
+
+
+def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
+    """Both sides as ``sums`` remembered them."""
+    pos_top, pos_factor, neg_top, neg_factor = _Remembered(*memory).state  # type: ignore[arg-type]
+    return _log_sum(pos_top, pos_factor), _log_sum(neg_top, neg_factor)
+
+
+def _log_sum(top: Tensor, factor: Tensor) -> LogSum:
+    """A sum from the exponent taken out of it and one over the rest, which is 0 for an empty one."""
+    empty = factor == 0
+    rest = torch.where(empty, -torch.inf, -torch.log(torch.where(empty, 1.0, factor)))
+    return LogSum(torch.where(top.isinf(), 0.0, top), torch.where(top.isinf() & ~empty, top, rest))
 
 
 def empty_memory(problem: LinearProblem) -> list[Tensor]:

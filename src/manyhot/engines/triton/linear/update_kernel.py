@@ -50,10 +50,13 @@ def rounded(x, seed, step, labels, columns, kind: tl.constexpr, ROUND: tl.conste
 @triton.jit
 def row_update_kernel(
     weight, grad, squares, seed, step, rate,
-    num_rows, first, width, weight_stride, grad_stride, decay, epsilon,
+    num_rows, first, offset, width, weight_stride, grad_stride, decay, epsilon,
     KIND: tl.constexpr, ROUND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """``KIND`` "sgd" or "adagrad" on some rows of the weights, given their gradient. One sum of squares a row."""
+    """``KIND`` "sgd" or "adagrad" on some rows of the weights, given their gradient. One sum of squares a row.
+
+    The first of them is row ``first`` of the weights, which are those of the labels from ``offset`` on.
+    """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = (rows < num_rows)[:, None] & (columns < width)[None, :]
@@ -68,4 +71,4 @@ def row_update_kernel(
         tl.store(place, total, mask=rows < num_rows)
         g = g / (tl.sqrt(total) + epsilon)[:, None]
     w = w - lr * g
-    tl.store(target, rounded(w, seed, step, first + rows, columns, weight.dtype.element_ty, ROUND), mask=inside)
+    tl.store(target, rounded(w, seed, step, offset + first + rows, columns, weight.dtype.element_ty, ROUND), mask=inside)

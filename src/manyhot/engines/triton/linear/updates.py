@@ -38,7 +38,16 @@ def _apply(update: Any, hidden: Tensor, start: int, stop: int, grad: Tensor) -> 
     change = _product(grad.mT, hidden, weight.dtype)
     width = weight.shape[1]
     constants = (update.kind, weight.dtype == torch.bfloat16, ROWS, 1 << max(width - 1, 0).bit_length())
-    numbers = (stop - start, start, width, weight.stride(0), change.stride(0), update.weight_decay, update.epsilon)
+    numbers = (
+        stop - start,
+        start,
+        update.offset,
+        width,
+        weight.stride(0),
+        change.stride(0),
+        update.weight_decay,
+        update.epsilon,
+    )
     types = (weight.device, weight.dtype, change.dtype, None if squares is None else squares.dtype)
     run = launcher(_kernel(), constants, 4, types, numbers)
     run(blocks(stop - start, ROWS), weight, (change, squares, update.seed, update.step, update.rate), numbers)
