@@ -34,6 +34,7 @@ LADDER = [
     ["explain"],
     ["training.run"],
     ["training"],
+    ["predictor"],
     ["evaluation"],
     ["curation"],
     ["comparison"],

@@ -101,6 +101,7 @@ from manyhot.metrics.spans.errors import count_span_errors as count_span_errors
 from manyhot.metrics.spans.errors import find_span_errors as find_span_errors
 from manyhot.metrics.spans.scores import SpanMetrics as SpanMetrics
 from manyhot.metrics.spans.scores import span_f1_score as span_f1_score
+from manyhot.predictor import Predictor as Predictor
 from manyhot.scores.linear import LinearScores as LinearScores
 from manyhot.scores.rows import gather_rows as gather_rows
 from manyhot.scores.spans import SpanScores as SpanScores

@@ -45,6 +45,7 @@ SMALL_GRID = ["--models", "linear", "--seeds", "2", "--trials", "1", "--jobs", "
 # A command by its name: arguments in the folder above, and how a call after a kill differs.
 WRITERS = {
     "predict": ["predict", "run", "many.jsonl", "--to", "out.jsonl"],
+    "predict folder": ["predict", "run", "many.jsonl", "rows.jsonl", "--to-folder", "predicted"],
     "predict spans": ["predict", "spans", "texts.jsonl", "--to", "out.jsonl", "--html", "page.html"],
     "evaluate": ["evaluate", "run", "rows.jsonl", "--report", "test-report"],
     "tune": ["tune", "run", "rows.jsonl", "--always", "--per-label", "--calibrate", "platt"],

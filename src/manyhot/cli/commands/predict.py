@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json as json_text
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -16,15 +16,25 @@ from manyhot.cli.commands.spans.predict import predict_spans
 from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say
-from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
+from manyhot.cli.io.hierarchies import HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.output import check_outputs, text_output
 from manyhot.cli.io.reading import read_flags, reading_of
+from manyhot.cli.io.shards import (
+    WHOLE,
+    Shard,
+    ShardFlag,
+    ToFolderFlag,
+    claim_folder,
+    output_files,
+    own_blocks,
+    parse_shard,
+)
 from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
-from manyhot.decisions.links import probabilities as probabilities_of
-from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
+from manyhot.predictor import Prediction, predict_rows
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
@@ -46,17 +56,6 @@ ToFlag = Annotated[Path | None, typer.Option("--to", help="The file to write.", 
 HtmlFlag = Annotated[Path | None, typer.Option("--html", help="A page of the texts with their spans (span models).")]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One row: its place from 0, its name, its labels from the best on, and what was asked about them."""
-
-    row: int
-    id: str | None
-    labels: list[str]
-    scores: list[float] | None
-    probabilities: list[float] | None
-
-
 @read_flags
 @span_read_flags
 def predict(
@@ -69,6 +68,8 @@ def predict(
     scores: ScoresFlag = False,
     output_format: OutputFlag = "jsonl",
     to: ToFlag = None,
+    to_folder: ToFolderFlag = None,
+    shard: ShardFlag = None,
     html: HtmlFlag = None,
     hierarchy: HierarchyFlag = None,
     hierarchy_mode: ModeFlag = "up",
@@ -80,8 +81,11 @@ def predict(
 ) -> None:
     """Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on.
 
-    A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page.
+    A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page. --shard divides very
+    many rows among processes or machines; --to-folder has one output for each input file.
     """
+    part = parse_shard(shard)
+    _check_part(part, to, to_folder, files, html=html)
     check_outputs({"--to": to, "--html": html}, files or ())
     if input and files:
         raise typer.BadParameter("--input and files: give one or the other.")
@@ -90,6 +94,13 @@ def predict(
             raise typer.BadParameter("--top-k, --output-format and --hierarchy are for models of labels; this is one of spans.")
         chosen = span_reading_of(reading, span_reading)
         asked = {"scores": scores, "probabilities": probabilities}
+        if to_folder is not None:
+            for name, path in _unfinished(to_folder, model, files or [], asked, "jsonl", part, quiet=quiet):
+                given: dict[str, Any] = {"to": path, "html": None, "as_json": False, "quiet": quiet, **asked}
+                predict_spans(model, [name], texts=None, reading=chosen, **given)
+            return
+        if part != WHOLE:
+            raise typer.BadParameter("--shard of a span model divides files; give --to-folder too.")
         predict_spans(model, files, texts=input, reading=chosen, to=to, html=html, as_json=json, quiet=quiet, **asked)
         return
     refuse_span_flags({**span_reading, **({"html": html} if html else {})})
@@ -105,20 +116,27 @@ def predict(
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
     format = chosen.pop("format", None)
-    blocks: Iterable[Examples]
+    close = None if tree is None else tree.close
+    task = _Task(trained, rule, close, output_format, scores=scores, probabilities=probabilities)
+
+    def blocks_of(names: Sequence[str], *, quiet: bool) -> Iterator[Examples]:
+        return (block for name in names for block in read_blocks(name, format=format, reading=chosen, quiet=quiet))
+
+    if to_folder is not None:
+        about: dict[str, Any] = {"rule": rule.to_json(), "hierarchy": None if hierarchy is None else [str(hierarchy), hierarchy_mode]}
+        about |= {"format": output_format, "scores": scores, "probabilities": probabilities}
+        for name, path in _unfinished(to_folder, model, files or [], about, output_format, part, quiet=quiet):
+            say(f"{path}: {task.write(path, blocks_of([name], quiet=quiet)):,} rows", quiet=quiet)
+        return
     if input:
+        blocks: Iterable[Examples]
         blocks = [Examples(SparseLabels.from_lists([[] for _ in input], num_labels=0), (), texts=list(input))]
+        count = task.write(to, blocks)
+    elif part == WHOLE:
+        count = task.write(to, blocks_of(files or [STDIN], quiet=quiet))
     else:
-        blocks = (block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen, quiet=quiet))
-    count = 0
-    with text_output(to) as out:
-        write = _writer(out, output_format, trained.label_names, with_scores=scores, with_probabilities=probabilities)
-        for block in blocks:
-            asked_for = {"scores": scores, "probabilities": probabilities}
-            for prediction in _predictions(trained, block, rule, tree, first=count, **asked_for):
-                write(prediction)
-            count += len(block)
-            out.flush()
+        sizes = [len(block) for block in blocks_of(files or [], quiet=True)]
+        count = task.write(to, blocks_of(files or [], quiet=quiet), part.blocks(sizes), header=part.place == 0)
     if to is not None:
         say(f"{to}: {count:,} rows", quiet=quiet)
 
@@ -134,51 +152,69 @@ def _check_asked(trained: TrainedModel, *, texts: bool, probabilities: bool) -> 
         )
 
 
-def _predictions(
-    model: TrainedModel,
-    block: Examples,
-    rule: DecisionRule,
-    tree: ChosenHierarchy | None,
-    *,
-    first: int,
-    scores: bool,
-    probabilities: bool,
-) -> Iterator[Prediction]:
-    row = 0
-    link = model.calibration or model.link
-    for logits in model.iter_logits(fitted_to(model, block)):
-        decided = decide_sparse(logits, rule)
-        decided = decided if tree is None else tree.close(decided)
-        probs = probabilities_of(logits, link) if probabilities and link is not None else None
-        for place, labels in enumerate(decided.lists()):
-            values = logits[place, labels]
-            order = values.argsort(descending=True, stable=True).tolist()
-            best = [labels[each] for each in order]
-            yield Prediction(
-                row=first + row,
-                id=None if block.ids is None else block.ids[row],
-                labels=[model.label_names[label] for label in best],
-                scores=[round(value, 6) for value in logits[place, best].tolist()] if scores else None,
-                probabilities=None if probs is None else [round(value, 6) for value in probs[place, best].tolist()],
-            )
-            row += 1
+def _check_part(part: Shard, to: Path | None, to_folder: Path | None, files: Sequence[str] | None, **others: Any) -> None:
+    """Refuse flags that contradict each other."""
+    if to_folder is not None and (to is not None or others["html"] is not None):
+        raise typer.BadParameter("--to-folder and --to or --html: give one or the other.")
+    if (to_folder is not None or part != WHOLE) and (not files or STDIN in files):
+        raise typer.BadParameter("--to-folder and --shard need files that can be read more than once; name them.")
 
 
-def _writer(
-    out: IO[str], format: str, names: Sequence[str], *, with_scores: bool, with_probabilities: bool
-) -> Callable[[Prediction], None]:
-    asked = [name for name, wanted in (("scores", with_scores), ("probabilities", with_probabilities)) if wanted]
+def _unfinished(
+    folder: Path, model: Path, files: Sequence[str], about: dict[str, Any], format: str, part: Shard, *, quiet: bool
+) -> Iterator[tuple[str, Path]]:
+    """``(input, output)`` of the files of this part that are still to be predicted."""
+    outputs = output_files(folder, files, f".{format}")
+    check_outputs({"--to-folder": None, **{f"--to-folder, for {name}": path for name, path in outputs.items()}}, files)
+    claim_folder(folder, model, about)
+    own = part.files(files)
+    finished = sum(outputs[name].exists() for name in own)
+    if finished:
+        say(f"{folder}: {finished:,} of {len(own):,} files are there already", quiet=quiet)
+    yield from ((name, outputs[name]) for name in own if not outputs[name].exists())
+
+
+class _Task:
+    """What is to be written of each row."""
+
+    def __init__(
+        self, model: TrainedModel, rule: DecisionRule, close: Any, format: str, *, scores: bool, probabilities: bool
+    ) -> None:
+        self.model, self.rule, self.close, self.format = model, rule, close, format
+        self.asked = {"scores": scores, "probabilities": probabilities}
+
+    def write(self, to: Path | None, blocks: Iterable[Examples], own: range | None = None, *, header: bool = True) -> int:
+        """Predict blocks of rows, or ``own`` ones of them, into a file or the standard output; how many rows that were."""
+        count = 0
+        numbered = own_blocks(blocks, range(sys.maxsize) if own is None else own)
+        with text_output(to) as out:
+            asked = [name for name, wanted in self.asked.items() if wanted]
+            write = _writer(out, self.format, self.model.label_names, asked, header=header)
+            for first, block in numbered:
+                rows = predict_rows(self.model, fitted_to(self.model, block), self.rule, close=self.close, **self.asked)
+                for place, prediction in enumerate(rows):
+                    write(first + place, None if block.ids is None else block.ids[place], prediction)
+                count += len(block)
+                out.flush()
+        return count
+
+
+Write = Callable[[int, str | None, Prediction], None]
+
+
+def _writer(out: IO[str], format: str, names: Sequence[str], asked: Sequence[str], *, header: bool) -> Write:
     if format == "jsonl":
-        return lambda prediction: _write_json(out, prediction, asked)
+        return lambda row, name, prediction: _write_json(out, row, name, prediction, asked)
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["row", "id", "labels", *asked])
+    if header:
+        table.writerow(["row", "id", "labels", *asked])
     # A name with the separator in it would read as two: then every cell is a JSON list, which the reader knows too.
     join = _as_json_list if any(SEPARATOR in name for name in names) else SEPARATOR.join
 
-    def write(prediction: Prediction) -> None:
-        parts = (getattr(prediction, name) for name in asked)
-        row = [prediction.row, guarded(prediction.id or ""), guarded(join(prediction.labels))]
-        table.writerow([*row, *(SEPARATOR.join(f"{value:g}" for value in part) for part in parts)])
+    def write(row: int, name: str | None, prediction: Prediction) -> None:
+        parts = (getattr(prediction, each) for each in asked)
+        cells = [row, guarded(name or ""), guarded(join(prediction.labels))]
+        table.writerow([*cells, *(SEPARATOR.join(f"{value:g}" for value in part) for part in parts)])
 
     return write
 
@@ -197,12 +233,12 @@ def guarded(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
 
 
-def _write_json(out: IO[str], prediction: Prediction, asked: Sequence[str]) -> None:
-    line: dict[str, Any] = {"row": prediction.row}
-    if prediction.id is not None:
-        line["id"] = prediction.id
+def _write_json(out: IO[str], row: int, name: str | None, prediction: Prediction, asked: Sequence[str]) -> None:
+    line: dict[str, Any] = {"row": row}
+    if name is not None:
+        line["id"] = name
     line["labels"] = prediction.labels
-    line |= {name: getattr(prediction, name) for name in asked}
+    line |= {each: getattr(prediction, each) for each in asked}
     out.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
 
 

@@ -1,0 +1,143 @@
+"""Labels of rows by a saved model: row by row for the command line, and as an object that other processes can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyhot._checks import check_at_least
+from manyhot.data.examples import Examples
+from manyhot.decisions.links import probabilities as probabilities_of
+from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.bundle import TrainedModel, load_model
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One row: its labels from the best on, and what was asked about them."""
+
+    labels: list[str]
+    scores: list[float] | None
+    probabilities: list[float] | None
+
+
+def predict_rows(
+    model: TrainedModel,
+    inputs: Any,
+    rule: DecisionRule,
+    *,
+    scores: bool = False,
+    probabilities: bool = False,
+    close: Callable[[SparseLabels], SparseLabels] | None = None,
+) -> Iterator[Prediction]:
+    """What the rule says of each row.
+
+    Args:
+        model: the model.
+        inputs: what ``TrainedModel.iter_logits`` takes.
+        rule: the rule.
+        scores: give the scores of the labels.
+        probabilities: give their probabilities, for a model with a link or a calibration.
+        close: changes what was decided, as a hierarchy does.
+    """
+    link = model.calibration or model.link
+    for logits in model.iter_logits(inputs):
+        decided = decide_sparse(logits, rule)
+        decided = decided if close is None else close(decided)
+        probs = probabilities_of(logits, link) if probabilities and link is not None else None
+        for place, labels in enumerate(decided.lists()):
+            order = logits[place, labels].argsort(descending=True, stable=True).tolist()
+            best = [labels[each] for each in order]
+            yield Prediction(
+                labels=[model.label_names[label] for label in best],
+                scores=[round(value, 6) for value in logits[place, best].tolist()] if scores else None,
+                probabilities=None if probs is None else [round(value, 6) for value in probs[place, best].tolist()],
+            )
+
+
+class Predictor:
+    """A saved model that can be sent to other processes: pickled, it is a path and settings; a process loads it at first use.
+
+    Args:
+        model: the folder of a run or of a model. It must be there, under this path, where the predictor is used.
+        top_k: the k best labels of each row, not those of the model's rule.
+        scores: also give the score of each label.
+        probabilities: also give the probability of each label.
+        threads: CPU threads for torch in a process that uses it; 0 leaves them alone. Several processes of one machine should
+            share its cores.
+
+    Example:
+        >>> import pickle, tempfile
+        >>> from manyhot import Examples, SparseLabels, train
+        >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
+        >>> folder = tempfile.mkdtemp()
+        >>> train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10)).save(folder)
+        >>> predictor = pickle.loads(pickle.dumps(Predictor(folder)))
+        >>> predictor(["the dog", "my cat"])
+        {'labels': [['dog'], ['cat']]}
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        top_k: int | None = None,
+        scores: bool = False,
+        probabilities: bool = False,
+        threads: int = 0,
+    ) -> None:
+        if top_k is not None:
+            check_at_least("Predictor", "top_k", top_k, 1)
+        check_at_least("Predictor", "threads", threads, 0)
+        self.model, self.top_k, self.scores, self.probabilities = str(Path(model).absolute()), top_k, scores, probabilities
+        self.threads = threads
+        self._loaded: TrainedModel | None = None
+
+    @property
+    def loaded(self) -> TrainedModel:
+        """The model, loaded when it is first asked for."""
+        if self._loaded is None:
+            if self.threads:
+                torch.set_num_threads(self.threads)
+            self._loaded = load_model(self.model)
+        return self._loaded
+
+    def __call__(self, inputs: Any) -> dict[str, list[Any]]:
+        """The labels of rows, from the best on, by column.
+
+        Args:
+            inputs: texts, features ``[N, F]``, images or ``Examples``, as the model reads them.
+
+        Returns:
+            ``labels``, and ``scores`` and ``probabilities`` where asked for: a list for each row.
+        """
+        model = self.loaded
+        if self.probabilities and model.link is None and model.calibration is None:
+            raise ValueError(
+                f"Predictor: `probabilities` must be False for the loss {model.settings.loss!r}, which only ranks."
+            )
+        rule = model.rule if self.top_k is None else DecisionRule(top_k=min(self.top_k, model.num_labels))
+        found = list(predict_rows(model, _rows(model, inputs), rule, scores=self.scores, probabilities=self.probabilities))
+        asked = [name for name, wanted in (("scores", self.scores), ("probabilities", self.probabilities)) if wanted]
+        return {name: [getattr(each, name) for each in found] for name in ("labels", *asked)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": None}
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.model!r})"
+
+
+def _rows(model: TrainedModel, inputs: Any) -> Any:
+    """Inputs as the model takes them. Batches of other frameworks have texts and rows of features in arrays of objects."""
+    if isinstance(inputs, Examples) or model.inputs.kind == "images":
+        return inputs
+    if model.inputs.kind != "features":
+        return [str(each) for each in inputs]
+    return inputs if getattr(inputs, "ndim", 1) == 2 else np.stack([np.asarray(row) for row in inputs])
