@@ -123,7 +123,7 @@ def predict(
         return (block for name in names for block in read_blocks(name, format=format, reading=chosen, quiet=quiet))
 
     if to_folder is not None:
-        about: dict[str, Any] = {"rule": rule.to_json(), "hierarchy": None if hierarchy is None else [str(hierarchy), hierarchy_mode]}
+        about: dict[str, Any] = {"rule": rule.to_json(), "hierarchy": hierarchy and str(hierarchy), "mode": hierarchy_mode}
         about |= {"format": output_format, "scores": scores, "probabilities": probabilities}
         for name, path in _unfinished(to_folder, model, files or [], about, output_format, part, quiet=quiet):
             say(f"{path}: {task.write(path, blocks_of([name], quiet=quiet)):,} rows", quiet=quiet)
