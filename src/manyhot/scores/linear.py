@@ -18,7 +18,8 @@ from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
-from manyhot.scores.shards import DenseShards, Group, ShardedSides, best_of_all, find_shard, local_parts, summed_over
+from manyhot.scores.linear_top import best_labels
+from manyhot.scores.shards import DenseShards, Group, cut_terms, find_shard, local_parts, sharded_sides, summed_over
 from manyhot.scores.top import TopScores
 
 
@@ -140,25 +141,8 @@ class LinearScores(LazyScores):
         """
         check_at_least("LinearScores.top", "k", k, 1)
         hidden, weight, bias = self._products()
-        k, size, own = min(k, self.shape[-1]), self._chunk(plain, hidden, kept=False), where
-        if where is not None and self.shard is not None:
-            own = where[self.shard.start : self.shard.stop]
-        values = hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)
-        indices = torch.empty_like(values, dtype=torch.int64)
-        for start in range(0, weight.shape[0], size):
-            part = slice(start, start + size)
-            scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype)).float()
-            scores = scores if bias is None else scores + bias[part].float()
-            scores = scores if own is None else scores.masked_fill(~own[part], -torch.inf)
-            best = scores.topk(min(k, scores.shape[1]), dim=1)
-            values, indices = torch.cat([values, best.values], dim=1), torch.cat([indices, best.indices + start], dim=1)
-            values, order = values.topk(min(k, values.shape[1]), dim=1)
-            indices = indices.gather(1, order)
-        if self.shard is not None:
-            values, indices = best_of_all(self.shard, values, indices + self.shard.start, k)
-        if where is not None:
-            indices = torch.where(where[indices], indices, -1)
-        return TopScores(values, indices, self.shape[-1])
+        size = self._chunk(plain, hidden, kept=False)
+        return best_labels(hidden, weight, bias, k=min(k, self.shape[-1]), size=size, where=where, shard=self.shard)
 
     def __mul__(self, factor: float) -> LinearScores:
         """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is left alone."""
@@ -189,7 +173,7 @@ class LinearScores(LazyScores):
         call = self._call(who, labels, dim, engine, validate, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, engine != "auto", type(call.terms), *call.terms)
         if self.shard is not None:
-            pos, neg = _apply_sharded(*call.parts, self.shard.group, *rest)
+            pos, neg = sharded_sides(*call.parts, self.shard.group, *rest)
         else:
             run: Any = LinearSides.apply if self.update is None else _apply_sides
             pos, neg = run(*call.parts, *rest)
@@ -256,7 +240,7 @@ class LinearScores(LazyScores):
         where = None if where is None else where.expand(self.shape).reshape(rows)
         terms = check_terms(who, rows, labels, where=where, dim=-1, validate=validate, device=self.device, **about)
         if self.shard is not None:
-            terms = _cut(terms, self.shard.start, self.shard.stop)
+            terms = cut_terms(terms, self.shard.start, self.shard.stop)
         parts = self._products()
         chosen = choose_linear(who, engine, *parts, terms)
         chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.weight.shape[0])
@@ -305,18 +289,6 @@ class _Call(NamedTuple):
 def _apply_sides(*arguments: Any) -> Any:
     """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot express."""
     return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _apply_sharded(*arguments: Any) -> Any:
-    """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
-    return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _cut(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
-    """The terms of a shard; how many entries of a list they have is known at run time alone."""
-    return terms.columns(start, stop)
 
 
 def _check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
