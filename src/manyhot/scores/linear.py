@@ -17,7 +17,7 @@ from manyhot.losses.core.dispatch import fit_offset, row_scale
 from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
-from manyhot.scores.linear_sides import LinearLoss, LinearSides
+from manyhot.scores.linear_sides import LinearLoss, LinearSides, sides_outside_graph
 from manyhot.scores.linear_top import best_labels
 from manyhot.scores.shards import DenseShards, Group, cut_terms, find_shard, local_parts, sharded_sides, summed_over
 from manyhot.scores.top import TopScores
@@ -175,7 +175,7 @@ class LinearScores(LazyScores):
         if self.shard is not None:
             pos, neg = sharded_sides(*call.parts, self.shard.group, *rest)
         else:
-            run: Any = LinearSides.apply if self.update is None else _apply_sides
+            run: Any = LinearSides.apply if self.update is None else sides_outside_graph
             pos, neg = run(*call.parts, *rest)
         return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
 
@@ -283,12 +283,6 @@ class _Call(NamedTuple):
     engine: LinearEngine
     chunk: int
     kept: int
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _apply_sides(*arguments: Any) -> Any:
-    """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot express."""
-    return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
