@@ -22,6 +22,25 @@ def text_examples(rows=300, *, seed=0):
     return Examples(SparseLabels.from_dense(torch.from_numpy(truth)), WORDS, texts=texts)
 
 
+def title_examples(rows=300, *, seed=0, num_labels=40, as_sparse=False):
+    """Many labels, each with a word of its own and one that it shares with its neighbours."""
+    draw = np.random.default_rng(seed)
+    lists = [sorted(draw.choice(num_labels, size=draw.integers(1, 4), replace=False).tolist()) for _ in range(rows)]
+    labels = SparseLabels.from_lists(lists, num_labels=num_labels)
+    names = tuple(f"label{number}" for number in range(num_labels))
+    if as_sparse:
+        features = np.zeros((rows, num_labels + num_labels // 4 + 1), dtype=np.float32)
+        for row, own in enumerate(lists):
+            features[row, own] = draw.uniform(0.5, 2, len(own))
+            features[row, [num_labels + label // 4 for label in own]] = 1
+        return Examples(labels, names, features=sparse.csr_matrix(features))
+    texts = [
+        " ".join([f"word{label} near{label // 4}" for label in own] + [f"noise{n}" for n in draw.integers(0, 20, 2)])
+        for own in lists
+    ]
+    return Examples(labels, names, texts=texts)
+
+
 def feature_examples(rows=300, *, seed=0, as_sparse=False):
     """Labels are half-spaces of the features."""
     draw = np.random.default_rng(seed)

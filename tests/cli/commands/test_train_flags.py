@@ -53,7 +53,7 @@ SHARED = {
     "tensorboard": [True],
 }
 ROW_VALUES = SHARED | {
-    "model": ["linear", "mlp", "bag", "conv", "encoder"],
+    "model": ["linear", "mlp", "bag", "tree", "conv", "encoder"],
     "encoder": ["./no-such-folder"],
     "strategy": [name for name in STRATEGIES if name != "plain"],
     "loss": [name for name in LOSSES if name != "zlpr"],
@@ -78,6 +78,8 @@ ROW_VALUES = SHARED | {
     "word_starts": [False],
     "char_ngrams": ["3"],
     "max_features": ["4"],
+    "trees": ["2"],
+    "beam": ["1"],
 }
 SPAN_VALUES = SHARED | {
     "body": ["characters", "transformer", "pretrained"],
@@ -97,7 +99,8 @@ SPAN_VALUES = SHARED | {
 }
 # Where a setting must be used: with an mlp on dense features unless it is listed here.
 TEXT = dict.fromkeys(("ngrams", "word_starts", "char_ngrams", "max_features", "min_count", "folds"), "linear on texts")
-ELSEWHERE = TEXT | {"model": "linear on texts"}
+TREE = dict.fromkeys(("trees", "beam"), "tree on texts")
+ELSEWHERE = TEXT | TREE | {"model": "linear on texts"}
 # What needs a GPU, an encoder or another flag; the last have tests of their own.
 NEEDS_MORE = {"encoder", "max_tokens", "device", "teacher_share", "loss_option"}
 DENSE = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0.2", "--epochs", "24"]
@@ -118,6 +121,7 @@ ROW_SITUATIONS = {
         "--dropout",
         "0.2",
     ],
+    "tree on texts": ["titles.jsonl", "--model", "tree", "--loss", "zlpr", "--epochs", "3", "--threads", "1"],
     "mlp on dense features": ["table.csv", "--labels", "y*", "--model", "mlp", *DENSE],
     "linear on dense features": ["table.csv", "--labels", "y*", "--model", "linear", "--epochs", "24", *RATE],
     "linear on sparse features": ["rows.svm", "--model", "linear", "--epochs", "3", "--batch-size", "32"],
@@ -142,6 +146,12 @@ def write_files(folder):
         words += [f"noise{draw.randint(0, 20)}" for _ in range(4)]
         lines.append(json.dumps({"text": " ".join(words), "labels": own}))
     (folder / "texts.jsonl").write_text("\n".join(lines) + "\n")
+    lines = []
+    for _ in range(300):
+        own = draw.sample(range(40), draw.randint(1, 3))
+        words = [f"word{label} near{label // 4}" for label in own if draw.random() < 0.8] + [f"noise{draw.randint(0, 20)}"]
+        lines.append(json.dumps({"text": " ".join(words), "labels": [f"label{label}" for label in own]}))
+    (folder / "titles.jsonl").write_text("\n".join(lines) + "\n")
     rows = [[draw.gauss(0, 1) for _ in range(5)] for _ in range(90)]
     hits = [[int(row[0] + row[1] > 0.3), int(row[2] - row[3] > 0.2), int(row[4] > 0)] for row in rows]
     lines = ["x0,x1,x2,x3,x4,y0,y1,y2"]

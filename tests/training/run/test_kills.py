@@ -15,7 +15,7 @@ import torch
 from cli.forked import Forked
 from manyhot import load_span_model, write_span_examples
 from manyhot.training.rows.bundle import load_model
-from training.problems import feature_examples, same_weights, text_examples
+from training.problems import feature_examples, same_weights, text_examples, title_examples
 from training.spans.problems import people
 
 # A checkpoint after every step: most of the time one is being written, so most kills come while one is.
@@ -24,6 +24,7 @@ COMMON = ["--batch-size", "8", "--checkpoint-seconds", "0", "--threads", "1", "-
 RUNS = {
     "mlp": (feature_examples, ["--hidden", "16", "--patience", "0", "--learning-rate", "0.01", *COMMON], 2),
     "linear": (text_examples, COMMON, 1),
+    "tree": (title_examples, ["--model", "tree", "--trees", "30", *COMMON[2:]], 2),
 }
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")

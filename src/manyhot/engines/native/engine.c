@@ -4,8 +4,8 @@
  * order, and the gradient is written while the row is in cache. Nothing depends on how chunks are distributed over threads, so
   * results are bitwise identical for every number of threads. manyhot.engines.terms says what is computed; rows.h and
  * what it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types,
- * pool.h the threads, and this file selects the instruction set and divides the work. The entry point is manyhot_run; nothing
-  * depends on torch or Python. */
+ * pool.h the threads, and this file selects the instruction set and divides the work. The entry point is manyhot_run; label
+ * trees (tree.h, tree_node.h) have their own. Nothing depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "tree_types.h"
 
 typedef struct {
     void (*tile)(const job *, int64_t, int64_t, worker *);
@@ -31,10 +32,12 @@ typedef struct {
     void (*finish)(const job *, int64_t, int64_t, rowstate *);
     void (*part_after)(const job *, int64_t, int64_t, int64_t, const stats *, const stats *, const rowstate *, const rowstate *,
                        int64_t, worker *);
+    void (*solve_block)(const tree_block *, const tree_rows *, float *, float *, float *, int64_t);
     const char *name;
 } variant;
 
-#define VARIANT(suffix, name) {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, name}
+#define VARIANT(suffix, name)                                                                                          \
+    {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix, name}
 
 /* BLOCK entries are summed in float, the sums of blocks in double: wider vectors add fewer terms to each of their sums. */
 #define BLOCK 256
@@ -235,3 +238,5 @@ int manyhot_run(const job *j) {
 
 /* Lets library.py detect a library of another version. */
 int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
+
+#include "tree.h"

@@ -8,6 +8,7 @@
 #include "load.h"
 #include "hard.h"
 #include "soft.h"
+#include "tree_node.h"
 
 static void NAME(chunk_stats)(const job *j, int64_t r, int64_t c, float *stash, stats *st, scratch *k) {
     int64_t n = NAME(load)(j, r, c, 1, k), padded = (n + LANES - 1) / LANES * LANES;

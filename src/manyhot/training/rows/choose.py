@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -14,12 +14,20 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, BodyInfo, bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
-from manyhot.training.rows.settings import AUTO, TrainSettings
-from manyhot.training.rows.strategies import get_strategy
+from manyhot.training.rows.settings import AUTO, DEFAULT_LOSS, ENCODER, TrainSettings
+from manyhot.training.rows.strategies import PLAIN, get_strategy
+from manyhot.training.run.device import choose_device
+from manyhot.training.run.processes import Processes
 
 # In texts a positive weighs as much as all other labels of its row, up to this. With a tuned rule that gains 0.1 to 0.4 points
 # of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so that they go without.
 MOST_WEIGHT = 100
+# What belongs to gradient steps over batches: a body that is solved uses none of it.
+STEPS_ONLY = (
+    *("strategy", "loss_option", "pos_weight", "smoothing", "flip", "mixup", "rdrop", "learn_threshold", "row_threshold"),
+    *("teacher", "teacher_share", "batch_size", "learning_rate", "weight_decay", "warmup", "schedule", "clip", "patience"),
+    *("metric", "folds", "precision", "propensity_weights"),
+)
 # A linear step over fewer scores than this is over before a second thread has woken up.
 SMALL_STEP = 1 << 17
 
@@ -34,7 +42,49 @@ def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs) -> Bod
     if entry not in fitting:
         names = " or ".join(each.name for each in fitting)
         raise ValueError(f"train: `model` must be {names} for {examples.kind}; got {settings.model!r}.")
+    if examples.num_labels < entry.least_labels:
+        raise ValueError(
+            f"train: `model` {entry.name} must have at least {entry.least_labels} labels; got {examples.num_labels}."
+            f" Choose {fitting[0].name}."
+        )
+    if entry.losses and settings.strategy != PLAIN:
+        raise ValueError(f"train: `strategy` must be plain for the model {entry.name}; got {settings.strategy!r}.")
+    if entry.losses and settings.loss not in entry.losses:
+        wanted = " or ".join(entry.losses)
+        raise ValueError(f"train: `loss` must be {wanted} for the model {entry.name}; got {settings.loss!r}.")
     return entry
+
+
+def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
+    """The settings with the model that an encoder or very many labels imply, and the learning rate and epochs of a named body.
+
+    Where very many labels choose the model, its usual loss is the loss.
+    """
+    if settings.encoder:
+        settings = replace(settings, model=ENCODER)
+    if settings.model == AUTO_BODY and Processes.current().count == 1:
+        many = _body_for_many_labels(settings, examples, choose_device(settings.device).type)
+        if many is not None:
+            settings = replace(settings, model=many.name, loss=many.losses[0] if many.losses else settings.loss)
+    if settings.model == AUTO_BODY:
+        return settings
+    entry = get_body(settings.model)
+    return replace(
+        settings, learning_rate=settings.learning_rate or entry.learning_rate, epochs=settings.epochs or entry.epochs
+    )
+
+
+def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: str) -> BodyInfo | None:
+    """The body that ``auto`` takes for very many labels on the CPU, if it can honour all settings; None for the usual one."""
+    for entry in bodies_for(examples.kind):
+        if not entry.automatic_labels or examples.num_labels < entry.automatic_labels or device != "cpu":
+            continue
+        changed = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
+        known = examples.unknown is None or not len(examples.unknown.indices)
+        usual = settings.loss in (DEFAULT_LOSS, *entry.losses) and not set(changed) & {*STEPS_ONLY}
+        if is_sparse(examples) and known and not examples.soft and usual and entry.ready():
+            return entry
+    return None
 
 
 def is_sparse(examples: Examples) -> bool:

@@ -74,6 +74,8 @@ SHAPE_SCHEMA: Schema = {
     "padding": whole(0).or_missing(),
     "strategy": TEXT.or_missing(),
     "read_labels": whole(1).or_missing(),
+    "trees": Kind("a list", lambda found: isinstance(found, list)).or_missing(),
+    "beam": whole(1).or_missing(),
 }
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, BodyInfo
-from manyhot.training.rows.choose import decides_itself
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, BodyInfo
+from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import AUTO, TrainSettings
 
 # Rows for each fold of cross-fitting, without which nothing is cross-fitted.
@@ -142,6 +142,10 @@ def _rdrop(run: Run) -> str | None:
     return "two passes without dropout give the same; set `dropout`" if not run.settings.dropout else None
 
 
+def _solved(run: Run) -> str | None:
+    return f"{run.title} is solved node by node, not by steps over batches"
+
+
 def _unless(holds: Callable[[Run], bool], reason: str) -> Reason:
     return lambda run: None if holds(run) else reason.format(run=run)
 
@@ -168,6 +172,8 @@ UNUSED: dict[str, Reason] = {
     "calibrate": _needs_held_out,
     "hidden": _unless(lambda run: run.body.hidden, "{run.title} has no hidden layer of its own"),
     "dropout": _unless(lambda run: run.body.dropout is not None, "{run.title} has no dropout"),
+    "trees": _unless(lambda run: run.fitting == SOLVED, "{run.title} has no label trees"),
+    "beam": _unless(lambda run: run.fitting == SOLVED, "{run.title} has no label trees"),
     "ngrams": _only_texts,
     "word_starts": _only_texts,
     "char_ngrams": _only_texts,
@@ -201,6 +207,8 @@ def check_used(
     run = Run(settings, body, examples.kind, len(examples), sparse, validated)
     for each in fields(TrainSettings):
         reason = UNUSED.get(each.name)
+        if run.fitting == SOLVED and each.name in STEPS_ONLY:
+            reason = _solved
         if reason is not None and getattr(given, each.name) != each.default:
             why = reason(run)
             if why is not None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, make_body
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, make_body
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.inputs.row_batches import SparseRows
@@ -20,6 +20,7 @@ from manyhot.training.rows.row_threshold import RowThreshold
 from manyhot.training.rows.rule import Tuning, best_value
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import ReadBody, without_reader
+from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
@@ -218,10 +219,35 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
     return body, threshold, tuning
 
 
+def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
+    """``(body, None, scores to tune on)`` of label trees, which are solved node by node.
+
+    At most ``MOST_HELD_OUT`` rows are held out to tune on: the others are worth more in the trees.
+    """
+    if Processes.current().count > 1:
+        raise ProcessesError(
+            "train: `model` must not be tree for several processes; one takes all CPU threads. Start it without torchrun."
+        )
+    rows, settings = session.rows, session.settings
+    check_tree(rows, session.device)
+    count, apart = min(round(settings.validation * len(rows)), MOST_HELD_OUT), None
+    if held is None and 0 < count < len(rows):
+        order = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
+        scored = session.drawn([np.sort(order[:count])])[0]
+        apart, held, rows = torch.from_numpy(scored), rows.take(scored), _without(rows, scored)
+    passes, threads = settings.epochs or 1, settings.threads or torch.get_num_threads()
+    sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": passes, "form": settings.loss}
+    body = TreeFit(session, rows, **sizes, seed=settings.seed, threads=threads).run()
+    session.shape |= shape_of(body)
+    tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart)
+    return body, None, tuning
+
+
 FITTINGS: dict[str, Callable[[RowSession, TrainingRows | None], Fitted]] = {
     CROSSED: fit_crossed,
     HELD_OUT: fit_held_out,
     MEMBERS: fit_members,
+    SOLVED: fit_solved,
 }
 
 

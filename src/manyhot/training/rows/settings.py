@@ -10,7 +10,7 @@ from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.metrics.names import parse_metric
-from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
+from manyhot.training.rows.bodies.registry import AUTO_BODY, BODIES, trained_bodies
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
@@ -34,11 +34,11 @@ class TrainSettings(RunSettings):
         ValueError: TrainSettings: unknown setting 'epoch'. Did you mean 'epochs'?
     """
 
-    model: str = setting("auto", "body: auto, linear, mlp, bag (text), conv (images) or encoder (text)")
+    model: str = setting("auto", "body: auto, linear, mlp, bag (text), tree (many labels), conv (images) or encoder (text)")
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
     max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
     strategy: str = setting(PLAIN, "plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)")
-    loss: str = setting(AUTO, "a loss of the catalog (manyhot losses); auto: zlpr, or the loss of the strategy")
+    loss: str = setting(AUTO, "a loss of the catalog (manyhot losses); auto: zlpr, squared_hinge for tree, or the strategy's")
     loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
         None,
@@ -58,7 +58,8 @@ class TrainSettings(RunSettings):
     teacher_share: float = setting(0.5, "share of the teacher in the labels, 0 to 1")
     epochs: int | None = setting(
         None,
-        "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 10 to 40",
+        "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree,"
+        " 10 to 40",
     )
     batch_size: int = setting(128, "rows of a step")
     learning_rate: float | None = setting(
@@ -70,7 +71,9 @@ class TrainSettings(RunSettings):
     clip: float = setting(1.0, "largest norm of the gradient of a step, 0 for none (not for sparse gradients)")
     patience: int = setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
     metric: str = setting("micro-F1", "metric on held-out rows for early stopping (manyhot metrics; not for bag)")
-    validation: float = setting(0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv)")
+    validation: float = setting(
+        0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv; tree: at most 5,000 rows)"
+    )
     folds: int = setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
     checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
     tune: str = setting(
@@ -89,6 +92,8 @@ class TrainSettings(RunSettings):
         True, "in short texts the first 4 and 5 letters of words are features too, which forms of a word share"
     )
     char_ngrams: int = setting(0, "longest run of characters that is a feature, 0 for none (text)")
+    trees: int = setting(3, "label trees whose probabilities are averaged (tree)")
+    beam: int = setting(10, "nodes of a label tree that a search follows at each depth (tree)")
     max_features: int = setting(500_000, "n-grams kept at most, the most frequent ones (text)")
     min_count: int = setting(2, "rows an n-gram must be in (text)")
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
@@ -102,7 +107,7 @@ class TrainSettings(RunSettings):
         strategy = get_strategy(self.strategy)
         for name, value in (
             ("strategy", strategy.name),
-            ("loss", (strategy.loss or DEFAULT_LOSS) if self.loss == AUTO else self.loss),
+            ("loss", (strategy.loss or self._usual_loss()) if self.loss == AUTO else self.loss),
             ("loss_option", option_texts(self.loss_option)),
         ):
             object.__setattr__(self, name, value)
@@ -122,7 +127,7 @@ class TrainSettings(RunSettings):
             check_unit(who, "dropout", self.dropout, open_end=True)
         if self.epochs is not None:
             check_whole(who, "epochs", self.epochs, 1)
-        for name in ("batch_size", "hidden", "ngrams", "min_count", "max_features", "max_tokens"):
+        for name in ("batch_size", "hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("patience", "char_ngrams", "threads", "min_labels", "seed"):
             check_whole(who, name, getattr(self, name), 0)
@@ -136,6 +141,10 @@ class TrainSettings(RunSettings):
             raise ValueError(f"{who}: `encoder` must go with the model encoder; got {self.model!r}.")
         if self.model == ENCODER and not self.encoder:
             raise ValueError(f"{who}: `encoder` must name an encoder or its folder with the model encoder; got none.")
+
+    def _usual_loss(self) -> str:
+        own = BODIES[self.model].losses if self.model in BODIES else ()
+        return own[0] if own else DEFAULT_LOSS
 
     @property
     def learns_threshold(self) -> bool:

@@ -16,7 +16,7 @@ from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.registry import AUTO_BODY, BodyInfo, get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, resolved
+from manyhot.training.rows.choose import body_for, resolved, with_body
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
@@ -24,7 +24,7 @@ from manyhot.training.rows.objective import check_loss, natural_rule
 from manyhot.training.rows.options import check_used
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
-from manyhot.training.rows.settings import ENCODER, TrainSettings
+from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.teacher import open_teacher, taught_labels, teacher_fingerprint
 from manyhot.training.run.claim import RunClaim
@@ -86,7 +86,7 @@ def train(
         validation = validation.with_labels(train_examples.label_names)
         check_finite("validation", validation)
     processes = Processes.current()
-    settings = resolved(_with_body(given), train_examples)
+    settings = resolved(with_body(given, train_examples), train_examples)
     check_loss(settings)
     _check_processes(settings, processes)
     if run is None:
@@ -215,7 +215,7 @@ def _session(
     session.tell(
         Event(
             "start",
-            f"{entry.name} body on {len(rows):,} rows, {_width(examples, inputs.width)}, "
+            f"{entry.name} body, loss {settings.loss}, on {len(rows):,} rows, {_width(examples, inputs.width)}, "
             f"{examples.num_labels:,} labels, {device}",
         )
     )
@@ -234,18 +234,6 @@ def _posed(examples: Examples, settings: TrainSettings) -> Posed:
     if posed.reader is not None and examples.unknown is not None and len(examples.unknown.indices):
         raise ValueError(f"train: `strategy` {settings.strategy} must have all labels known; the examples have unknown ones.")
     return posed
-
-
-def _with_body(settings: TrainSettings) -> TrainSettings:
-    """The settings with the model that an encoder implies, and with the learning rate and epochs of a named body."""
-    if settings.encoder:
-        settings = replace(settings, model=ENCODER)
-    if settings.model == AUTO_BODY:
-        return settings
-    entry = get_body(settings.model)
-    return replace(
-        settings, learning_rate=settings.learning_rate or entry.learning_rate, epochs=settings.epochs or entry.epochs
-    )
 
 
 def _check_processes(settings: TrainSettings, processes: Processes) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Shape = dict[str, Any]
 AUTO_BODY = "auto"
 # How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: two bodies, each
-# without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on.
-HELD_OUT, MEMBERS, CROSSED = "held out", "members", "crossed"
+# without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on. Solved: no steps at all.
+HELD_OUT, MEMBERS, CROSSED, SOLVED = "held out", "members", "crossed", "solved"
 # A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
 LARGEST_LINEAR = 50_000_000
 
@@ -61,7 +61,7 @@ class BodyInfo:
         inputs: the preparation of its inputs, a key of ``INPUTS``; empty: the one of the kind of examples.
         automatic: whether the model ``auto`` may be this body; the first entry that fits the examples is taken.
         largest_sparse: for ``auto``, it fits sparse inputs alone, with at most this many features times labels.
-        fitting: how it is fitted: ``HELD_OUT``, ``MEMBERS`` or ``CROSSED``.
+        fitting: how it is fitted: ``HELD_OUT``, ``MEMBERS``, ``CROSSED`` or ``SOLVED``.
         sparse_fitting: the same on sparse inputs.
         visits: how many epochs it gets where the settings do not say.
         sparse_visits: the same on sparse inputs.
@@ -70,6 +70,10 @@ class BodyInfo:
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
         mixes: whether mixup can mix its inputs.
+        losses: the losses it can be fitted with, the usual one first; empty: all.
+        least_labels: fewer labels than this are refused.
+        automatic_labels: the model ``auto`` is this body from this many labels on, on a CPU; 0: never for that reason.
+        ready: whether it can be fitted on this machine, for ``auto``.
         weighs_positives: whether positives get a larger weight in texts where the settings do not say.
         shape: further entries of its description.
         describe: entries of its description that depend on settings and prepared inputs.
@@ -94,6 +98,10 @@ class BodyInfo:
     dropout: float | None = 0.3
     hidden: bool = True
     mixes: bool = True
+    losses: tuple[str, ...] = ()
+    least_labels: int = 1
+    automatic_labels: int = 0
+    ready: Callable[[], bool] = lambda: True
     weighs_positives: bool = True
     shape: Mapping[str, Any] = field(default_factory=dict)
     describe: Callable[[TrainSettings, Any], Shape] | None = None
@@ -119,6 +127,12 @@ def _networks() -> Any:
     from manyhot.training.rows.bodies import networks
 
     return networks
+
+
+def _tree() -> Any:
+    from manyhot.training.rows.bodies import tree
+
+    return tree
 
 
 def _encoder() -> Any:
@@ -164,6 +178,22 @@ _ENTRIES = (
         # Without an activation few visits hold it back already.
         dropout=0.0,
         shape={"activation": "none"},
+    ),
+    BodyInfo(
+        name="tree",
+        summary="label trees: a linear score for each child of a node, the best labels by beam search (CPU)",
+        reads=("texts", "features"),
+        build=lambda shape: _tree().make_tree(shape),
+        fitting=SOLVED,
+        epochs=6,
+        dropout=None,
+        hidden=False,
+        mixes=False,
+        losses=("squared_hinge", "zlpr"),
+        least_labels=16,
+        automatic_labels=5_000,
+        ready=lambda: bool(_tree().native.available()[0]),
+        weighs_positives=False,
     ),
     BodyInfo(
         name="conv",

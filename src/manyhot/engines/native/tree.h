@@ -1,0 +1,261 @@
+/* Label trees: solving a block, halving a set of labels, beam search. Included by engine.c, behind the variants. */
+
+static int compare_columns(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The rows of a block, with features numbered in the order of their columns; `found` are these columns. */
+static int local_rows(const tree_block *b, tree_rows *to, int32_t **found) {
+    int64_t entries = 0, n = 0, at = 0;
+    for (int64_t i = 0; i < b->num_rows; i++) entries += b->offsets[b->rows[i] + 1] - b->offsets[b->rows[i]];
+    int32_t *place = malloc((size_t)(b->num_columns + 1) * 4);
+    *found = malloc((size_t)((entries < b->num_columns ? entries : b->num_columns) + 1) * 4);
+    to->offsets = malloc((size_t)(b->num_rows + 1) * 8), to->squares = malloc((size_t)(b->num_rows + 1) * 4);
+    to->columns = malloc((size_t)(entries + 1) * 4), to->values = malloc((size_t)(entries + 1) * 4);
+    if (!place || !*found || !to->offsets || !to->squares || !to->columns || !to->values) {
+        free(place);
+        return 1;
+    }
+    memset(place, 0xff, (size_t)b->num_columns * 4);
+    for (int64_t i = 0; i < b->num_rows; i++)
+        for (int64_t e = b->offsets[b->rows[i]]; e < b->offsets[b->rows[i] + 1]; e++)
+            if (place[b->columns[e]] < 0) place[b->columns[e]] = 0, (*found)[n++] = b->columns[e];
+    qsort(*found, (size_t)n, 4, compare_columns);
+    for (int64_t f = 0; f < n; f++) place[(*found)[f]] = (int32_t)f;
+    to->num_features = n, to->offsets[0] = 0;
+    for (int64_t i = 0; i < b->num_rows; i++) {
+        double square = 1.0;
+        for (int64_t e = b->offsets[b->rows[i]]; e < b->offsets[b->rows[i] + 1]; e++, at++) {
+            to->columns[at] = place[b->columns[e]], to->values[at] = b->values[e];
+            square += (double)b->values[e] * b->values[e];
+        }
+        to->offsets[i + 1] = at, to->squares[i] = (float)square;
+    }
+    free(place);
+    return 0;
+}
+
+/* The weights that are not small, feature by feature. */
+static int keep_weights(tree_block *b, const float *w, const int32_t *found, int64_t num_features, int64_t size) {
+    float least = (float)b->least;
+    int64_t weights = 0, features = 0, at = 0;
+    for (int64_t f = 0; f < num_features; f++) {
+        int64_t own = 0;
+        for (int64_t k = 0; k < b->num_children; k++) own += fabsf(w[f * size + k]) >= least;
+        weights += own, features += own > 0;
+    }
+    b->num_features = features, b->num_weights = weights;
+    b->features = malloc((size_t)(features + 1) * 4), b->ends = malloc((size_t)(features + 1) * 8);
+    b->children = malloc((size_t)(weights + 1)), b->kept = malloc((size_t)(weights + 1) * 4);
+    b->bias = malloc((size_t)(b->num_children + 1) * 4);
+    if (!b->features || !b->ends || !b->children || !b->kept || !b->bias) return 1;
+    features = 0;
+    for (int64_t f = 0; f < num_features; f++) {
+        int64_t before = at;
+        for (int64_t k = 0; k < b->num_children; k++)
+            if (fabsf(w[f * size + k]) >= least) b->children[at] = (uint8_t)k, b->kept[at++] = w[f * size + k];
+        if (at > before) b->features[features] = found[f], b->ends[features++] = at;
+    }
+    memcpy(b->bias, w + num_features * size, (size_t)b->num_children * 4);
+    return 0;
+}
+
+void manyhot_tree_free(tree_block *b) {
+    free(b->features), free(b->ends), free(b->children), free(b->kept), free(b->bias);
+    b->features = NULL, b->ends = NULL, b->children = NULL, b->kept = NULL, b->bias = NULL;
+}
+
+/* 0, or 1 where memory ran out. The result is to be freed in both cases. */
+int manyhot_tree_solve(tree_block *b) {
+    int64_t size = (b->num_children + LANES - 1) / LANES * LANES;
+    tree_rows local = {0};
+    int32_t *found = NULL;
+    int failed = local_rows(b, &local, &found);
+    void *w = NULL, *alpha = NULL, *room = NULL;
+    size_t weights = (size_t)((local.num_features + 1) * size) * 4, parts = (size_t)(b->num_rows * size + LANES) * 4;
+    failed = failed || posix_memalign(&w, 64, weights) || posix_memalign(&alpha, 64, parts) ||
+             posix_memalign(&room, 64, (size_t)(3 * size) * 4);
+    if (!failed) {
+        memset(w, 0, weights), memset(alpha, 0, parts);
+        variants[b->variant].solve_block(b, &local, w, alpha, room, size);
+        failed = keep_weights(b, w, found, local.num_features, size);
+    }
+    free(w), free(alpha), free(room), free(found);
+    free(local.offsets), free(local.columns), free(local.values), free(local.squares);
+    return failed;
+}
+
+typedef struct {
+    float score;
+    int64_t index;
+} scored;
+
+static int compare_scored(const void *a, const void *b) {
+    const scored *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* The sum of sparse vectors, and its length. */
+static double add_vectors(float *sum, const int64_t *offsets, const int32_t *columns, const float *values, const int32_t *which,
+                          int64_t n, float by) {
+    double square = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t e = offsets[which[i]]; e < offsets[which[i] + 1]; e++) {
+            float before = sum[columns[e]], after = before + by * values[e];
+            sum[columns[e]] = after, square += ((double)after - before) * ((double)after + before);
+        }
+    return sqrt(square > 0.0 ? square : 0.0);
+}
+
+/* Orders `labels [n]` by how much nearer they are to one of two means than to the other, until that settles: the first half is
+ * one part, the rest the other. Vectors have length 1. `first` and `second` are where it starts; `sum [columns]` is zero and
+ * is so again. Gives 1 where memory ran out. */
+int manyhot_tree_halve(int64_t n, int32_t *labels, int64_t first, int64_t second, int64_t most, const int64_t *offsets,
+                       const int32_t *columns, const float *values, float *sum) {
+    scored *order = malloc((size_t)(n + 1) * sizeof(scored));
+    if (!order) return 1;
+    add_vectors(sum, offsets, columns, values, labels + first, 1, -1.0f);
+    add_vectors(sum, offsets, columns, values, labels + second, 1, 1.0f);
+    double last = -1e300;
+    int64_t half = n / 2;
+    for (int64_t round = 0;; round++) {
+        double gain = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            float s = 0.0f;
+            for (int64_t e = offsets[labels[i]]; e < offsets[labels[i] + 1]; e++) s += values[e] * sum[columns[e]];
+            order[i].score = s, order[i].index = labels[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t e = offsets[labels[i]]; e < offsets[labels[i] + 1]; e++) sum[columns[e]] = 0.0f;
+        qsort(order, (size_t)n, sizeof(scored), compare_scored);
+        for (int64_t i = 0; i < n; i++) labels[i] = (int32_t)order[i].index, gain += i < half ? order[i].score : -order[i].score;
+        gain /= (double)n;
+        if (round >= most || gain - last < 1e-4) break;
+        last = gain;
+        double lengths[2];
+        for (int part = 0; part < 2; part++) {
+            int64_t at = part ? half : 0, size = part ? n - half : half;
+            lengths[part] = add_vectors(sum, offsets, columns, values, labels + at, size, 1.0f);
+            for (int64_t i = at; i < at + size; i++)
+                for (int64_t e = offsets[labels[i]]; e < offsets[labels[i] + 1]; e++) sum[columns[e]] = 0.0f;
+        }
+        add_vectors(sum, offsets, columns, values, labels, half, (float)(1.0 / (lengths[0] > 0 ? lengths[0] : 1.0)));
+        add_vectors(sum, offsets, columns, values, labels + half, n - half, -(float)(1.0 / (lengths[1] > 0 ? lengths[1] : 1.0)));
+    }
+    free(order);
+    return 0;
+}
+
+/* The k best of n, in order, at the front. */
+static void best_first(scored *all, int64_t n, int64_t k) {
+    int64_t low = 0, high = n - 1;
+    while (k < n && low < high) { /* until the k best are the first k */
+        scored pivot = all[(low + high) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (compare_scored(all + i, &pivot) < 0) i++;
+            while (compare_scored(all + j, &pivot) > 0) j--;
+            if (i <= j) {
+                scored kept = all[i];
+                all[i++] = all[j], all[j--] = kept;
+            }
+        }
+        if (k - 1 <= j) high = j;
+        else if (k - 1 >= i) low = i;
+        else break;
+    }
+    qsort(all, (size_t)(k < n ? k : n), sizeof(scored), compare_scored);
+}
+
+/* Scores of the children of node `n` for a row, onto their biases. */
+static void score_children(const tree_search *t, const tree_level *level, int64_t n, int64_t row, float *to) {
+    int64_t start = level->child_start[n], count = level->child_start[n + 1] - start;
+    memcpy(to, level->bias + start, (size_t)count * 4);
+    for (int64_t b = level->block_start[n]; b < level->block_start[n + 1]; b++, to += t->block) {
+        int64_t next = level->feature_start[b], end = level->feature_start[b + 1];
+        for (int64_t e = t->offsets[row]; e < t->offsets[row + 1]; e++) {
+            int64_t low = next, high = end;
+            while (low < high) { /* columns of a row need not rise, so that every search is over all of the block */
+                int64_t middle = (low + high) / 2;
+                if (level->features[middle] < t->columns[e]) low = middle + 1;
+                else high = middle;
+            }
+            if (low == end || level->features[low] != t->columns[e]) continue;
+            for (int64_t w = low ? level->ends[low - 1] : 0; w < level->ends[low]; w++)
+                to[level->children[w]] += t->values[e] * level->weights[w];
+        }
+    }
+}
+
+/* log sigma(x), finite. */
+static double log_sigmoid(double x) { return x > 0 ? -log1p(exp(-x)) : x - log1p(exp(x)); }
+
+/* Beam search through one tree for a row: adds the probability of every label that it reaches to `sums`. */
+static int64_t search_tree(const tree_search *t, int64_t tree, const tree_level *levels, int64_t row, scored *beam, float *room,
+                           scored *all, float *sums, int64_t *reached, int64_t count) {
+    int64_t width = 1, depth = t->num_levels[tree];
+    beam[0].score = 0.0f, beam[0].index = 0;
+    for (int64_t l = 0; l < depth; l++) {
+        const tree_level *level = levels + l;
+        double power = l + 1 < depth ? t->power : 1.0;
+        int64_t found = 0;
+        for (int64_t i = 0; i < width; i++) {
+            int64_t n = beam[i].index, start = level->child_start[n], size = level->child_start[n + 1] - start;
+            score_children(t, level, n, row, room);
+            for (int64_t k = 0; k < size; k++, found++) {
+                all[found].score = (float)(beam[i].score + power * log_sigmoid(t->slope * room[k]));
+                all[found].index = start + k;
+            }
+        }
+        if (l + 1 < depth) {
+            width = found < t->beam ? found : t->beam;
+            best_first(all, found, width);
+            memcpy(beam, all, (size_t)width * sizeof(scored));
+            continue;
+        }
+        for (int64_t i = 0; i < found; i++) {
+            int64_t label = t->labels[tree * t->num_labels + all[i].index];
+            if (sums[label] == 0.0f) reached[count++] = label;
+            sums[label] += expf(all[i].score) + 1e-30f;
+        }
+    }
+    return count;
+}
+
+/* Most children that a beam can have to choose from. */
+static int64_t most_found(const tree_search *t, int64_t nodes_children) { return t->beam * nodes_children + 1; }
+
+/* The k labels of each row with the largest mean probability over the trees, as log odds. 0, or 1 where memory ran out.
+ * `widest` is the largest number of children of a node. */
+int manyhot_tree_search(const tree_search *t, int64_t widest) {
+    int64_t found = most_found(t, widest);
+    scored *beam = malloc((size_t)(t->beam + 1) * sizeof(scored)), *all = malloc((size_t)found * sizeof(scored));
+    int64_t most = found * t->num_trees < t->num_labels ? found * t->num_trees : t->num_labels;
+    int64_t *reached = malloc((size_t)(most + 1) * 8);
+    float *room = malloc((size_t)(widest + t->block) * 4), *sums = calloc((size_t)(t->num_labels + 1), 4);
+    scored *ranked = malloc((size_t)(most + 1) * sizeof(scored));
+    int failed = !beam || !all || !reached || !room || !sums || !ranked;
+    for (int64_t row = 0; row < t->num_rows && !failed; row++) {
+        int64_t count = 0;
+        const tree_level *levels = t->levels;
+        for (int64_t tree = 0; tree < t->num_trees; levels += t->num_levels[tree++])
+            count = search_tree(t, tree, levels, row, beam, room, all, sums, reached, count);
+        for (int64_t i = 0; i < count; i++) {
+            double p = sums[reached[i]] / (double)t->num_trees;
+            p = p < 1e-12 ? 1e-12 : p > 1.0 - 1e-7 ? 1.0 - 1e-7 : p;
+            ranked[i].score = (float)log(p / (1.0 - p)), ranked[i].index = reached[i], sums[reached[i]] = 0.0f;
+        }
+        best_first(ranked, count, t->k < count ? t->k : count);
+        for (int64_t i = 0; i < t->k; i++) {
+            t->scores[row * t->k + i] = i < count ? ranked[i].score : -INFINITY;
+            t->indices[row * t->k + i] = i < count ? ranked[i].index : -1;
+        }
+    }
+    free(beam), free(all), free(reached), free(room), free(sums), free(ranked);
+    return failed;
+}
+
+/* So that tree.py can tell a library of another version. */
+int64_t manyhot_tree_size(void) { return (int64_t)(sizeof(tree_block) + 1000 * sizeof(tree_level) + 1000000 * sizeof(tree_search)); }

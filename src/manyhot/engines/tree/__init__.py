@@ -1,0 +1,1 @@
+"""Label trees: the problem of a block of children, and the search for the best labels of a row."""

@@ -1,0 +1,204 @@
+"""The fit of label trees: block after block on all threads, each a problem of its own, with checkpoints between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from manyhot.engines.native import tree as native
+from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeights, Level, Rows, Tree
+from manyhot.training.rows.bodies.tree import TreeBody, sizes_of, unit_rows
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.tree_growing import Plan, label_vectors, plan_tree
+from manyhot.training.run.checkpoint import CheckpointError
+from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
+
+# Read off a validation cut of yso_titles' training rows. A row without a label often only lacks it, so that negatives weigh
+# less than positives; weights below the least one change no ranking.
+POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
+# The same of a row's ZLPR.
+ROW_COST = 8.0
+# Seconds that a level takes from which on it is saved at its end.
+WORTH_SAVING = 2.0
+# Rows that are held out to tune on, at most.
+MOST_HELD_OUT = 5_000
+
+
+class _Level(NamedTuple):
+    """The positive entries of one level: ``rows`` and ``children`` by child, then row; ``starts [children + 1]``."""
+
+    child_start: Array
+    rows: Array
+    children: Array
+    starts: Array
+
+
+class TreeFit:
+    """Fits trees to rows.
+
+    Args:
+        session: is told how far the fit is; its folder holds the checkpoints.
+        rows: what to fit to; sparse inputs.
+        trees: how many.
+        beam: of the body.
+        passes: over the rows of each block.
+        form: the loss at the nodes, ``squared_hinge`` or ``zlpr``.
+        seed: of the shapes of the trees and the order of visits.
+        threads: blocks that are solved at a time.
+    """
+
+    def __init__(
+        self,
+        session: RunSession,
+        rows: TrainingRows,
+        *,
+        trees: int,
+        beam: int,
+        passes: int,
+        form: str,
+        seed: int,
+        threads: int,
+    ) -> None:
+        self.session, self.rows, self.num_trees, self.beam = session, rows, trees, beam
+        self.passes, self.form, self.seed, self.threads = passes, form, seed, threads
+        self.matrix = unit_rows(Rows.of(rows.inputs))
+        weights = rows.sample_weight
+        self.weights = None if weights is None else weights.float().numpy()
+
+    def run(self) -> TreeBody:
+        """The fitted body."""
+        absent = int((torch.bincount(self.rows.labels.indices, minlength=self.rows.labels.num_labels) == 0).sum())
+        if absent:
+            self.session.note(f"{absent:,} labels have no training row: a tree never predicts them")
+        vectors = label_vectors(self.rows.inputs, self.rows.labels)
+        trees = []
+        for number in range(self.num_trees):
+            plan = plan_tree(vectors, seed=self.seed * 1000 + number)
+            levels = tuple(self._level(number, depth, plan) for depth in range(len(plan.child_starts)))
+            trees.append(Tree(levels, plan.labels))
+        return TreeBody.of(trees, beam=self.beam)
+
+    def _level(self, tree: int, depth: int, plan: Plan) -> Level:
+        level = self._entries(depth, plan)
+        problems = list(_blocks(level.child_start))
+        name = f"tree-{tree}-level-{depth}"
+        done, part = self._resumed(name)
+        unsaved, begun, before = list[BlockWeights](), time.monotonic(), len(done)
+        with ThreadPoolExecutor(self.threads) as pool:
+            # Blocks are handed out in pieces, so that an error or a kill leaves none waiting.
+            step = 4 * self.threads
+            for first in range(len(done), len(problems), step):
+                wanted = problems[first : first + step]
+                solved = list(pool.map(lambda own: native.solve(self._problem(level, tree, depth, *own)), wanted))
+                done, unsaved = done + solved, unsaved + solved
+                last = len(done) == len(problems)
+                if self._due() or (last and time.monotonic() - begun > WORTH_SAVING):
+                    part, unsaved = self._save(name, part, unsaved), []
+                if last or time.monotonic() - self.session.told >= SECONDS_BETWEEN_EVENTS:
+                    self._tell(tree, depth, len(plan.child_starts), len(done), len(problems), before, begun)
+        return Level.join(level.child_start, done)
+
+    def _entries(self, depth: int, plan: Plan) -> _Level:
+        """Which rows are positive for which children of a level."""
+        labels = self.rows.labels
+        place = np.empty(len(plan.labels), dtype=np.int64)
+        place[plan.labels] = np.arange(len(plan.labels))
+        starts = plan.place_starts(depth)
+        child = np.searchsorted(starts, place[labels.indices.numpy()], side="right") - 1
+        keys = np.unique(child * len(labels) + labels.rows.numpy())
+        children, rows = np.divmod(keys, max(len(labels), 1))
+        return _Level(plan.child_starts[depth], rows, children, np.searchsorted(children, np.arange(len(starts))))
+
+    def _problem(self, level: _Level, tree: int, depth: int, node: int, first: int, last: int) -> BlockProblem:
+        """The rows below a node, and which of the children ``first`` to ``last`` each has; at the root these are all rows."""
+        low, high = level.starts[level.child_start[node]], level.starts[level.child_start[node + 1]]
+        picked = np.unique(level.rows[low:high]) if depth else np.arange(len(self.rows))
+        own = slice(level.starts[first], level.starts[last])
+        place = np.searchsorted(picked, level.rows[own])
+        order = np.argsort(place, kind="stable")
+        counts = np.bincount(place, minlength=len(picked))
+        draw = np.random.default_rng([self.seed, tree, depth, first])
+        orders = np.stack([draw.permutation(len(picked)).astype(np.int32) for _ in range(self.passes)])
+        return BlockProblem(
+            self.matrix,
+            picked,
+            np.concatenate([[0], counts.cumsum()]).astype(np.int64),
+            (level.children[own] - first)[order].astype(np.int32),
+            last - first,
+            orders,
+            form=self.form,
+            pos_cost=ROW_COST if self.form == "zlpr" else POS_COST,
+            neg_cost=NEG_COST,
+            least=LEAST_WEIGHT,
+            weights=None if self.weights is None else self.weights[picked],
+        )
+
+    def _tell(self, tree: int, depth: int, depths: int, done: int, total: int, before: int, begun: float) -> None:
+        left = (time.monotonic() - begun) * (total - done) / max(done - before, 1)
+        rest = f", {left:.0f} s left" if done < total else ""
+        self.session.note(
+            f"tree {tree + 1} of {self.num_trees}, level {depth + 1} of {depths}: {done:,} of {total:,} blocks{rest}"
+        )
+
+    def _due(self) -> bool:
+        return time.monotonic() - self.session.saved >= self.session.checkpoint_seconds
+
+    def _save(self, name: str, part: int, blocks: list[BlockWeights]) -> int:
+        """Write blocks as the next part of a level, where the run has a folder; the number of parts."""
+        if self.session.folder is None or not blocks:
+            return part
+        tensors: dict[str, Any] = {}
+        for field in BlockWeights._fields:
+            arrays = [getattr(block, field) for block in blocks]
+            tensors[field] = torch.from_numpy(np.concatenate(arrays))
+            tensors[f"{field}.sizes"] = torch.tensor([len(each) for each in arrays])
+        self.session.folder.checkpoints.save(f"{name}-part-{part}", tensors, {"part": part, "passes": self.passes})
+        self.session.saved = time.monotonic()
+        return part + 1
+
+    def _resumed(self, name: str) -> tuple[list[BlockWeights], int]:
+        """The blocks of a level that are in checkpoints, and the number of parts."""
+        done: list[BlockWeights] = []
+        folder, part = self.session.folder, 0
+        while folder is not None and (found := folder.checkpoints.load(f"{name}-part-{part}")) is not None:
+            tensors, about = found
+            if about.get("passes") != self.passes or set(tensors) != {
+                key for field in BlockWeights._fields for key in (field, f"{field}.sizes")
+            }:
+                raise CheckpointError(f"train: the checkpoint {name!r} must be one of this run. Start a new run elsewhere.")
+            columns = {name: torch.split(tensors[name], tensors[f"{name}.sizes"].tolist()) for name in BlockWeights._fields}
+            done += [BlockWeights(*(column.numpy() for column in block)) for block in zip(*columns.values(), strict=True)]
+            part += 1
+        return done, part
+
+
+def check_tree(rows: TrainingRows, device: torch.device) -> None:
+    """Refuse what trees cannot be fitted to or with."""
+    ready, why = native.available()
+    if not ready:
+        raise ValueError(f"train: `model` must not be tree here, which is fitted by the native engine: {why} Choose bag.")
+    if not hasattr(rows.inputs, "indptr"):
+        raise ValueError("train: `model` must not be tree for dense features; it reads texts and sparse ones. Choose mlp.")
+    if device.type != "cpu":
+        raise ValueError(f"train: `device` must be cpu for the model tree; got {device.type}. Choose bag for a GPU.")
+    if rows.unknown is not None and len(rows.unknown.indices):
+        raise ValueError("train: `model` tree must have all labels known; the examples have unknown ones. Choose bag.")
+    if rows.targets.values is not None:
+        raise ValueError("train: `model` tree must have hard labels; the examples or the teacher give soft ones. Choose bag.")
+
+
+def _blocks(child_start: Array) -> Iterator[tuple[int, int, int]]:
+    """``(node, first child, last child)`` of each block."""
+    for node, (start, stop) in enumerate(zip(child_start[:-1].tolist(), child_start[1:].tolist(), strict=True)):
+        for first in range(start, stop, BLOCK):
+            yield node, first, min(first + BLOCK, stop)
+
+
+def shape_of(body: TreeBody) -> dict[str, Any]:
+    """What a description needs to make the body again."""
+    return {"trees": sizes_of(body.trees()), "beam": body.beam}

@@ -1,0 +1,85 @@
+"""The shape of a label tree: labels with like rows come under the same nodes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyhot.engines.native import tree as native
+from manyhot.engines.tree.problem import Array, Rows
+from manyhot.labels.sparse import SparseLabels
+
+# Labels below a node of the last level, about: 64 and 200 do no better on 100,000 titles of yso_titles.
+LEAF = 100
+# A node above has at most 2 to this many children.
+MOST_HALVINGS = 8
+ROUNDS = 10
+
+
+class Plan(NamedTuple):
+    """The order of the labels, and for each level where the children of its nodes start: ``child_starts[l] [nodes + 1]``.
+
+    The children of the last level are the places of ``labels [L]``, those of others the nodes of the next.
+    """
+
+    labels: Array
+    child_starts: tuple[Array, ...]
+
+    def place_starts(self, level: int) -> Array:
+        """int64 ``[children + 1]``: the first place of each child of a level."""
+        starts = np.arange(len(self.labels) + 1)
+        for own in reversed(self.child_starts[level + 1 :]):
+            starts = starts[own]
+        return starts
+
+
+def label_vectors(rows: Any, labels: SparseLabels) -> Rows:
+    """The sum of the rows of each label, with length 1: CSR parts ``[L, F]``."""
+    from scipy import sparse
+
+    ones = np.ones(len(labels.indices), dtype=np.float32)
+    carried = sparse.csr_matrix((ones, labels.indices.numpy(), labels.offsets.numpy()), shape=tuple(labels.shape))
+    sums = sparse.csr_matrix(carried.T @ rows)
+    lengths = np.diff(sums.indptr)
+    row = np.repeat(np.arange(sums.shape[0]), lengths)
+    norms = np.sqrt(np.bincount(row, weights=sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
+    sums.data = (sums.data / np.where(norms > 0, norms, 1.0)[row]).astype(np.float32)
+    return Rows.of(sums)
+
+
+def halvings(num_labels: int) -> list[int]:
+    """How often each level halves its nodes' labels, for about ``LEAF`` labels at the end: as even as can be.
+
+    Example:
+        >>> halvings(25_000), halvings(100), halvings(3_000_000)
+        ([8], [1], [8, 7])
+    """
+    total = max(round(math.log2(num_labels / LEAF)), 1)
+    levels = -(-total // MOST_HALVINGS)
+    return [total // levels + (at < total % levels) for at in range(levels)]
+
+
+def plan_tree(vectors: Rows, *, seed: int) -> Plan:
+    """Halve the labels by balanced two-means, again and again; several halvings make one level of the tree."""
+    order, starts = np.arange(vectors.num_rows, dtype=np.int32), np.array([0, vectors.num_rows])
+    draw, levels = np.random.default_rng(seed), []
+    for times in halvings(vectors.num_rows):
+        nodes = len(starts) - 1
+        for _ in range(times):
+            cuts = [0]
+            for first, last in pairwise(starts):
+                order[first:last] = _halved(vectors, order[first:last], draw)
+                cuts += [(first + last) // 2, last]
+            starts = np.array(cuts)
+        levels.append(np.arange(nodes + 1, dtype=np.int64) * 2**times)
+    return Plan(order, (*levels, starts.astype(np.int64)))
+
+
+def _halved(vectors: Rows, labels: Array, draw: np.random.Generator) -> Array:
+    if len(labels) < 2:
+        return labels
+    first, second = draw.choice(len(labels), size=2, replace=False)
+    return native.halve(vectors, labels, int(first), int(second), most=ROUNDS)
