@@ -175,7 +175,8 @@ def _is_cut(starts: Array, total: int) -> bool:
 def _block_sizes(level: Level) -> Array:
     counts, blocks = np.diff(level.child_start), np.diff(level.block_start)
     number = np.arange(int(blocks.sum())) - np.repeat(level.block_start[:-1], blocks)
-    return np.minimum(np.repeat(counts, blocks) - number * BLOCK, BLOCK)
+    sizes: Array = np.minimum(np.repeat(counts, blocks) - number * BLOCK, BLOCK)
+    return sizes
 
 
 def _weights_of_blocks(level: Level) -> Array:
