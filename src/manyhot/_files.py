@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 DRAFT_SUFFIX, LOCK = ".part", ".lock"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StorageError(OSError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyhot._files import StorageError, write_whole
+from manyhot._files import storage_error, write_whole
 
 CELLS = "cells.jsonl"
 PLAN = "plan.json"
@@ -58,7 +58,7 @@ def add_cells(path: Path, records: Iterable[Record]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise StorageError(error.errno or 0, f"{str(path)!r} could not be written: {error.strerror}.") from error
+        raise storage_error(path, error) from error
 
 
 def merge_cells(paths: Sequence[Path], into: Path) -> int:

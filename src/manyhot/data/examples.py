@@ -34,6 +34,7 @@ class Source:
         problems: the first problems, where they were collected.
         num_problems: how many there were; each is a row left out.
         remarks: what the reader guessed and a person should know, one sentence each.
+        unused: options that this file does not use, each with the reason.
     """
 
     path: str
@@ -42,6 +43,7 @@ class Source:
     problems: tuple[Problem, ...] = ()
     num_problems: int = 0
     remarks: tuple[str, ...] = ()
+    unused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class Examples:
         label_names: one name per label.
         texts: one string per row, or None.
         features: scipy CSR matrix or float32 array ``[R, F]``, or None; a missing value is NaN (see ``fill_missing``).
-        images: a tensor ``[R, C, H, W]``, or None.
+        images: a tensor ``[R, C, H, W]``, or None; an array becomes one.
         unknown: the entries whose label is not known, as index lists ``[R, L]``; None when all are known.
         feature_names: one name per feature, or None where the file has none.
         ids: one string per row, or None.
@@ -85,6 +87,8 @@ class Examples:
 
     def __post_init__(self) -> None:
         rows, width = self.labels.shape
+        if isinstance(self.images, np.ndarray):
+            object.__setattr__(self, "images", torch.from_numpy(np.ascontiguousarray(self.images)))
         given = [name for name in ("texts", "features", "images") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"Examples: one of texts, features and images must be given; got {given or 'none'}.")

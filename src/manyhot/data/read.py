@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from manyhot._checks import check_at_least, check_choice
@@ -16,6 +16,7 @@ from manyhot.data.files.streams import MAX_EXPANSION, PathLike
 from manyhot.data.formats.format import FileStart, Format
 from manyhot.data.formats.registry import format_named, other_task, recognise_format
 from manyhot.data.options import MAX_LABELS, ReadOptions
+from manyhot.data.used_options import check_options_used
 
 
 def read_examples(
@@ -110,7 +111,9 @@ def read_examples(
         max_labels=max_labels,
         on_problem=on_problem,
     )
-    return read_with(paths, options, format=format)
+    examples = read_with(paths, options, format=format)
+    check_options_used(asdict(options), examples.source)
+    return examples
 
 
 def options_from(

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import json
-import lzma
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyhot.data.examples import Examples
-from manyhot.data.files.input_file import bare_name
+from manyhot.data.files.json_lines import write_json_lines
 from manyhot.data.files.streams import PathLike
-
-_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def write_examples(examples: Examples, path: PathLike) -> None:
@@ -40,19 +32,7 @@ def write_examples(examples: Examples, path: PathLike) -> None:
         >>> path.read_text()
         '{"text": "a cat", "labels": ["cat"]}\\n'
     """
-    if not bare_name(path).endswith(".jsonl"):
-        raise ValueError(f"write_examples: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
-    target = Path(path)
-    if target.suffix.lower() == ".zst":
-        raise ValueError("write_examples: .zst can be read, not written. Use .gz, .bz2 or .xz.")
-    half = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with _OPEN.get(target.suffix.lower(), open)(half, "wt", encoding="utf-8", newline="\n") as file:
-            for row in _rows(examples):
-                file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-        half.replace(target)
-    finally:
-        half.unlink(missing_ok=True)
+    write_json_lines("write_examples", path, _rows(examples))
 
 
 def _rows(examples: Examples) -> Iterator[dict[str, Any]]:

@@ -5,13 +5,15 @@ The native and the Triton engine read raw memory. That is safe for a plain tenso
 other values. And while a dispatch mode, a transform or a tracer is active, work that does not go through torch's
 operators would be lost. All of these take the plain form.
 
-The tests are private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable.
+The tests are private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable, and
+the first call warns.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,13 +29,18 @@ def _private(path: str) -> Any:
         return None
 
 
-_transforms_active = _private("_are_functorch_transforms_active")
-_count_modes = _private("_len_torch_dispatch_stack")
-_tracer = _private("_get_tracing_state")
-_is_included = _private("_dispatch_tls_is_dispatch_key_included")
-_PRE_DISPATCH = _private("DispatchKey.PreDispatch")
-_dispatch_keys = _private("_dispatch_keys")
-KNOWN = None not in (_transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatch_keys)
+_NAMES = (
+    "_are_functorch_transforms_active",
+    "_len_torch_dispatch_stack",
+    "_get_tracing_state",
+    "_dispatch_tls_is_dispatch_key_included",
+    "DispatchKey.PreDispatch",
+    "_dispatch_keys",
+)
+_FOUND = {name: _private(name) for name in _NAMES}
+_transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatch_keys = _FOUND.values()
+MISSING = tuple(name for name, found in _FOUND.items() if found is None)
+KNOWN = not MISSING
 
 # The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is seen.
 _PLAIN: set[int] = set()
@@ -61,7 +68,10 @@ def is_readable(tensor: Tensor) -> bool:
 
 def all_readable(parts: Iterable[Any]) -> bool:
     """Whether all tensors among ``parts`` can be read, and no transform, tracer or dispatch mode is active."""
-    if not KNOWN or _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH):
+    if not KNOWN:
+        _warn_of_missing()
+        return False
+    if _transforms_active() or _count_modes() or _tracer() is not None or _is_included(_PRE_DISPATCH):
         return False
     # This runs for every call: exact types are compared first, which is faster than isinstance, above all for None.
     for part in parts:
@@ -75,12 +85,26 @@ def all_readable(parts: Iterable[Any]) -> bool:
 
 
 def all_compilable(parts: Iterable[Any]) -> bool:
-    """The same while a graph is being compiled: fake tensors stand in for readable ones."""
-    if torch._C._are_functorch_transforms_active():
+    """The same in a graph that is being compiled: fake tensors stand for readable ones, and operators take them."""
+    if not KNOWN:
+        _warn_of_missing()
+        return False
+    if _transforms_active():
         return False
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return not any(isinstance(part, Tensor) and is_traceable_wrapper_subclass(part) for part in parts)
+
+
+@functools.cache
+def _warn_of_missing() -> None:
+    """Say once that the fast engines are not used, and why."""
+    warnings.warn(
+        f"manyhot: the fast engines are not used, because torch {torch.__version__} has no {', '.join(MISSING)}; the plain form"
+        " computes instead. Use a version of torch that manyhot names in its constraints.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _is_new_plain(tensor: Tensor) -> bool:

@@ -99,9 +99,22 @@ class SparseLabels:
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseLabels:
-        """From dense labels ``[R, L]``: bool and integer ones are hard, others keep their values."""
+        """From dense labels ``[R, L]``: bool and integer ones are hard, positive above 0, others keep their values.
+
+        Raises:
+            ValueError: where a label is negative; -1 for an unknown label belongs into ``where``.
+
+        Example:
+            >>> SparseLabels.from_dense(torch.tensor([[0, 1, 1]])).lists()
+            [[1, 2]]
+        """
         if dense.ndim != 2:
             raise ValueError(f"SparseLabels.from_dense: `dense` must be [R, L]; got {shape_text(dense.shape)}.")
+        if dense.dtype.is_signed and dense.numel() and bool((dense < 0).any()):
+            raise ValueError(
+                f"SparseLabels.from_dense: `dense` must not be negative; got {dense.min().item()}."
+                " Set unknown labels to 0 and leave them out with `where`."
+            )
         rows, columns = dense.nonzero(as_tuple=True)
         values = dense[rows, columns] if dense.is_floating_point() else None
         if values is not None and bool((values == 1).all()):

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import threading
+from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -92,23 +94,36 @@ class OpenML(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server(monkeypatch):
+def point_client(port, put=setattr):
+    """Let scikit-learn's client ask the local server."""
     from sklearn.datasets import _openml
 
-    running = ThreadingHTTPServer(("127.0.0.1", 0), OpenML)
-    running.asked = []
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
     for name in ("_OPENML_PREFIX", "_SEARCH_NAME", "_DATA_INFO", "_DATA_FEATURES", "_DATA_QUALITIES", "_DATA_FILE"):
         address = getattr(_openml, name, "")
         for host in ("https://www.openml.org/", "https://api.openml.org/", "https://openml.org/"):
             if address.startswith(host):
-                monkeypatch.setattr(_openml, name, address.replace(host, f"http://127.0.0.1:{running.server_port}/"))
+                put(_openml, name, address.replace(host, f"http://127.0.0.1:{port}/"))
+
+
+@contextmanager
+def running_server():
+    """The server, as long as the block lasts."""
+    running = ThreadingHTTPServer(("127.0.0.1", 0), OpenML)
+    running.asked = []
+    running.point_client = partial(point_client, running.server_port)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
     yield running
     running.shutdown()
     running.server_close()
     thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with running_server() as running:
+        running.point_client(put=monkeypatch.setattr)
+        yield running
 
 
 def test_dense_sets_have_labels_features_and_their_names(server, tmp_path):

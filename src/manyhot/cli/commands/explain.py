@@ -11,7 +11,7 @@ import typer
 from rich.style import Style
 from rich.text import Text
 
-from manyhot.cli.io.blocks import STDIN, read_blocks
+from manyhot.cli.io.blocks import read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -67,14 +67,11 @@ def explain(
             raise typer.BadParameter("--words tells of the model alone; leave the files out.")
         _show_words(trained, label, most, as_json=json)
         return
-    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
-    format = chosen.pop("format", None)
+    inherited = inherited_reading(model, labels=False)
     limit = rows if rows is not None else (None if json else ROWS_SHOWN)
     count = 0
     asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps}
-    for block in (
-        block for path in files or [STDIN] for block in read_blocks(path, format=format, reading=chosen, quiet=quiet)
-    ):
+    for block in read_blocks(files, reading_of(reading), inherited=inherited, quiet=quiet):
         part = block if limit is None else block[: max(0, limit - count)]
         # Row by row, so that a long file is answered from its start on.
         for place in range(len(part)):

@@ -11,6 +11,7 @@ from manyhot._checks import check_choice
 from manyhot.cli.io.config import CONFIG, read_config
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
+from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import read_files, read_flags, reading_of
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
@@ -49,6 +50,7 @@ def export(
         raise typer.BadParameter("export reads models of labels; this is one of spans. manyhot serve answers for it.")
     trained = open_model(model)
     target = folder or model.with_name(f"{model.absolute().name}-{to}")
+    check_outputs({"--folder": target}, [model])
     if to == "weights":
         from manyhot.export.plain_weights import export_weights
 
@@ -86,10 +88,10 @@ def _exported(trained: TrainedModel, target: Path, to: str, examples: Any) -> An
 
 
 def _examples(model: Path, trained: TrainedModel, files: list[str] | None, reading: dict[str, Any]) -> Any:
-    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
     if not files:
         config = read_config(model / CONFIG) if (model / CONFIG).is_file() else None
         files = list(config["files"].get("train", [])) if config else []
         if not files:
             raise typer.BadParameter("name a file of real rows to compare the export on: manyhot export MODEL FILE")
-    return fitted_to(trained, read_files(files, {**chosen, "need_labels": False}))
+    inherited = inherited_reading(model, labels=False)
+    return fitted_to(trained, read_files(files, reading_of(reading), inherited=inherited, need_labels=False))

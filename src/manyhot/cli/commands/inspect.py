@@ -48,18 +48,29 @@ def inspect(
         refuse_span_flags(span_reading)
         chosen = reading_of(reading)
         train = read_files(files, chosen, quiet=True, on_problem="collect")
-        like = {**Reading.of(train).options(labels=True), **chosen}
-        found = inspect_examples(train, test=read_files(test, like, quiet=True, on_problem="collect") if test else None)
+        like, beside = Reading.of(train).options(labels=True), None
+        if test:
+            beside = read_files(test, {}, inherited={**like, **chosen}, quiet=True, on_problem="collect")
+        found = inspect_examples(train, test=beside)
     except DataError as error:
         if json:
-            show_json({"problems": [error.problem.to_dict()], "num_problems": 1})
+            show_json(_typed({"problems": [error.problem.to_dict()], "num_problems": 1}))
         raise
     if json:
-        show_json(found.to_dict())
+        show_json(_typed(found.to_dict()))
     else:
         show_inspection(found)
     if found.num_problems or (found.test is not None and found.test.num_problems):
         raise typer.Exit(1)
+
+
+def _typed(told: dict[str, Any]) -> dict[str, Any]:
+    """Remarks and problems with arguments as the flags that are typed here; what comes from the files stays as it is."""
+    told = {**told, "remarks": [as_typed(remark) for remark in told["remarks"]]} if "remarks" in told else dict(told)
+    told["problems"] = [{**each, "message": as_typed(each["message"])} for each in told.get("problems", ())]
+    if isinstance(told.get("test"), dict):
+        told["test"] = _typed(told["test"])
+    return told
 
 
 def show_inspection(found: Inspection) -> None:

@@ -69,7 +69,7 @@ def predict(
     """
     part = parse_shard(shard)
     _check_part(part, to, to_folder, files, html=html)
-    check_outputs({"--to": to, "--html": html}, files or ())
+    check_outputs({"--to": to, "--html": html}, [model, *(files or ())])
     if input and files:
         raise typer.BadParameter("--input and files: give one or the other.")
     asked = {"scores": scores, "probabilities": probabilities}
@@ -87,8 +87,7 @@ def predict(
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     task = PredictionTask(trained, rule, None if tree is None else tree.close, output_format, **asked)
-    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
-    rows = _Rows(files or [STDIN], input or [], chosen.pop("format", None), chosen)
+    rows = _Rows(files or [STDIN], input or [], reading_of(reading), inherited_reading(model, labels=False))
     if to_folder is not None:
         about = {"rule": rule.to_json(), "hierarchy": hierarchy and str(hierarchy), "mode": hierarchy_mode, **asked}
         for name, path in _unfinished(to_folder, model, files or [], about, output_format, part, quiet=quiet):
@@ -105,16 +104,15 @@ class _Rows(NamedTuple):
 
     files: list[str]
     texts: list[str]
-    format: str | None
     reading: dict[str, Any]
+    inherited: dict[str, Any]
 
     def blocks(self, names: Sequence[str] | None = None, *, quiet: bool) -> Iterator[Examples]:
         """The rows of all files, or of some, block by block."""
         if self.texts:
             yield Examples(SparseLabels.from_lists([[] for _ in self.texts], num_labels=0), (), texts=self.texts)
             return
-        for name in names or self.files:
-            yield from read_blocks(name, format=self.format, reading=self.reading, quiet=quiet)
+        yield from read_blocks(names or self.files, self.reading, inherited=self.inherited, quiet=quiet)
 
 
 def _predict_spans(

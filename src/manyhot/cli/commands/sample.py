@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from manyhot.cli.io.blocks import STDIN, read_blocks
+from manyhot.cli.io.blocks import read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, show_table
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -35,16 +35,14 @@ def sample(
     if is_span_bundle(model):
         raise typer.BadParameter("sample reads models of labels; this is one of spans.")
     trained = open_model(model)
-    chosen = {**inherited_reading(model, labels=False), **reading_of(reading)}
-    format = chosen.pop("format", None)
+    inherited = inherited_reading(model, labels=False)
     logits: list[torch.Tensor] = []
     texts: list[str | None] = []
     ids: list[str | None] = []
-    for path in files or [STDIN]:
-        for block in read_blocks(path, format=format, reading=chosen, quiet=quiet):
-            logits.append(trained.logits(fitted_to(trained, block)))
-            texts.extend(block.texts or [None] * len(block))
-            ids.extend(block.ids or [None] * len(block))
+    for block in read_blocks(files, reading_of(reading), inherited=inherited, quiet=quiet):
+        logits.append(trained.logits(fitted_to(trained, block)))
+        texts.extend(block.texts or [None] * len(block))
+        ids.extend(block.ids or [None] * len(block))
     from manyhot.curation.sampling import choose_rows
 
     scores = torch.cat(logits) if logits else torch.zeros(0, trained.num_labels)

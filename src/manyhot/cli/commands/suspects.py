@@ -92,8 +92,9 @@ def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, Tr
     folder = Path(sources[0])
     if len(sources) == 1 and folder.is_dir() and (folder / CONFIG).is_file():
         config = read_config(folder / CONFIG)
-        chosen = {**inherited_reading(folder, labels=True), **reading_of(reading)}
-        return read_files(list(config["files"]["train"]), chosen), TrainSettings.from_dict(config["train"])
+        inherited = inherited_reading(folder, labels=True)
+        found = read_files(list(config["files"]["train"]), reading_of(reading), inherited=inherited)
+        return found, TrainSettings.from_dict(config["train"])
     return read_files(sources, reading_of(reading)), None
 
 

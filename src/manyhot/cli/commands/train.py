@@ -28,6 +28,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
 from manyhot.data.reading import Reading
 from manyhot.data.tables.numbered import column_numbers
+from manyhot.data.used_options import check_options_used
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.catalog import METRICS
@@ -146,10 +147,12 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
-        examples = read_files(files["train"], tables["read"], quiet=silent)
+        examples = read_files(files["train"], {}, inherited=tables["read"], quiet=silent)
         held_out, test = (
             _read_like(examples, files.get(each), tables["read"], quiet=silent) for each in ("validation", "test")
         )
+        read = [source for part in (examples, held_out, test) if part is not None for source in part.source]
+        check_options_used(tables["read"], read)
         say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:
@@ -213,7 +216,7 @@ def _read_like(examples: Examples, files: Sequence[str] | None, reading: Mapping
     """Files read as the training files were; labels that training does not have are told."""
     if not files:
         return None
-    found = read_files(files, {**Reading.of(examples).options(labels=True), **reading}, quiet=quiet)
+    found = read_files(files, {}, inherited={**Reading.of(examples).options(labels=True), **reading}, quiet=quiet)
     if found.features is not None and not isinstance(found.features, np.ndarray) and examples.features is not None:
         numbered = column_numbers(found.feature_names or ()) is not None
         if examples.feature_names is None and numbered:

@@ -52,7 +52,7 @@ def tune(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     trained = open_model(model)
-    found = read_files(files, {**inherited_reading(model, labels=True), **reading_of(reading)}, quiet=quiet or json)
+    found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)
     tell_unseen(examples.unseen, quiet=quiet or json)

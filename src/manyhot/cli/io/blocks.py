@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from manyhot.data.formats.registry import format_named, recognise_format
 from manyhot.data.options import ReadOptions
 from manyhot.data.read import read_open
 from manyhot.data.reading import Reading
+from manyhot.data.used_options import check_options_used
 
 ROWS = 4096
 STDIN = "-"
@@ -43,17 +44,27 @@ class LineBlock(InputFile):
             yield number + self.first - 1, line
 
 
-def read_blocks(path: str, *, format: str | None, reading: Mapping[str, Any], quiet: bool = False) -> Iterator[Examples]:
+def read_blocks(
+    files: Sequence[str] | None, reading: Mapping[str, Any], *, inherited: Mapping[str, Any], quiet: bool = False
+) -> Iterator[Examples]:
     """Examples without labels, block by block: formats of one row a line are streamed, others are read whole, once.
 
-    What the model's reading does not say is chosen on the first block and holds for all.
+    Args:
+        files: one after the other; none is the standard input.
+        reading: flags that were given; one that a single file does not use is an error.
+        inherited: the model's reading, used where it fits. What neither says is chosen on a file's first block.
+        quiet: say nothing.
     """
-    options, _ = read_options(reading, need_labels=False)
+    options, format = read_options({**inherited, **reading}, need_labels=False)
     named = None if format is None else format_named("read_examples", format, "labels")
-    said: set[str] = set()
-    for examples in _stdin(named, options) if path == STDIN else _file(path, named, options):
-        tell(examples.source, quiet=quiet, said=said)
-        yield examples
+    paths = files or [STDIN]
+    for path in paths:
+        said: set[str] = set()
+        for examples in _stdin(named, options) if path == STDIN else _file(path, named, options):
+            if len(paths) == 1:
+                check_options_used(reading, examples.source)
+            tell(examples.source, quiet=quiet, said=said)
+            yield examples
 
 
 def _file(path: str, named: Format | None, options: ReadOptions) -> Iterator[Examples]:

@@ -12,23 +12,29 @@ from typing import IO
 import typer
 
 from manyhot._files import writing
+from manyhot.cli.io.config import CONFIG
+from manyhot.cli.io.models import BUNDLE, RUN_SETTINGS
+from manyhot.training.run.bundle_folder import DESCRIPTION
+
+# What a run leaves beside its model: its settings and its log.
+RUN_FILES = (CONFIG, RUN_SETTINGS, "metrics.jsonl")
 
 
 def check_outputs(outputs: dict[str, Path | None], inputs: Iterable[str | Path]) -> None:
     """Refuse to write over a file that is read, and to write two outputs to one file.
 
     Args:
-        outputs: paths by the flag that gave them.
-        inputs: files that the command reads.
+        outputs: paths of files or folders by the flag that gave them.
+        inputs: files that the command reads, and folders of models and runs.
     """
     read = [Path(name) for name in inputs]
     taken: dict[Path, str] = {}
     for flag, path in outputs.items():
         if path is None:
             continue
-        if any(_same(path, other) for other in read):
-            raise typer.BadParameter(f"{flag}: {path} is an input too; writing to it would destroy it. Choose another file.")
         place = path.resolve()
+        if any(_same(path, other) or _is_part(place, other) for other in read):
+            raise typer.BadParameter(f"{flag}: {path} is an input too; writing to it would destroy it. Choose another place.")
         if place in taken:
             raise typer.BadParameter(f"{flag} and {taken[place]} name the same file, {path}. Choose two.")
         taken[place] = flag
@@ -47,6 +53,15 @@ def text_output(path: Path | None) -> Iterator[IO[str]]:
             text.flush()
         finally:
             text.detach()
+
+
+def _is_part(place: Path, folder: Path) -> bool:
+    """Whether a place is the folder of a run or model, its model, or one of the files that a run leaves beside it."""
+    own = folder.resolve()
+    described = next((each for each in (own / BUNDLE, own) if (each / DESCRIPTION).is_file()), None)
+    return described is not None and (
+        place in (own, *(own / name for name in RUN_FILES)) or described in (place, *place.parents)
+    )
 
 
 def _same(path: Path, other: Path) -> bool:

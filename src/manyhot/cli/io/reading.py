@@ -18,6 +18,7 @@ from manyhot.data.files.streams import MAX_EXPANSION
 from manyhot.data.formats.registry import formats
 from manyhot.data.options import MAX_LABELS, ReadOptions
 from manyhot.data.read import options_from, read_with
+from manyhot.data.used_options import check_options_used
 
 PANEL = "How to read the files"
 FORMAT_NAMES = tuple(formats("labels"))
@@ -77,10 +78,26 @@ def read_options(reading: Mapping[str, Any], **more: Any) -> tuple[ReadOptions, 
         raise typer.BadParameter(as_typed(str(error).removeprefix("read_examples: "))) from None
 
 
-def read_files(files: Sequence[str], reading: Mapping[str, Any], *, quiet: bool = False, **more: Any) -> Examples:
-    """Examples of one file or several; what was guessed or left out is said."""
-    options, format = read_options(reading, **more)
+def read_files(
+    files: Sequence[str],
+    reading: Mapping[str, Any],
+    *,
+    inherited: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Examples:
+    """Examples of one file or several; what was guessed or left out is said.
+
+    Args:
+        files: which.
+        reading: flags that were given, or a settings file's; one that no file uses is an error.
+        inherited: how other rows were read, for what ``reading`` does not say; used where it fits.
+        quiet: say nothing.
+        more: further arguments of ``read_options``.
+    """
+    options, format = read_options({**(inherited or {}), **reading}, **more)
     examples = read_with(files, options, format=format)
+    check_options_used(reading, examples.source)
     tell(examples.source, quiet=quiet)
     return examples
 

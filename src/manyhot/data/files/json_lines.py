@@ -6,13 +6,26 @@ by a reader that takes many lines at once and reports none of them.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
-from collections.abc import Callable, Iterator
+import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from manyhot.data.files.input_file import InputFile
+from manyhot._files import writing
+from manyhot.data.files.input_file import InputFile, bare_name
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.files.streams import PathLike
 
+_PACKED: dict[str, Any] = {
+    ".gz": partial(gzip.GzipFile, "", "wb", 9),
+    ".bz2": partial(bz2.BZ2File, mode="wb"),
+    ".xz": partial(lzma.LZMAFile, mode="wb"),
+}
 ARRAY_HINT = " One array over the whole file is not JSON lines: write each of its objects on a line, with: jq -c '.[]' FILE"
 
 
@@ -49,6 +62,25 @@ def json_objects(
             else:
                 hint = ARRAY_HINT if isinstance(record, list) else ""
                 problems.add(f"the line must be a JSON object; got {shown(record)}.{hint}", line=line)
+
+
+def write_json_lines(who: str, path: PathLike, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object a line; the file appears when it is whole.
+
+    Args:
+        who: the caller, for messages.
+        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
+        rows: what to write.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if not bare_name(path).endswith(".jsonl"):
+        raise ValueError(f"{who}: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
+    if suffix == ".zst":
+        raise ValueError(f"{who}: .zst can be read, not written. Use .gz, .bz2 or .xz.")
+    with writing(target) as file, _PACKED.get(suffix, nullcontext)(file) as packed:
+        for row in rows:
+            packed.write((json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 class _RepeatedKeyError(ValueError):

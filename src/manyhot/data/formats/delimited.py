@@ -17,7 +17,7 @@ from manyhot._checks import check_choice
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
-from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import SAMPLE_ROWS, is_number, sample_of
 from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES
@@ -155,6 +155,7 @@ def _looks_like_tsv(start: FileStart) -> bool:
     return "\t" in first and looks_like_header(first.split("\t"))
 
 
+_OPTIONS = (*TABLE_OPTIONS, "delimiter", "header", "quoting")
 CSV = Format(
     name="csv",
     about="columns between commas, semicolons or bars, with a header line",
@@ -162,6 +163,7 @@ CSV = Format(
     suffixes=(".csv",),
     looks=_looks_like_csv,
     columns=True,
+    takes=_OPTIONS,
 )
 TSV = Format(
     name="tsv",
@@ -170,4 +172,5 @@ TSV = Format(
     likely_suffixes=(".tsv", ".tab"),
     looks=_looks_like_tsv,
     columns=True,
+    takes=_OPTIONS,
 )

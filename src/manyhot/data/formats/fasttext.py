@@ -42,4 +42,11 @@ def _looks(start: FileStart) -> bool:
     return sum(PREFIX in line for line in start.lines) > len(start.lines) / 2
 
 
-FORMAT = Format(name="fasttext", about="__label__x words before or in a text", read=read_fasttext, looks=_looks, by_lines=True)
+FORMAT = Format(
+    name="fasttext",
+    about="__label__x words before or in a text",
+    read=read_fasttext,
+    looks=_looks,
+    by_lines=True,
+    takes=("label_names",),
+)

@@ -11,6 +11,8 @@ from manyhot.data.files.input_file import InputFile, bare_name
 
 Holds = Literal["labels", "spans"]
 _FIRST_LINES = 200
+# What every table of named columns takes.
+TABLE_OPTIONS = ("text", "labels", "separator", "features", "ids", "label_names", "empty_labels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Format:
         certain: whether it can be nothing else; asked to tell a user of labels that a file holds spans.
         by_lines: each line is a row, whatever the other lines hold, so that a file can be read in blocks.
         columns: the file has named columns.
+        takes: the arguments of ``read_examples`` that it uses, besides limits; others are refused where they are given.
         unlabelled: the file holds texts alone, for predictions.
         folder: whether a path is of this format, for one that is not a single file.
         write: ``(examples, path)``, where files of the format can be written.
@@ -73,6 +76,7 @@ class Format:
     certain: Callable[[FileStart], bool] = _never
     by_lines: bool = False
     columns: bool = False
+    takes: tuple[str, ...] = ()
     unlabelled: bool = False
     folder: Callable[[Path], bool] | None = None
     write: Callable[[Any, Any], None] | None = None

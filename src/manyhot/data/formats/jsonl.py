@@ -8,7 +8,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog
-from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import sample_of
 from manyhot.data.tables.table import TableExamples, columns_of
@@ -41,5 +41,6 @@ FORMAT = Format(
     looks=_looks,
     by_lines=True,
     columns=True,
+    takes=TABLE_OPTIONS,
     write=write_examples,
 )

@@ -41,8 +41,10 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
     """Features and labels of all rows; a problem's line is the row, counted from 1."""
     loaded = _load(file, _INPUTS, options)
     chosen: dict[str, Any] = {}
+    unused: dict[str, str] = {}
     if loaded.partner is not None:
         features, labels = loaded
+        unused["label_file"] = "the labels are in the file"
     else:
         path = options.label_file or _partner(Path(file.name))
         if path is None and options.need_labels:
@@ -65,7 +67,7 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
     feature_names = None
     if not isinstance(single, np.ndarray):
         single, feature_names = number_what_occurs(single)
-    source = source_of(problems, "npz", chosen)
+    source = source_of(problems, "npz", chosen, unused=unused)
     given = {"features": single, "feature_names": feature_names, "unknown": unknown, "source": (source,)}
     examples = Examples(positive, tuple(names), absent="unknown", **given)
     bad = np.union1d(bad_features, bad_labels)
@@ -167,4 +169,5 @@ FORMAT = Format(
     read=read_npz,
     suffixes=(".npz",),
     magic=b"PK\x03\x04",
+    takes=("label_names", "label_file"),
 )

@@ -11,7 +11,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, missing_package
 from manyhot.data.files.streams import FREE_BYTES
-from manyhot.data.formats.format import Format
+from manyhot.data.formats.format import TABLE_OPTIONS, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import LEAST_ROWS, SAMPLE_CELLS, SAMPLE_ROWS, ColumnKind, column_kind
 from manyhot.data.tables.columns import choose_columns
@@ -140,4 +140,5 @@ FORMAT = Format(
     suffixes=(".parquet", ".pq"),
     magic=b"PAR1",
     columns=True,
+    takes=TABLE_OPTIONS,
 )

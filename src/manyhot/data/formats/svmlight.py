@@ -94,10 +94,12 @@ FORMAT = Format(
     suffixes=(".svmlight", ".libsvm", ".svm"),
     looks=_looks,
     by_lines=True,
+    takes=("label_names", "index_base"),
 )
 XC = Format(
     name="xc",
     about="the same beneath a line 'rows features labels', as the XC repository has it",
     read=read_xc,
     looks=_looks_like_xc,
+    takes=("label_names",),
 )

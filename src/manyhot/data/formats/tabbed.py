@@ -132,6 +132,7 @@ TEXT_IDS = Format(
     read=partial(read_tabbed, format="text-ids"),
     looks=partial(_looks_like, "text-ids"),
     by_lines=True,
+    takes=("separator", "label_names"),
 )
 LIBMULTILABEL = Format(
     name="libmultilabel",
@@ -139,4 +140,5 @@ LIBMULTILABEL = Format(
     read=partial(read_tabbed, format="libmultilabel"),
     looks=partial(_looks_like, "libmultilabel"),
     by_lines=True,
+    takes=("separator", "label_names"),
 )

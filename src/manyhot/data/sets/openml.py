@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
 import numpy as np
 
+from manyhot._files import NO_ROOM, storage_error
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import DataError, shown
 from manyhot.data.files.streams import PathLike
@@ -44,7 +46,7 @@ def fetch_openml_examples(
     Example:
         >>> examples = fetch_openml_examples("emotions", version=4)  # doctest: +SKIP
     """
-    from sklearn.datasets import fetch_openml
+    from sklearn.datasets import fetch_openml, get_data_home
 
     where = f"OpenML data set {name!r}"
     with warnings.catch_warnings(record=True) as told:
@@ -64,6 +66,8 @@ def fetch_openml_examples(
             error.close()
             raise DataError(f"the server answered {error.code} {error.reason}. Check name and version.", file=where) from None
         except (URLError, OSError) as error:
+            if getattr(error, "errno", None) in NO_ROOM:
+                raise storage_error(Path(get_data_home(None if folder is None else str(folder))), error) from None
             reason = getattr(error, "reason", error)
             raise DataError(
                 f"could not be downloaded ({reason}). Is there a network? With a file at hand, read it with read_examples.",

@@ -34,6 +34,7 @@ class LabelCells:
         self.num_empty = 0
         self.bad_rows: list[int] = []
         self.remarks: list[str] = []
+        self.unused: dict[str, str] = {}
 
     def accepts(self, value: Any, line: int, unknown: Any = None) -> bool:
         """Whether the cell can be added; if not, the problem has been noted."""
@@ -81,9 +82,16 @@ class LabelCells:
     def finish(self) -> LabelRows:
         """All rows, strings cut."""
         if self.kind is not str:
+            if self.kind is not None:
+                self.unused = dict.fromkeys(("separator", "empty_labels"), f"a row's labels are {_KINDS[self.kind]}, no string")
+                self.separator = None
             return self.rows
         filled = [text for line, text in self.strings if line > 0 and text.strip()]
         bracketed = sum(text.lstrip()[0] == "[" for text in filled) > len(filled) / 2
+        if bracketed:
+            self.unused["separator"] = "a row's labels are a list in brackets"
+        if self.empty_unknown and len(filled) == len(self.strings):
+            self.remarks.append(f"No cell of column {self.column!r} is empty, so `empty_labels` changes nothing.")
         if self.separator is None and not bracketed:
             self.separator = self._common_separator(filled)
         rows = LabelRows()

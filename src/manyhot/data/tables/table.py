@@ -153,7 +153,7 @@ class TableExamples:
             unknown=gathered.unknown,
             feature_names=feature_names,
             ids=self.ids if self.columns.ids is not None else None,
-            source=(source_of(self.problems, self.format, told, remarks),),
+            source=(source_of(self.problems, self.format, told, remarks, unused=self._unused()),),
             absent=gathered.absent,
         )
         bad = [] if self.sets is None else self.sets.bad_rows
@@ -172,10 +172,24 @@ class TableExamples:
             remarks += self.cells.remarks()
         return told, remarks
 
+    def _unused(self) -> dict[str, str]:
+        """Options about label sets that these labels do not use."""
+        if self.sets is None:
+            why = "each label has a column of its own" if self.columns.label_columns else "no labels are read"
+            return dict.fromkeys(("separator", "empty_labels"), why)
+        return self.sets.unused
 
-def source_of(problems: ProblemLog, format: str, chosen: Mapping[str, Any], remarks: Sequence[str] = ()) -> Source:
+
+def source_of(
+    problems: ProblemLog,
+    format: str,
+    chosen: Mapping[str, Any],
+    remarks: Sequence[str] = (),
+    *,
+    unused: Mapping[str, str] | None = None,
+) -> Source:
     """What is told of a file that was read."""
-    return Source(problems.file, format, chosen, tuple(problems.kept), problems.count, tuple(remarks))
+    return Source(problems.file, format, chosen, tuple(problems.kept), problems.count, tuple(remarks), unused or {})
 
 
 def _picker(names: Sequence[str | None], places: Mapping[str, int] | None) -> Pick:

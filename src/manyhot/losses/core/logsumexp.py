@@ -98,8 +98,14 @@ def two_sided_logsumexp(
 
 def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
     """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
-    function = _Sides if torch.compiler.is_compiling() else _MovingSides
-    sums = function.apply(rows.logits, engine, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    given = (rows.logits, engine, type(rows.terms), *rows.terms)
+    if not torch.compiler.is_compiling():
+        sums = _MovingSides.apply(*given)  # type: ignore[no-untyped-call]
+    elif torch.is_grad_enabled() and rows.logits.requires_grad:
+        sums = _Sides.apply(*given)  # type: ignore[no-untyped-call]
+    else:
+        # Where nothing asks for a gradient, Dynamo calls `forward` with one argument too many.
+        sums = _Sides.forward(*given)
     pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
     return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
 

@@ -35,6 +35,8 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
     lines = file.lines()
     relation, attributes = read_header(lines, problems)
     label_names, chosen = _label_names(file, relation, attributes, options, problems)
+    unused = {"label_file": "the labels are named"} if options.labels or options.label_names else {}
+    unused |= {"label_names": "`labels` names them"} if options.labels else {}
     own = set(label_names)
     label_places = [number for number, attribute in enumerate(attributes) if attribute.name in own]
     inputs = [number for number, attribute in enumerate(attributes) if attribute.name not in own]
@@ -64,7 +66,7 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
         features=features,
         unknown=unknown,
         feature_names=feature_names,
-        source=(source_of(problems, "arff", {name: value for name, value in chosen.items() if value}),),
+        source=(source_of(problems, "arff", {name: value for name, value in chosen.items() if value}, unused=unused),),
         absent="unknown",
     )
     return examples[np.setdiff1d(np.arange(len(examples)), bad)] if len(bad) else examples
@@ -110,5 +112,6 @@ FORMAT = Format(
     about="ARFF, dense or sparse, labels named by MULAN's XML beside it",
     read=read_arff,
     suffixes=(".arff",),
+    takes=("labels", "label_names", "label_file"),
     looks=_looks,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +38,7 @@ class ImageInputs:
         return len(self.means)
 
     def rows(self, inputs: Any) -> Tensor:
-        """Prepared images of ``Examples`` or a tensor ``[N, C, H, W]``."""
+        """Prepared images of ``Examples``, or a tensor or array ``[N, C, H, W]``: whole numbers from 0 to 255, or floats."""
         images = _checked_images(inputs.images if isinstance(inputs, Examples) else inputs)
         if images.shape[1] != self.width:
             raise ValueError(f"TrainedModel: the model reads images with {self.width} channels; got {images.shape[1]}.")
@@ -62,6 +63,11 @@ class ImageInputs:
 
 
 def _checked_images(images: Any) -> Tensor:
+    if isinstance(images, np.ndarray) and images.dtype.kind in "fiub":
+        images = torch.from_numpy(np.ascontiguousarray(images))
     if not isinstance(images, Tensor) or images.ndim != 4:
-        raise TypeError("TrainedModel: the model reads images; give Examples with images or a tensor [N, C, H, W].")
-    return images if images.is_floating_point() else images.float() / 255
+        got = f"{images.dtype} {list(images.shape)}" if hasattr(images, "shape") else type(images).__name__
+        raise TypeError(
+            f"TrainedModel: the model reads images; give Examples with images, or a tensor or array [N, C, H, W]; got {got}."
+        )
+    return images.float() if images.is_floating_point() else images.float() / 255
