@@ -35,8 +35,8 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier for scikit-learn's pipelines, searches and scorers.
 
     Every setting of ``TrainSettings`` is a parameter, under its name and with its default: ``ManyhotClassifier(loss="bce",
-    epochs=5)``. ``X`` is texts (a list, an array, a data frame's column) or features, dense or sparse, NaN where one is
-    missing. ``y`` is one of
+    epochs=5)``. ``X`` is texts (a list, an array, a data frame's column), features, dense or sparse, NaN where one is
+    missing, or images ``[N, C, H, W]``. ``y`` is one of
 
     - a list of names for each row, ``[["sea", "sun"], ["snow"], []]``; sets and columns of lists too;
     - an indicator matrix ``[N, L]``, dense or sparse, or columns of a data frame: 0 or 1, between them for soft labels, NaN
@@ -78,7 +78,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on rows and their labels.
 
         Args:
-            X: features ``[N, F]``, dense or sparse, or N texts.
+            X: features ``[N, F]``, dense or sparse, N texts, or images ``[N, C, H, W]``.
             y: N collections of names; indicators ``[N, L]``, dense or sparse, soft labels among them, NaN where a label is not
                 known; or N classes.
             sample_weight: N numbers >= 0: how much each row counts; 0 leaves it out.
@@ -228,14 +228,18 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _examples(inputs, SparseLabels.from_lists([[]] * size, num_labels=len(names)), names)
 
     def _inputs(self, X: Any, *, reset: bool) -> Any:
-        """Texts as a list, or checked features as float32."""
+        """Texts as a list, images as a tensor, or checked features as float32."""
         texts = _texts(X)
+        kind = "texts" if texts is not None else "images" if getattr(X, "ndim", 2) == 4 else "features"
+        if not reset:
+            read = {"tokens": "texts"}.get(self.model_.inputs.kind, self.model_.inputs.kind)
+            if kind != read:
+                got = kind if kind != "features" else type(X).__name__
+                raise ValueError(f"{WHO}: X must be {read}, as the model was trained on; got {got}.")
         if texts is not None:
-            if not reset and hasattr(self, "n_features_in_"):
-                raise ValueError(f"{WHO}: X must be features, as the model was trained on; got texts.")
             return texts
-        if not reset and not hasattr(self, "n_features_in_"):
-            raise ValueError(f"{WHO}: X must be texts, as the model was trained on; got {type(X).__name__}.")
+        if kind == "images":
+            return torch.as_tensor(X)
         checked = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
         return checked.astype(np.float32, copy=False)
 
@@ -267,5 +271,5 @@ def _texts(X: Any) -> list[str] | None:
 
 
 def _examples(inputs: Any, labels: SparseLabels, names: Sequence[str], *, unknown: SparseLabels | None = None) -> Examples:
-    part = {"texts": inputs} if isinstance(inputs, list) else {"features": inputs}
-    return Examples(labels, tuple(names), unknown=unknown, **part)
+    kind = "texts" if isinstance(inputs, list) else "images" if isinstance(inputs, torch.Tensor) else "features"
+    return Examples(labels, tuple(names), unknown=unknown, **{kind: inputs})

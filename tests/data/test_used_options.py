@@ -34,22 +34,19 @@ def written(folder, name):
     suffix, content = sample(("labels", name))
     path = folder / f"rows{suffix}"
     path.write_bytes(content)
-    if name == "arff":
-        names = read_label_names(content)
-        (folder / "rows.xml").write_text("<labels>" + "".join(f'<label name="{each}"/>' for each in names) + "</labels>")
     return path
-
-
-def read_label_names(content):
-    lines = [line.split()[1] for line in content.decode().splitlines() if line.lower().startswith("@attribute")]
-    return lines[-2:]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_entry_lists_the_options_that_its_reader_asks_for(name, tmp_path):
     entry, path = formats("labels")[name], written(tmp_path, name)
+    paths = [path]
+    if name in ("csv", "tsv"):
+        # The sample has a column for each label; here is one with a column of label sets.
+        paths.append(tmp_path / "sets")
+        paths[1].write_text("text,labels\na b,x\nc d,y\n".replace(",", "," if name == "csv" else "\t"))
     asked = set()
-    for more in ({}, {"need_labels": False}):
+    for path, more in ((path, more) for path in paths for more in ({}, {"need_labels": False})):
         options = Watched(**more)
         with InputFile(path) as file:
             problems = ProblemLog("collect", str(path))

@@ -94,6 +94,8 @@ def test_collating_hard_and_soft_keeps_both():
         (lambda: SparseLabels.from_lists([[1]], num_labels=3, values=[[0.5, 0.5]]), "one number for each"),
         (lambda: SparseLabels.from_padded(torch.zeros(2, 2), num_labels=3), "integer tensor"),
         (lambda: SparseLabels.from_dense(torch.zeros(2, 2, 2)), r"must be \[R, L\]"),
+        (lambda: SparseLabels.from_dense(torch.tensor([[0, -1]])), "must not be negative; got -1"),
+        (lambda: SparseLabels.from_dense(torch.tensor([[0.5, -0.5]])), "must not be negative"),
         (lambda: SparseLabels.collate([SparseLabels.from_lists([], num_labels=n) for n in (2, 3)]), "one `num_labels`"),
     ],
 )

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from manyhot import LOSSES, SparseLabels, bce_loss, lsep_loss, pairwise_loss, softmax_loss, tlpr_loss, zlpr_loss
+from manyhot import (
+    LOSSES,
+    SparseLabels,
+    bce_loss,
+    lsep_loss,
+    pairwise_loss,
+    softmax_loss,
+    tlpr_loss,
+    two_sided_logsumexp,
+    zlpr_loss,
+)
 from manyhot.labels.soften import smooth_labels
 
 NAMES = list(LOSSES)
@@ -250,6 +260,19 @@ def test_a_whole_graph_compiles_with_dynamic_shapes(name, sparse, device):
         value.backward()
         expected.backward()
         torch.testing.assert_close(other.grad, plain.grad)
+
+
+@on_each_device
+@compiles
+@pytest.mark.parametrize("name", ["two_sided_logsumexp", *LOSSES])
+def test_a_whole_graph_compiles_where_nothing_asks_for_a_gradient(name, device):
+    torch._dynamo.reset()
+    loss = two_sided_logsumexp if name == "two_sided_logsumexp" else LOSSES[name]
+    logits, labels = soft_problem(1, rows=6, dtype=torch.float32, device=device)
+    compiled = torch.compile(lambda x, y: loss(x, y), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(logits.requires_grad_(), labels), loss(logits, labels))
 
 
 @on_each_device

@@ -66,17 +66,51 @@ def compare(
     missing = [str(file) for file in listed if not Path(file).is_file()]
     if missing:
         raise ValueError(f"compare: `files` must be files of examples; there is no {missing[0]!r}.")
-    sets = tuple(pair_files([str(Path(file).absolute()) for file in listed], dict(reading or {})))
-    plan = Plan(sets, tuple(models), tuple(parse_methods(list(losses))), seeds, settings or CompareSettings())
+    plan = plan_comparison(listed, losses, settings, models=models, seeds=seeds, reading=reading)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
-        make_folder(place)
-        write_json(place / PLAN, plan.to_dict())
-        cells = run_grid(plan, place, workers=workers, watch=progress)
+        begin_comparison(plan, place)
+        cells, statistics = run_comparison(plan, place, reference=reference, workers=workers, watch=progress)
         failed = next((cell for cell in cells if "error" in cell), None)
         if failed is not None:
             raise ValueError(f"compare: the cell {failed['key']} failed: {failed['error'].splitlines()[0]}")
-        statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])
-        write_json(place / STATISTICS, statistics)
-        write_whole(place / TABLE, comparison_text(statistics).encode())
     return statistics
+
+
+def plan_comparison(
+    files: Sequence[str | Path],
+    losses: Sequence[str],
+    settings: CompareSettings | None = None,
+    *,
+    models: Sequence[str],
+    seeds: int,
+    reading: Mapping[str, Any] | None = None,
+) -> Plan:
+    """What a comparison runs; ValueError where it cannot."""
+    sets = tuple(pair_files([str(Path(file).absolute()) for file in files], dict(reading or {})))
+    return Plan(sets, tuple(models), tuple(parse_methods(list(losses))), seeds, settings or CompareSettings())
+
+
+def begin_comparison(plan: Plan, folder: Path) -> None:
+    """Keep the plan in the folder, so that the comparison can be resumed."""
+    make_folder(folder)
+    write_json(folder / PLAN, plan.to_dict())
+
+
+def run_comparison(plan: Plan, folder: Path, *, reference: str, **how: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run the cells that are missing, and write the statistics and their table.
+
+    Args:
+        plan: what to run.
+        folder: where its cells are kept.
+        reference: the loss that the others are held against.
+        how: further arguments of ``run_grid``.
+
+    Returns:
+        All cells, those that failed with an ``error``, and the statistics.
+    """
+    cells = run_grid(plan, folder, **how)
+    statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])
+    write_json(folder / STATISTICS, statistics)
+    write_whole(folder / TABLE, comparison_text(statistics).encode())
+    return cells, statistics

@@ -87,3 +87,15 @@ def test_a_column_that_is_not_there_is_told_with_the_nearest(run, tmp_path):
     done = run("inspect", path, "--text", "titel")
     assert done.code == 1
     assert "Did you mean 'title'?" in done.err
+
+
+def test_json_too_names_the_flags_as_they_are_typed(run, tmp_path):
+    (tmp_path / "rows.svm").write_text("a 1:1 2:0.5\nb 2:1\n" * 5)
+    (remark,) = [each for each in run("inspect", tmp_path / "rows.svm", "--json").json()["remarks"] if "counted" in each]
+    assert "--index-base 0" in remark
+    (tmp_path / "rows.csv").write_text("one,two\n1,2\n3,4\n")
+    done = run("inspect", tmp_path / "rows.csv", "--json")
+    assert done.code == 1
+    (problem,) = done.json()["problems"]
+    assert "--labels" in problem["message"]
+    assert "--no-header" in problem["message"]

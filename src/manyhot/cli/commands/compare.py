@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 
 from manyhot.cli.io.console import JsonFlag, QuietFlag, messages, say, show_json, show_table, show_text
 from manyhot.cli.io.flags import flags_of, with_flags
-from manyhot.cli.io.reading import absolute, read_flags, reading_of
+from manyhot.cli.io.reading import read_flags, reading_of
 from manyhot.comparison.methods import DEFAULT_LOSSES
 from manyhot.comparison.settings import DEVICES, CompareSettings
 
@@ -86,16 +86,16 @@ def compare(
         _check_new(folder)
     shapes = _read_shapes(plan, folder)
     if resume is None:
-        _begin(plan, folder)
+        from manyhot.comparison.compare_files import begin_comparison
+
+        begin_comparison(plan, folder)
     _run(plan, folder, shapes, workers, minutes, reference, json=json, quiet=quiet)
 
 
 def _new_plan(
     files: list[str], losses: list[str], models: str, seeds: int, reading: dict[str, Any], settings: dict[str, Any]
 ) -> Plan:
-    from manyhot.comparison.methods import parse_methods
-    from manyhot.comparison.plan import Plan
-    from manyhot.comparison.sets import pair_files
+    from manyhot.comparison.compare_files import plan_comparison
 
     if not files:
         raise typer.BadParameter("name at least one file of examples.")
@@ -103,13 +103,9 @@ def _new_plan(
         if file == "-" or not Path(file).is_file():
             raise typer.BadParameter(f"{file}: there is no such file; compare reads files several times, so none may be -.")
     try:
-        return Plan(
-            tuple(pair_files([absolute(file) for file in files], reading)),
-            tuple(name.strip() for name in models.split(",") if name.strip()),
-            tuple(parse_methods(losses)),
-            seeds,
-            CompareSettings.from_dict(settings),
-        )
+        bodies = [name.strip() for name in models.split(",") if name.strip()]
+        budget = CompareSettings.from_dict(settings)
+        return plan_comparison(files, losses, budget, models=bodies, seeds=seeds, reading=reading)
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error).removeprefix("compare: ")) from None
 
@@ -138,14 +134,6 @@ def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
     from manyhot.comparison.records import CELLS, read_cells
 
     return shapes_of(plan, plan.missing(read_cells(folder / CELLS)))
-
-
-def _begin(plan: Plan, folder: Path) -> None:
-    from manyhot._files import make_folder, write_json
-    from manyhot.comparison.records import PLAN
-
-    make_folder(folder)
-    write_json(folder / PLAN, plan.to_dict())
 
 
 def _tell_time(plan: Plan, folder: Path, workers: int, *, json: bool) -> None:
@@ -177,22 +165,17 @@ def _run(
     json: bool,
     quiet: bool,
 ) -> None:
-    from manyhot._files import write_json, write_whole
-    from manyhot.comparison.grid import run_grid
-    from manyhot.comparison.records import STATISTICS, TABLE
-    from manyhot.comparison.statistics import summarise
-    from manyhot.comparison.table import comparison_text
+    from manyhot.comparison.compare_files import run_comparison
+    from manyhot.comparison.records import TABLE
 
     say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
     try:
         with GridWatch(plan.num_cells, quiet=quiet or json) as watch:
-            cells = run_grid(plan, folder, workers=workers, minutes=minutes, shapes=shapes, watch=watch)
+            how = {"workers": workers, "minutes": minutes, "shapes": shapes, "watch": watch}
+            cells, statistics = run_comparison(plan, folder, reference=reference, **how)
     except KeyboardInterrupt:
         typer.echo(f"manyhot: interrupted. Continue with: manyhot compare --resume {folder}", err=True)
         raise typer.Exit(130) from None
-    statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])
-    write_json(folder / STATISTICS, statistics)
-    write_whole(folder / TABLE, comparison_text(statistics).encode())
     failures = [cell for cell in cells if "error" in cell]
     left = plan.num_cells - len(cells) + len(failures)
     if json:
