@@ -77,7 +77,7 @@ class Examples:
     label_names: tuple[str, ...]
     texts: list[str] | None = None
     features: Any = None
-    images: Tensor | None = None
+    images: Any = None
     unknown: SparseLabels | None = None
     feature_names: tuple[str, ...] | None = None
     ids: list[str] | None = None
