@@ -87,6 +87,8 @@ def test_a_full_disk_behind_the_standard_output_is_an_error(arguments, start, tm
 OVER_INPUTS = {
     "predict": ["predict", "run", "rows.jsonl", "--to", "rows.jsonl"],
     "predict, the model": ["predict", "run", "rows.jsonl", "--to", "run/model/model.json"],
+    "predict folder": ["predict", "run", "rows.jsonl", "many.jsonl", "--to-folder", "rows.jsonl"],
+    "predict folder, the model": ["predict", "run", "rows.jsonl", "many.jsonl", "--to-folder", "run/model"],
     "predict spans": ["predict", "spans", "texts.jsonl", "--to", "texts.jsonl"],
     "predict spans, the page": ["predict", "spans", "texts.jsonl", "--html", "texts.jsonl"],
     "predict spans, twice": ["predict", "spans", "texts.jsonl", "--html", "page", "--to", "page"],

@@ -69,7 +69,7 @@ def predict(
     """
     part = parse_shard(shard)
     _check_part(part, to, to_folder, files, html=html)
-    check_outputs({"--to": to, "--html": html}, [model, *(files or ())])
+    check_outputs({"--to": to, "--html": html, "--to-folder": to_folder}, [model, *(files or ())])
     if input and files:
         raise typer.BadParameter("--input and files: give one or the other.")
     asked = {"scores": scores, "probabilities": probabilities}
