@@ -212,14 +212,17 @@ def scale_(grad: Tensor, factor: Tensor) -> Tensor:
 class _Call:
     """One call of the library: the job, and the tensors that must stay alive until it returns."""
 
+    __slots__ = ("alive", "job", "shape", "x")
+
     def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, task: str, variant: str | None) -> None:
-        self.x = x.detach()
-        self.job = Job(num_rows=x.shape[0], num_labels=x.shape[1], task=TASK_CODES[task], smoothing=terms.smoothing)
+        # Small losses spend most of their time in Python: every attribute of a tensor is read once.
+        self.x, self.shape = x, x.shape
+        self.alive: list[Tensor] = []
+        self.job = Job(num_rows=self.shape[0], num_labels=self.shape[1], task=TASK_CODES[task], smoothing=terms.smoothing)
         self.job.threads = torch.get_num_threads()
         self.job.variant = len(variants()) - 1 if variant is None else variants().index(variant)
-        self.alive: list[Tensor] = []
         self.job.x_kind = TYPE_CODES[x.dtype]
-        self.job.x_stride = self.give_matrix("x", self.x)
+        self.job.x_stride = self.give_matrix("x", x)
         if isinstance(terms, SparseTerms):
             self._give_lists(terms)
         else:
@@ -236,27 +239,30 @@ class _Call:
 
     def new_rows(self, name: str) -> Tensor:
         """A result ``[R]``."""
-        return self._point(name, torch.empty(self.x.shape[0], dtype=torch.float32, device="cpu"))
+        return self._point(name, self.x.new_empty(self.shape[0], dtype=torch.float32))
 
     def new_grad(self, name: str = "grad", out: Tensor | None = None) -> Tensor:
         """A gradient ``[R, L]``."""
-        return self._point(name, torch.empty(self.x.shape, dtype=self.x.dtype, device="cpu") if out is None else out)
+        return self._point(name, torch.empty_like(self.x, memory_format=torch.contiguous_format) if out is None else out)
 
     def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
         """One value per row, or one for all in the field ``number``."""
-        if isinstance(rows, Tensor):
-            self._point(name, rows.detach().to(torch.float32).expand(self.x.shape[0]).contiguous())
+        # The exact type is compared first: isinstance of Tensor is slow for other objects.
+        if type(rows) is not float and isinstance(rows, Tensor):
+            self._point(name, rows.detach().to(torch.float32).expand(self.shape[0]).contiguous())
         else:
             setattr(self.job, number, rows)
 
     def give_matrix(self, name: str, matrix: Tensor) -> int:
         """Point to ``[R, L]`` and return its row stride; copies only where the entries of a row are not adjacent."""
-        if matrix.shape != self.x.shape:
-            matrix = matrix.reshape(self.x.shape)
-        if matrix.shape[1] > 1 and matrix.stride(1) != 1:
+        if matrix.shape != self.shape:
+            matrix = matrix.reshape(self.shape)
+        rows, labels = matrix.stride()
+        if labels != 1 and self.shape[1] > 1:
             matrix = matrix.contiguous()
+            rows = self.shape[1]
         self._point(name, matrix)
-        return matrix.stride(0)
+        return rows
 
     def _point(self, name: str, tensor: Tensor) -> Tensor:
         self.alive.append(tensor)
@@ -270,11 +276,9 @@ class _Call:
         self.job.label_stride = self.give_matrix("labels", labels)
 
     def _give_lists(self, terms: SparseTerms) -> None:
-        if terms.offsets.shape[0] != self.x.shape[0] + 1:
+        if terms.offsets.shape[0] != self.shape[0] + 1:
             rows = terms.offsets.shape[0] - 1
-            raise ValueError(
-                f"manyhot native engine: `terms` must list {self.x.shape[0]} rows, as the scores have; got {rows}."
-            )
+            raise ValueError(f"manyhot native engine: `terms` must list {self.shape[0]} rows, as the scores have; got {rows}.")
         self.job.label_kind, self.job.num_listed = SPARSE, terms.indices.shape[0]
         self._point("indices", terms.indices.contiguous())
         self._point("offsets", terms.offsets.contiguous())
@@ -288,5 +292,5 @@ class _Call:
         if not isinstance(weight, Tensor):
             return weight
         flat = weight.detach().to(torch.float32).reshape(-1)
-        self._point(name, flat.expand(self.x.shape[1]).contiguous())
+        self._point(name, flat.expand(self.shape[1]).contiguous())
         return 1.0

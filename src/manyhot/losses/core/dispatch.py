@@ -74,12 +74,13 @@ def side_loss(
         validate=validate,
     )
     chosen = choose(who, engine, rows.logits, rows.terms, offset, sample_weight)
-    if isinstance(offset, Tensor):
+    # The exact type is compared first: isinstance of Tensor is slow for other objects.
+    if type(offset) is not float and isinstance(offset, Tensor):
         offset = fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
-    if isinstance(offset, Tensor):
+    if type(offset) is not float and isinstance(offset, Tensor):
         offset = offset.expand(rows.shape).reshape(-1)
     scale = row_scale(who, rows, sample_weight, reduction, validate)
     return apply_fused(rows, scale, chosen, _SideLoss(form), offset)
@@ -95,7 +96,7 @@ def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, 
 def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
     """Whether to compute the gradient in forward: it is needed, its scale is known, and its type can represent it before loss
     scaling."""
-    differentiable = logits.requires_grad or (isinstance(other, Tensor) and other.requires_grad)
+    differentiable = logits.requires_grad or (type(other) is not float and isinstance(other, Tensor) and other.requires_grad)
     return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
 
 
@@ -124,7 +125,7 @@ class _SideLoss:
         self, engine: Any, x: Tensor, offset: Tensor | float, terms: Terms, scale: Tensor | float, **whole: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values (or with ``whole`` the reduced loss), gradient by ``x`` times ``scale``, derivative by the offset."""
-        offset = offset.detach() if isinstance(offset, Tensor) else offset
+        offset = offset.detach() if type(offset) is not float and isinstance(offset, Tensor) else offset
         out: tuple[Tensor, Tensor, Tensor | None] = engine.fused(x, terms, self.form, offset, scale, **whole)
         return out
 

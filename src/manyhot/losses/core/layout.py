@@ -24,6 +24,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.first_call import check_first_call
 from manyhot.losses.core.lazy import Dim
 
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 _SCORES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 Labels = Tensor | SparseLabels
 
@@ -84,11 +85,11 @@ def arrange(
 def _is_plain(logits: Any, labels: Tensor) -> bool:
     """Whether this is the usual call, two matrices of one shape, which needs no other checks."""
     return (
-        type(logits) in (Tensor, torch.nn.Parameter)
+        type(logits) in _PLAIN_TYPES
         and logits.dtype in _SCORES
         and logits.ndim == 2
         and logits.shape == labels.shape
-        and logits.device == labels.device
+        and ((logits.is_cpu and labels.is_cpu) or logits.device == labels.device)
         and not (labels.requires_grad or labels.dtype.is_complex)
     )
 
