@@ -1,4 +1,4 @@
-"""Calls of the Triton kernels: scores and terms as the kernels take them, and the layout that calls of one kind share.
+"""Calls of the Triton kernels: scores and terms in the form the kernels read, and the layout that calls of one kind share.
 
 Everything that does not depend on pointers or scalar values is computed once per layout and cached.
 """
@@ -37,7 +37,7 @@ def new_grad(x: Tensor) -> Tensor:
 
 
 def per_row(value: Tensor | float) -> tuple[Tensor | None, float]:
-    """One value per row, or the one for all."""
+    """One value per row, or a single value for all rows."""
     return (value.contiguous(), 0.0) if isinstance(value, Tensor) else (None, float(value))
 
 
@@ -47,7 +47,7 @@ def type_of(value: Tensor | None) -> torch.dtype | None:
 
 
 class Layout(NamedTuple):
-    """What calls of one shape, type and kind share: the plan, and the launchers of its kernels."""
+    """The parts shared by calls of one shape, type and kind: the plan, and the launchers of its kernels."""
 
     plan: Plan
     programs: int
@@ -71,7 +71,7 @@ def _layout(
     smooth: bool,
     wordwise: bool,
 ) -> Layout:
-    """``types`` are those of the inputs, None where there is none; ``sizes`` rows, labels and the strides of rows."""
+    """``types`` are the types of the inputs, None for a missing one; ``sizes`` are rows, labels and row strides."""
     x_type, label_type, _, _, value_type, *_ = types
     hard = not smooth and value_type is None and (label_type is None or label_type in INTEGERS)
     lean = stage != "labelwise" and hard and not weighted
@@ -112,7 +112,7 @@ def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, 
 
 
 class Call:
-    """Scores and terms as the kernels take them."""
+    """Scores and terms in the form the kernels read."""
 
     __slots__ = ("inputs", "layout", "numbers", "stage", "x")
 
@@ -136,7 +136,7 @@ class Call:
         types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
         kinds = (form, where is not None, pos_kind, neg_kind)
         if wordwise:
-            # Only soft labels are smoothed wordwise, and words have to start where words can start.
+            # Only soft labels are smoothed wordwise, and words must be aligned.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
         self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise)
 
@@ -158,7 +158,7 @@ class Call:
         ended: Tensor | None = None,
         total: str = "none",
     ) -> Launched:
-        """Run the kernel of the stage over all tiles; tensors that a stage does not use are not read.
+        """Launch the kernel of the stage over all tiles. Tensors that a stage does not use are not read.
 
         With ``total`` "sum" or "mean" the values are reduced too. Returns what was launched, and with which numbers.
         """
@@ -210,7 +210,7 @@ def as_matrix(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def _weight(weight: Weight, x: Tensor) -> tuple[Tensor | None, float, Any]:
-    """A weight per label, the one for all, and which of them."""
+    """A weight per label, a weight for all labels, and which of the two is used."""
     if isinstance(weight, Tensor):
         return weight.reshape(-1).expand(x.shape[1]).contiguous(), 1.0, "label"
     return None, 1.0 if weight is None else float(weight), "number"

@@ -1,6 +1,7 @@
-"""The Triton engine: host side. It keeps the contract of ``manyhot.engines.terms``.
+"""The Triton engine: host side. It computes what ``manyhot.engines.terms`` defines.
 
-A call goes one way: this file (what to compute) -> ``replay`` (a call like an earlier one?) -> ``calls`` (tensors and layout)
+A call goes through these stages: this file (what to compute) -> ``replay`` (a call like an earlier one?) -> ``calls`` (tensors
+and layout)
 -> ``plans`` (how rows are cut) -> ``launch`` (Triton and the driver, behind a gate). If a launch fails, the function that was
 called takes its plain form.
 
@@ -33,7 +34,7 @@ SCORES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
-    """Whether the engine can be used, on a CUDA device where one is named, and why not."""
+    """Whether the engine can be used (on CUDA device number ``device``, if given), and if not, why."""
     reason = refusal(device)
     return not reason, reason
 
@@ -59,7 +60,7 @@ def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
 
 
 def _merge(top: Tensor, total: Tensor) -> LogSum:
-    """One log-sum a row from those of its chunks."""
+    """Merge the log-sums of a row's chunks."""
     if top.shape[1] == 1:
         return _log_sum(top[:, 0], total[:, 0])
     highest = torch.where(total == 0, -INF, top).amax(dim=1)

@@ -1,4 +1,4 @@
-"""Losses that judge every label by itself: host side."""
+"""Labelwise losses, a sum of one cost per label: host side."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_flat(x: Tensor, terms: DenseTerms) -> bool:
 def _judge_flat(
     x: Tensor, terms: DenseTerms, kind: str, powers: tuple[float, float, float], row_scale: float, grad: Tensor
 ) -> Tensor:
-    """Values of whole tiles and of the rest, with the gradient written, so that every label count is served evenly."""
+    """Values of full tiles and of the remainder, with the gradient written, so that every number of labels is equally fast."""
     size, tile = x.numel(), plans.TILE
     even = size // tile * tile
     values = x.new_empty(blocks(size, tile), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Small functions the Triton kernels share: exact near zero, safe at infinity."""
+"""Small functions shared by the Triton kernels: exact near zero, safe at infinity."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import triton.language as tl
 COMPILED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")
 
 
-# What a natural exponent is in units of log 2, and back.
+# Conversion from natural exponents to base 2, and back.
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
 def exp2(x):
-    """``2^x``; what is below 1e-38 is 0, which saves half the instructions of the form that keeps it."""
+    """``2^x``; results below 1e-38 are flushed to 0, which saves half the instructions."""
     if COMPILED:
         y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
@@ -33,7 +33,7 @@ def exp(x):
 
 @triton.jit
 def inverse(x):
-    """``1 / x``, to the last digit but one; 0 for what is beyond 1e38."""
+    """``1 / x``, accurate to the last digit but one; 0 for x beyond 1e38."""
     if COMPILED:
         y = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:

@@ -25,7 +25,7 @@ def rdrop(
     link: float = 1.0,
     row_scale: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and how far they are apart.
+    """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and their divergence.
 
     With ``p = sigma(link a)`` and ``q = sigma(link b)`` the values are ``(zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i)
     link (a_i - b_i)``. Without ``terms`` the losses are left out, and ``where`` says which entries count; otherwise the

@@ -1,4 +1,4 @@
-"""How rows are cut into tiles, by type, size and kind of labels. The sizes are the fastest measured on an H200."""
+"""How rows are divided into tiles, by type, size and kind of labels. The sizes are the fastest measured on an H200."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CHUNK = 8192
 SEGMENT = 32768
 SEGMENTS = 128
 PAIR = 4096
-# Tile of the losses that judge every label by itself.
+# Tile of labelwise losses.
 TILE = 2048
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels
-# is not the fastest. Fewer registers let more rows run at once; index lists keep no labels and need few.
+# is not the fastest. Fewer registers let more rows run at once; index lists keep no labels in registers and need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 2, 512): (1, 64),
     ("lists", 2, 1024): (1, 56),
@@ -56,7 +56,7 @@ COUNTER_STRIDE = 32
 
 
 def blocks(size: int, block: int) -> int:
-    """How many blocks cover ``size``."""
+    """The number of blocks that cover ``size``."""
     return -(-size // block)
 
 
@@ -157,9 +157,9 @@ def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
 
 
 def adds_up(cut: Plan, programs: int) -> bool:
-    """Whether the last program adds up what all have left, or, of rows in chunks, what the first chunks have.
+    """Whether the last program sums the partial results of all programs (for rows in chunks: of the first chunks).
 
-    The more they are, and the longer each has something to write, the longer they wait for it. Segments lose more.
+    The more programs there are, and the more each writes, the longer they wait for it. Segments lose more.
     """
     few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
     return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel == "packed")

@@ -1,4 +1,4 @@
-"""From the values of rows to a scalar, and a gradient times a factor: host side."""
+"""The sum of row values, and a gradient times a factor: host side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.launch.launcher import Launched, Launcher, launcher
 from manyhot.engines.triton.plans import blocks
 
-# Gradients so small that reading and writing them costs less than a launch that may find nothing to do.
+# For gradients up to this size, multiplying always is cheaper than a launch that checks first.
 SMALL = 1 << 21
 SCALED = 8192
 # Up to this many values are summed by one program; more by torch.
@@ -51,7 +51,7 @@ def _totals(size: int, number: float, scale_type: torch.dtype | None, dtype: tor
 
 @falls_back_to(plain.scale_)
 def scale_(grad: Tensor, factor: Tensor) -> Tensor:
-    """``grad *= factor`` in place, for a factor on the device that is nearly always 1."""
+    """``grad *= factor`` in place, for a factor on the device, which is usually 1."""
     size = grad.numel()
     if size <= SMALL:
         return grad.mul_(factor)

@@ -1,6 +1,6 @@
-"""Calls like an earlier one: the same shapes, types and settings. They are launched again with new addresses and nothing else.
+"""Replay of an earlier call with the same shapes, types and settings: only the addresses are new.
 
-A small loss takes longer to launch than to compute, and nearly every call of a training run is like the one before it.
+A small loss takes longer to launch than to compute, and nearly every call of a training run repeats the one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 4096
 
 
 class Replay(NamedTuple):
-    """A kernel with all its numbers, and the kernel that sums the values of the rows if the first does not do it."""
+    """A kernel with all its numeric arguments, and the kernel that sums the values of the rows if the first does not."""
 
     kernel: BoundKernel
     total: BoundKernel | None
@@ -87,13 +87,13 @@ def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: La
 
 
 def _bound(programs: int, launcher: Launcher, numbers: Numbers) -> BoundKernel | None:
-    """What was launched, with its numbers; None if Triton launched it."""
+    """The launched kernel with its numeric arguments; None if Triton launched it."""
     kernel = launcher.compiled.get(None)
     return kernel.bind(programs, numbers) if isinstance(kernel, DirectKernel) else None
 
 
 def relaunch(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
-    """The reduced loss and the gradient of a call like an earlier one; None if there was none."""
+    """The reduced loss and the gradient by replaying an earlier call; None if there was none."""
     replay = REPLAYS.get(key)
     if replay is None:
         return None

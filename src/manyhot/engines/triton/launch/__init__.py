@@ -1,1 +1,1 @@
-"""Everything that knows Triton or CUDA from inside: compiled kernels and how they are launched."""
+"""All code that depends on internals of Triton or CUDA: compiled kernels and how they are launched."""

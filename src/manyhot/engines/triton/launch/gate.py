@@ -1,8 +1,8 @@
 """Whether kernels can be launched here, and the way back to the plain form when they cannot.
 
-The launch path uses internals of Triton and of the CUDA driver. It is open for the versions of Triton it was tried with, on
-NVIDIA devices that have the instructions it needs. Any failure of a launch closes it for the rest of the process: the call
-that failed and all later ones take the plain form, and one warning says why.
+The launch path uses internals of Triton and of the CUDA driver. It is used only with the versions of Triton it was tested with,
+on NVIDIA devices that have the instructions it needs. Any failure of a launch turns the engine off for the rest of the process:
+the failed call and all later ones use the plain form, and one warning says why.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def interpreted() -> bool:
 
 
 def refusal(device: int | None = None) -> str:
-    """Why no kernel can be launched, on a CUDA device where one is named; empty where kernels can."""
+    """The reason why no kernel can be launched (on CUDA device number ``device``, if given); empty if they can."""
     return GATE.failure or _refusal_of_host() or ("" if device is None or device < 0 else _refusal_of_device(device))
 
 
@@ -86,7 +86,7 @@ def triton_version() -> tuple[int, int]:
 
 
 def falls_back_to(plain: Callable[..., Any]) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """A function of the engine that takes the plain form when a launch fails, and from then on."""
+    """Decorator for functions of the engine: if a launch fails, this call and all later ones use ``plain``."""
 
     def guard(run: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         @functools.wraps(run)

@@ -1,7 +1,8 @@
 """How the Triton kernels are launched: compiled by Triton once, then launched without it.
 
 A launch by Triton costs more than a small loss does on the device: Triton binds the arguments to names, inspects each, builds
-a cache key, and has the driver confirm every pointer. A ``Launcher`` knows all but the alignment of the pointers beforehand.
+a cache key, and has the driver confirm every pointer. A ``Launcher`` knows everything but the alignment of the pointers in
+advance.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Numbers = tuple[int | float, ...]
 class Launcher:
     """One kernel with its constants, for tensors of fixed types on one device and numbers of fixed kinds.
 
-    Numbers may differ where Triton compiles the same code: floats, and integers of the same ``kind_of``. Which tensors are
-    None may differ from call to call, unless ``settled``. Every error is a ``LaunchError``.
+    Numbers may differ where Triton compiles the same code: floats, and integers of the same ``kind_of``. Which tensors are None
+    may differ from call to call, unless ``settled`` is set. Every error is a ``LaunchError``.
     """
 
     __slots__ = ("compiled", "constants", "kernel", "options", "settled")
@@ -115,12 +116,13 @@ def launcher(
 
 
 def kind_of(number: int | float) -> Any:
-    """What Triton specialises on: being 1, divisibility and size of an integer; nothing of a float."""
+    """What Triton specialises an integer on: whether it is 1, its divisibility and its size. It does not specialise on
+    floats."""
     return (number == 1, number % 16 == 0, number.bit_length() > 31) if isinstance(number, int) else None
 
 
 def stream_for(device: int) -> int | None:
-    """The current stream of a device, for a direct launch; None if a profiler listens or another device is current."""
+    """The current stream of a device, for a direct launch; None if a profiler is attached or another device is current."""
     try:
         if _hooked() or not (_one_device() or device == torch.cuda.current_device()):
             return None
@@ -150,7 +152,7 @@ def _hooks() -> Any:
 
 
 def _hooked() -> bool:
-    """Whether a profiler listens to launches."""
+    """Whether a profiler has hooked launches."""
     runtime = _hooks()
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))

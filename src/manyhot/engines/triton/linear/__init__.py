@@ -1,1 +1,1 @@
-"""Kernels and host side of the linear engine: scores of a head, chunk by chunk."""
+"""Kernels and host side of the linear engine, which processes the labels of a head in chunks."""

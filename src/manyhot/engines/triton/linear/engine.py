@@ -1,7 +1,7 @@
-"""The linear engine on CUDA: host side. Products by cuBLAS, chunk by chunk of labels; what comes after them by our kernels.
+"""The linear engine on CUDA: host side. cuBLAS computes the products, chunk by chunk of labels; our kernels do the rest.
 
-Forward takes the scores of a chunk, sums them into a pair for each row and block of labels, and merges the pairs. Backward has
-the scores of a chunk, kept or made again, turned into their gradient, and takes two products of it. Nothing waits for the
+Forward computes the scores of a chunk, sums them into a pair for each row and block of labels, and merges the pairs. Backward
+turns the scores of a chunk, kept or recomputed, into their gradient, and multiplies it twice. Nothing waits for the
 device. With TRITON_INTERPRET=1 set before the first import it runs on the CPU, in float32.
 """
 
@@ -23,17 +23,17 @@ from manyhot.engines.triton.launch.launcher import interpreted, launcher
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 # A tile: rows, labels, warps.
 ROWS, COLS, WARPS = 4, 2048, 4
-# Bytes of a chunk of scores: where they are kept, and where they are made again and larger products pay more.
+# Bytes of a chunk of scores: if they are kept, and if they are recomputed, where larger products are faster.
 CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 256 << 20
 MERGED = 256
-# A tile of the sums over rows.
+# The tile of column sums.
 SUMMED_ROWS, SUMMED = 64, 128
-# The share of the device's memory that kept scores may take where nobody says otherwise.
+# The default share of the device's memory for kept scores.
 KEPT_SHARE = 16
 
 
 class _Remembered(NamedTuple):
-    """What backward needs of forward."""
+    """What forward saves for backward."""
 
     # float32 [4, R]: exponent taken out and factor of the terms, of positives and of negatives; where terms are kept in the
     # place of scores, [5, R] with the factor of those.
@@ -53,23 +53,23 @@ def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTe
 
 
 def chunk_size(hidden: Tensor, num_labels: int, kept: bool) -> int:
-    """Labels a chunk: a multiple of the block."""
+    """Labels per chunk: a multiple of the block."""
     size = CHUNK_BYTES if kept else CHUNK_BYTES_AGAIN
     most = max(size // (max(hidden.shape[0], 1) * hidden.element_size()) // COLS, 1)
     return min(most, max(blocks(num_labels, COLS), 1)) * COLS
 
 
 def fitted_chunk(size: int) -> int:
-    """The nearest chunk this engine can take: whole blocks."""
+    """The chunk size rounded to whole blocks."""
     return blocks(size, COLS) * COLS
 
 
 def default_budget(device: torch.device) -> int:
-    """Bytes of scores that may be kept where nobody says otherwise."""
+    """Default for the bytes of scores that may be kept."""
     return _device_memory(device) // KEPT_SHARE
 
 
-# A graph that is being compiled takes the answer as a constant; see ``manyhot.engines.registry``.
+# A compiled graph treats the answer as a constant; see ``manyhot.engines.registry``.
 default_budget._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -79,7 +79,7 @@ def _device_memory(device: torch.device) -> int:
 
 
 class _Inputs:
-    """The terms as the kernels take them."""
+    """The terms in the form the kernels read."""
 
     __slots__ = (
         "both",
@@ -137,7 +137,7 @@ def _stride(matrix: Tensor | None) -> int:
 
 
 def _weight(weight: Weight, problem: LinearProblem) -> tuple[Tensor | None, float, str]:
-    """A weight per label, the one for all, and which of them."""
+    """A weight per label, a weight for all labels, and which of the two is used."""
     if isinstance(weight, Tensor):
         return weight.reshape(-1).expand(problem.num_labels).contiguous(), 1.0, "label"
     return None, 1.0 if weight is None else float(weight), "number"
@@ -153,7 +153,7 @@ def _start(
 
 
 def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
-    """Forward: one sweep over the labels. Gives ``pos`` and ``neg``, float32 ``[R]``, and what backward needs."""
+    """Forward: one pass over the labels. Returns ``pos`` and ``neg``, float32 ``[R]``, and what backward needs."""
     pos, neg, memory = _sweep(problem, "sides", 0.0, 1.0)
     assert neg is not None
     return pos, neg, memory
@@ -182,7 +182,7 @@ def _sweep(
     listed = None if inputs.indices is None else parts.new_empty(inputs.indices.shape)
     kept = _new_scores(problem, blocks(problem.kept, COLS) * COLS) if problem.kept else None
     buffer = _new_buffer(problem) if problem.kept < problem.num_labels else None
-    # The gradient of a loss is a number of the row times the terms, so these can be kept; float16 has no room for them.
+    # The gradient of a loss is a factor per row times the terms, so the terms can be kept; float16 has too small a range.
     exps = form != "sides" and inputs.lean and kept is not None and problem.hidden.dtype != torch.float16
     rows = _rows_of(problem)
     for start, stop in problem.chunks():
@@ -222,7 +222,7 @@ def _log_sum(top: Tensor, factor: Tensor) -> LogSum:
 
 
 def empty_memory(problem: LinearProblem) -> list[Tensor]:
-    """Tensors of the shapes and types of what ``sums`` remembers, empty ones for None."""
+    """Tensors with the shapes and types of what ``sums`` saves for backward, empty ones for None."""
     terms, rows = problem.terms, problem.hidden.new_empty((4, problem.num_rows), dtype=torch.float32)
     scores = _new_scores(problem, blocks(problem.kept, COLS) * COLS) if problem.kept else problem.hidden.new_empty(0)
     if not isinstance(terms, SparseTerms):
@@ -232,7 +232,7 @@ def empty_memory(problem: LinearProblem) -> list[Tensor]:
 
 
 def _rows_of(problem: LinearProblem) -> int:
-    """Rows a tile."""
+    """Rows per tile."""
     return min(ROWS, 1 << max(problem.num_rows - 1, 0).bit_length())
 
 
@@ -241,12 +241,12 @@ def _new_scores(problem: LinearProblem, width: int) -> Tensor:
 
 
 def _new_buffer(problem: LinearProblem) -> Tensor:
-    """Room for the scores of a chunk."""
+    """Buffer for the scores of a chunk."""
     return _new_scores(problem, min(problem.chunk, blocks(problem.num_labels, COLS) * COLS))
 
 
 def _scores(problem: LinearProblem, start: int, stop: int, kept: Tensor | None, buffer: Tensor | None) -> Tensor:
-    """The scores of some labels without the bias, made."""
+    """Compute the scores of some labels without the bias."""
     out = kept[:, start:stop] if problem.keeps(stop) else buffer[:, : stop - start]  # type: ignore[index]
     _multiply(problem.hidden, problem.weight_of(start, stop), out)
     return out
@@ -267,7 +267,7 @@ def _merge(
     scale: Tensor | float,
     exps: bool,
 ) -> tuple[Tensor, Tensor | None, Memory]:
-    """The pairs of the blocks into sides or losses."""
+    """Merge the pairs of the blocks into sides or losses."""
     from manyhot.engines.triton.linear.merge import merge_kernel
 
     parts, listed, cuts, kept = made
@@ -301,7 +301,7 @@ def _merge(
 def gradient(
     problem: LinearProblem, memory: Memory, pulls: tuple[Tensor, Tensor | None], needs: Needs, update: Update | None = None
 ) -> Gradients:
-    """Backward: the other sweep; see ``LinearEngine``.
+    """Backward: a second pass over the labels; see ``LinearEngine``.
 
     After ``losses``, ``pulls`` is the gradient by ``sum scale loss``, one number on the device, and None.
     """
@@ -320,7 +320,7 @@ def _from_terms(
     made: Gradients,
     update: Update | None,
 ) -> int:
-    """Gradients from kept terms, which need no kernel but products; gives how many labels that were."""
+    """Gradients from kept terms, which need only products; returns how many labels were done."""
     by_hidden, by_weight, by_bias = made
     stop, terms = problem.kept, remembered.scores
     assert terms is not None
@@ -352,7 +352,7 @@ def _sum_columns(terms: Tensor, factors: Tensor | None, out: Tensor) -> None:
 
 
 def _aligned(num_labels: int) -> list[tuple[int, int]]:
-    """The labels in two parts: cuBLAS is slow where a size of a product is odd, so that such a part should be small."""
+    """The labels in two parts: cuBLAS is slow where a dimension of a product is odd, so the odd part should be small."""
     even = num_labels // 512 * 512
     return [(first, last) for first, last in ((0, even), (even, num_labels)) if first < last]
 
@@ -366,7 +366,7 @@ def _from_scores(
     update: Update | None,
     done: int,
 ) -> None:
-    """Gradients of the labels from ``done`` on, chunk by chunk, from scores that were kept or are made again."""
+    """Gradients of the labels from ``done`` on, chunk by chunk, from kept or recomputed scores."""
     by_hidden, by_weight, by_bias = made
     hidden, buffer = problem.hidden, _new_buffer(problem)
     for start, stop in problem.chunks():
@@ -398,7 +398,7 @@ def _turn(
     scores: Tensor,
     grad: Tensor,
 ) -> None:
-    """Scores of a chunk into their gradient."""
+    """Turn the scores of a chunk into their gradient."""
     from manyhot.engines.triton.linear.gradient import gradient_kernel
 
     start, stop = chunk

@@ -1,4 +1,4 @@
-"""Kernels of the backward sweep (CUDA): turn a chunk of scores into its gradient, and sum that over rows."""
+"""Kernels of the backward pass (CUDA): turn a chunk of scores into its gradient, and sum that over rows."""
 
 from __future__ import annotations
 

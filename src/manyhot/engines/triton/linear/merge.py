@@ -1,4 +1,4 @@
-"""The kernel between the sweeps (CUDA): from the sums of blocks to the sides or the loss of a row."""
+"""The kernel between the passes (CUDA): from the sums of blocks to the sides or the loss of a row."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from manyhot.engines.triton.linear.tiles import (
 from manyhot.engines.triton.math import distance, exp
 from manyhot.engines.triton.rows.tiles import finish
 
-# The least that kept terms are multiplied by.
+# The smallest factor of kept terms.
 SMALLEST = tl.constexpr(1e-30)
 
 
 @triton.jit
 def _settle(top, total):
-    """A pair as the gradient takes it: an infinite side counts each of its infinite terms whole, an empty one none."""
+    """A pair in the form the gradient needs: each infinite term of an infinite side counts fully; an empty side has none."""
     total = tl.where(top == float("inf"), 1.0, total)
     return tl.where(top == LOWEST, 0.0, top), total
 
@@ -34,14 +34,14 @@ def _value(top, total):
 
 @triton.jit
 def own_level(lowest, highest):
-    """The largest exponent that was taken out of a row's kept terms, 0 without any."""
+    """The largest exponent that was factored out of a row's kept terms; 0 if there are none."""
     high = tl.max(highest, axis=0)
     return tl.where(high == LOWEST, 0.0, high)
 
 
 @triton.jit
 def level_row(terms, parts, own, num_kept, WIDTH: tl.constexpr, COLS: tl.constexpr):
-    """Bring the kept terms of a row to one exponent; that happens only where scores are very large or very small."""
+    """Rescale the kept terms of a row to one exponent; needed only where scores are very large or very small."""
     columns = tl.arange(0, COLS)
     for block in range(0, tl.cdiv(num_kept, COLS)):
         top = tl.load(parts + block * WIDTH)
@@ -63,10 +63,10 @@ def merge_kernel(
     """One row from the pairs of its blocks and the scores of its listed labels.
 
     FORM "sides" gives ``pos`` and ``neg``; "split" and "joint" give the loss of the row in the place of ``pos``. ``state``
-    holds what the gradient needs: the exponent taken out of either side, and the factor of the terms in its units.
+    holds what the gradient needs: the exponent factored out of either side, and the factor of the remaining terms.
 
-    With EXPS the terms of the first ``num_kept`` labels were kept in the place of the scores. They are brought to one exponent
-    for the row, and those of the listed labels are written: the gradient is a number of the row, in ``state``, times them.
+    With EXPS the terms of the first ``num_kept`` labels were kept instead of the scores. They are rescaled to one exponent per
+    row, and those of the listed labels are written: the gradient is a factor per row, in ``state``, times them.
     """
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK)
@@ -128,7 +128,7 @@ def merge_kernel(
         if EXPS:
             own = own_level(lowest, highest)
             reach = tl.where(neg_total == 0, 1.0, neg_number * neg_factor * exp(distance(own, neg_top)))
-            # Terms this small do not count, and listed ones are divided by it.
+            # Terms this small are negligible, and listed ones are divided by it.
             reach = tl.maximum(reach, SMALLEST)
             if tl.min(lowest, axis=0) < tl.max(highest, axis=0):
                 level_row(terms + row * stride, parts + row * num_blocks * WIDTH, own, num_kept, WIDTH, COLS)

@@ -1,4 +1,4 @@
-"""Kernels of the forward sweep (CUDA): cut the index lists by blocks of labels, sum a chunk of scores."""
+"""Kernels of the forward pass (CUDA): divide the index lists by blocks of labels, sum a chunk of scores."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def sums_kernel(
     POS: tl.constexpr, NEG: tl.constexpr, BOTH: tl.constexpr, EXPS: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """One tile: its (exponent taken out, sum) pairs into ``parts``, and the scores of its listed labels into ``listed``.
+    """One tile: its (shift, sum) pairs into ``parts``, and the scores of its listed labels into ``listed``.
 
     LEAN, lists without mask, smoothing or weights per label: listed scores are replaced by -inf in the chunk before it is read,
-    as a listed label is no negative. Otherwise listed labels are left out by comparing. With EXPS the terms replace the scores.
+    because a listed label is not a negative. Otherwise listed labels are excluded by comparison. With EXPS the terms replace
+    the scores.
     """
     program = tl.program_id(0)
     rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -67,7 +68,7 @@ def sums_kernel(
                 own += tl.load(bias + label, mask=here, other=0).to(tl.float32)
             tl.store(listed + entries, own, mask=here)
             if LEAN:
-                # Threads may hold copies of an entry: all of them read before one of them writes.
+                # Several threads may hold an entry: all of them read it before any of them writes.
                 tl.debug_barrier()
                 tl.store(place, tl.full([ROWS, AT_ONCE], LOWEST, tl.float32).to(scores.dtype.element_ty), mask=here)
             done += AT_ONCE

@@ -1,8 +1,8 @@
-"""Tiles of a chunk of linear scores (CUDA): scores and weights as the terms of the two sides.
+"""Tiles of a chunk of linear scores (CUDA): scores and weights turned into the terms of the two sides.
 
 A chunk is ``s = hidden @ weight.T`` for the labels from ``first`` on, without the bias, which is added here in float32. A
-program takes ROWS rows and COLS labels of it. Listed labels are few: a program finds its own through ``cuts``, which say where
-each row's list enters each block of COLS labels.
+program processes ROWS rows and COLS labels of it. Listed labels are few: a program finds its own through ``cuts``, the place in
+each row's list where each block of COLS labels begins.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import distance, exp
 
-# Listed labels of a row that are taken at once.
+# Listed labels of a row that are processed at once.
 AT_ONCE = tl.constexpr(16)
 LOWEST = tl.constexpr(float("-inf"))
-# Sums of plain exponentials in this range have lost nothing.
+# Sums of unshifted exponentials in this range are accurate.
 LEAST, MOST = tl.constexpr(1e-30), tl.constexpr(1e30)
 
 
@@ -31,7 +31,7 @@ def tile_scores(scores, bias, rows, in_rows, local, labels, num_labels, stride, 
             b = tl.load(bias + labels).to(tl.float32)
         else:
             b = tl.load(bias + labels, mask=labels < num_labels, other=0).to(tl.float32)
-        # A score of -inf was left out, also by a label whose bias is infinite.
+        # A score of -inf means excluded, even if the bias of the label is infinite.
         s = tl.where(s == LOWEST, s, s + b[None, :])
     return s, inside
 
@@ -87,7 +87,7 @@ def listed_weights(
 
 @triton.jit
 def cut_lists(cuts, rows, in_rows, block, num_blocks):
-    """Where the lists of rows enter and leave a block of labels."""
+    """Where a block of labels begins and ends in the lists of rows."""
     place = cuts + rows * (num_blocks + 1) + block
     return tl.load(place, mask=in_rows, other=0), tl.load(place + 1, mask=in_rows, other=0)
 

@@ -41,7 +41,7 @@ def rounded(x, seed, step, labels, columns, kind: tl.constexpr, ROUND: tl.conste
     if ROUND:
         bits = x.to(tl.uint32, bitcast=True)
         up = (bits + noise(seed, step, labels, columns)) & 0xFFFF0000
-        # Infinite and NaN stay what they are.
+        # Infinities and NaN are unchanged.
         bits = tl.where((bits & 0x7F800000) == 0x7F800000, bits, up)
         x = bits.to(tl.float32, bitcast=True)
     return x.to(kind)

@@ -1,4 +1,4 @@
-"""Host side of the update kernels: the gradient of a chunk's weights by cuBLAS, its step by one kernel over rows."""
+"""Host side of the update kernels: cuBLAS computes the gradient of a chunk's weights, and one kernel over rows applies it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from manyhot.engines.triton.calls import blocks
 from manyhot.engines.triton.engine import available
 from manyhot.engines.triton.launch.launcher import interpreted, launcher
 
-# Rows a program.
+# Rows per program.
 ROWS = 4
 WIDEST = 8192
-# The most that a part of the gradient of the weights takes.
+# The largest part of the weights' gradient that exists at once.
 CHANGE_BYTES = 64 << 20
 
 

@@ -1,12 +1,12 @@
 """Rows read as words of 64 bits (CUDA): the loss and its gradient in one read and one write of the scores.
 
-What a label costs here is instructions before it is memory, so this kernel does little for one. Scores stay in registers as
-they were read, two or four to a word, and their exponentials are made once for the sums and once more for the gradient. The
-labels of a word, a byte each, are a word too, and where it is 0, as nearly everywhere, none of them is looked at; for the
-gradient they are kept as bits. With index lists there are no such words: what is listed is left out, and taken by itself. Sums
-are of plain exponentials, with m = 0; where one comes near the end of the range the whole tile goes the careful way. (The zero
-class makes what underflows irrelevant.) Of a long row every program keeps a chunk, and the chunks are merged before the
-gradient is written.
+The cost per label here is instructions rather than memory, so this kernel does little per label. Scores stay in registers as
+they were read, two or four to a word, and their exponentials are computed once for the sums and once more for the gradient. The
+labels of a word, a byte each, form a word too; where it is 0, as nearly everywhere, the labels are skipped. For the gradient
+they are kept as bits. Index lists have no such words: listed labels are left out and processed separately. Sums are of
+unshifted exponentials (m = 0); where one approaches the limits of the range the whole tile is recomputed with a shift. (The
+zero class makes terms that underflow irrelevant.) A long row is divided among programs, one chunk each, and the chunks are
+merged before the gradient is written.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def packed_kernel(
     TAIL: tl.constexpr = 0 if CHUNKS > 1 else (SEGMENT - BLOCK) // PER
     RAGGED: tl.constexpr = UNIT % PER != 0 or (LABELS == "lists" and UNIT % GROUP != 0)
     HARD: tl.constexpr = LABELS == "lists" or labels.dtype.element_ty.primitive_bitwidth == 8
-    # So long a row gives every thread several words.
+    # From this length on every thread has several words.
     PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
-    # So long a tile gives every thread four words.
+    # From this size on every thread has four words.
     BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
     INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
     # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
@@ -66,7 +66,7 @@ def packed_kernel(
     if RAGGED:
         lead = ((GROUP - rows * num_labels % GROUP) % GROUP).to(tl.int32)
         if CHUNKS > 1:
-            # The chunks of a row are counted from its first whole word, and the first one takes what is before.
+            # The chunks of a row start at its first whole word; the first chunk also has the labels before it.
             ahead = tl.max(lead, axis=0)
             begin = tl.where(chunk == 0, 0, begin + ahead)
             end += ahead

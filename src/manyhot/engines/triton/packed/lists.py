@@ -1,7 +1,7 @@
-"""Index lists beside words (CUDA): listed labels are left out of the words and taken by themselves.
+"""Index lists with words (CUDA): listed labels are left out of the words and processed separately.
 
-They are few, so the words are all of negatives: their sums and gradient ask for no label. A listed score is -inf there, its
-term 0, and its gradient is written over that, after all threads have written theirs.
+They are few, so all words are treated as negatives and need no labels. A listed score is set to -inf there, its term is 0, and
+its gradient is overwritten after all threads have written theirs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _entry(at, step: tl.constexpr, left, ahead, limit, RAGGED: tl.constexpr):
 
 @triton.jit
 def store_taken(out_grad, x, indices, end, factor, cursor, stop):
-    """Write the gradient of the listed labels of a row over what all threads have written."""
+    """Write the gradient of a row's listed labels, after all threads have written theirs."""
     tl.debug_barrier()
     left = (stop - cursor).to(tl.int32)
     at = indices + cursor
@@ -71,7 +71,7 @@ def store_taken(out_grad, x, indices, end, factor, cursor, stop):
 
 @triton.jit
 def _read_listed(x, at, left, end):
-    """The next listed labels: scores, +inf where there is none, places, and which are there."""
+    """The next listed labels: scores (+inf where there is none), places, and which exist."""
     lanes = tl.arange(0, AT_ONCE)
     place = tl.load(at + lanes, mask=lanes < left, other=-1).to(tl.int32)
     there = (place >= 0) & (place < end)

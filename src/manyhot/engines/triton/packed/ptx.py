@@ -1,9 +1,9 @@
-"""What the word kernels say in PTX, for two words of 64 bits at once (CUDA); ``words`` calls it.
+"""PTX for the word kernels, for two words of 64 bits at once (CUDA); ``words`` uses it.
 
 Four bfloat16 or two float32 make a word. Hard labels come as a byte a score, nonzero for a positive: 32 or 16 bits beside a
-word of scores. Soft ones come in words like scores. Instructions of the gradient differ from those of the sums where they could
-be the same (another way to unpack, the sum with a zero which the assembler cannot know), or the assembler would see that both
-need the same exponentials and keep them in registers in between.
+word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the sums (another
+way to unpack, adding a zero that the assembler cannot see); otherwise the assembler would notice that both need the same
+exponentials and keep them in registers in between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Writer:
         for k in range(2 * self.per):
             register = 2 * half + k // 4
             marks = {"#": f"{k}", "%": f"{k // self.per}", "^": f"{register}", "~": f"{0xFF << 8 * (k % 4)}"}
-            # Every word has a byte for its bits, so that they may change their threads like words.
+            # Every word has a byte for its bits, so that bits can move between threads like words.
             marks["&"] = f"{1 << 8 * register + k % 4}"
             lines.append("".join(marks.get(letter, letter) for letter in line))
         return "".join(lines)
@@ -194,7 +194,7 @@ class _Writer:
         )
 
     def left_out(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """-inf for each of eight listed labels: only where one falls into the two words they are told apart."""
+        """-inf for each of eight listed labels; they are compared one by one only if one falls into the two words."""
         names = [f"list{'abcdefgh'[k]}" for k in range(8)]
         shift = {4: 3, 2: 2}[self.per]
         lines = f"shr.u32 h0, $word0, 1; shl.b32 h1, $word0, {shift - 1}; "

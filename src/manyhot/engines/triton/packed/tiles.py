@@ -1,4 +1,4 @@
-"""Tiles of words: scores and labels of rows as they are read, their sums, and what is left of a row at either end (CUDA).
+"""Tiles of words: scores and labels of rows as they are read, their sums, and the remainder of a row at either end (CUDA).
 
 Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere they are RAGGED: scores, labels and
 gradient lie row behind row, words are those of the whole, and what is left of a row at either end, at most seven labels, is
@@ -14,7 +14,7 @@ from manyhot.engines.triton.math import exp
 from manyhot.engines.triton.packed.words import word_sums
 from manyhot.engines.triton.rows.tiles import add_pairs
 
-# -inf in every score of a word: what stands beyond the end of a row, where its term is 0.
+# -inf in every score of a word, for places beyond the end of a row: the term is 0.
 NOTHING_4, NOTHING_2 = tl.constexpr(-0x007F007F007F0080), tl.constexpr(-0x007FFFFF00800000)
 
 
@@ -24,9 +24,9 @@ def read_words(
     LABELS: tl.constexpr, HARD: tl.constexpr, RAGGED: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
     WORDS: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of words from the ``first`` on: scores, labels, which words are there, and the places of their gradient.
+    """A tile of words from the ``first`` on: scores, labels, which words exist, and the places of their gradient.
 
-    Index lists have no labels here; the scores stand in for them.
+    Index lists have no labels here; the scores are returned in their place.
     """
     GROUP: tl.constexpr = 2 * PER
     words = first + tl.arange(0, WORDS)
@@ -69,7 +69,7 @@ def read_rest(
     x, labels, indices, num_labels, smoothing, rows, in_rows, lead, begin, end, cursor, stop,
     LABELS: tl.constexpr, HARD: tl.constexpr, ROWS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Labels before the first and behind the last whole group of words: columns, which of them count here, and their terms.
+    """Labels before the first and after the last whole group of words: columns, which of them count here, and their terms.
 
     Listed labels have none here.
     """

@@ -1,7 +1,7 @@
 """Words of 64 bits, each two or four scores: their sums, their gradient, and listed labels left out of them (CUDA).
 
-``PER`` is how many scores a word has. Where Triton compiles, ``triton_word_ptx`` has the instructions; the interpreter, which
-knows none, takes words apart.
+``PER`` is how many scores a word has. Compiled kernels use the instructions of ``ptx``; the interpreter, which has none,
+unpacks the words.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from manyhot.engines.triton.packed.ptx import (
 
 @triton.jit
 def _of_two(halves):
-    """Float32 for each two words, which have half of its bits each."""
+    """One float32 for every two words, which hold half of its bits each."""
     low, high = tl.split(tl.reshape(halves, [halves.shape[0], halves.shape[1] // 2, 2]))
     bits = (high.to(tl.int32) << 16) | (low.to(tl.int32) & 0xFFFF)
     return bits.to(tl.float32, bitcast=True)
@@ -65,7 +65,7 @@ def _of_two(halves):
 def word_sums(s, t, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr):
     """The sums of each word's positive and negative terms, ``t e^-s`` and ``(1 - t) e^s``.
 
-    Where PAIRED they are of two neighbours each, which takes half the registers; every thread must have pairs of words.
+    Where PAIRED there is one sum for two neighbours, which takes half the registers; every thread must have pairs of words.
     """
     if not COMPILED:
         neg, pos = tl.zeros(s.shape, tl.float32), tl.zeros(s.shape, tl.float32)
@@ -162,7 +162,7 @@ def negative_sums(s, PAIRED: tl.constexpr, PER: tl.constexpr):
 def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr):
     """The gradient of each word, ``e^s`` times a factor, in the type of the scores.
 
-    A factor that is not SIGNED goes into the exponent, where that is exact enough: in half types.
+    A factor that is not SIGNED is added to the exponent, where that is exact enough: in half types.
     """
     LOG: tl.constexpr = PER == 4 and not SIGNED
     if not COMPILED:
@@ -180,7 +180,7 @@ def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr):
 
 @triton.jit
 def leave_out(s, words, a, b, c, d, e, f, g, h, PER: tl.constexpr):
-    """Scores of the words as they are, -inf at eight labels; a label that is in none of the words changes nothing."""
+    """The words with -inf at eight labels; a label that is in none of the words changes nothing."""
     if not COMPILED:
         for label in (a, b, c, d, e, f, g, h):
             place = 64 // PER * (label % PER)
@@ -216,7 +216,7 @@ def _label(t, k: tl.constexpr, smoothing, HARD: tl.constexpr, PER: tl.constexpr)
 
 @triton.jit
 def _bits(grad, PER: tl.constexpr):
-    """A gradient as it stands in a word, for the interpreter."""
+    """The bits of a gradient in a word, for the interpreter."""
     bits = grad.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
     if PER == 4:
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

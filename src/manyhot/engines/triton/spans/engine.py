@@ -1,8 +1,9 @@
-"""The Triton engine for span scores: host side. Two launches and one for the lists give the sums, one their gradient.
+"""The Triton engine for span scores: host side. Three launches compute the sums (one of them for the lists), one computes the
+gradient.
 
 Parts are float32, bfloat16 or float16 on a CUDA device (or, with TRITON_INTERPRET=1 set before the first import, float32 on
 the CPU). Nothing waits for the device, no ``[B, H, T, T]`` or ``[B, T, T]`` tensor is made, and every output has one writer.
-Float32 products are taken in three tf32 products each, which keeps float32's digits.
+Float32 products are computed as three tf32 products each, which keeps the precision of float32.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def available(device: int | None = None) -> tuple[bool, str]:
 
 
 def supports(parts: SpanParts, *others: Tensor) -> bool:
-    """Whether this engine can serve these parts, with labels and lengths beside them."""
+    """Whether this engine can serve these parts, labels and lengths."""
     place = "cpu" if interpreted() else "cuda"
     tensors = [part for part in parts[:4] if part is not None]
     return (
@@ -40,7 +41,7 @@ def supports(parts: SpanParts, *others: Tensor) -> bool:
 
 @falls_back_to(fallback.sides)
 def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
-    """``(pos, neg)``, float32 ``[B, H]``, and what backward should remember; ``clear`` makes it 0 where nobody looks."""
+    """``(pos, neg)``, float32 ``[B, H]``, and what to save for backward; ``clear`` zeroes the parts of it that are not used."""
     plan, parts = planned(parts, cells)
     out = torch.empty((4, *plan.shape), dtype=torch.float32, device=parts.q.device)
     memory, _ = plan.fill(parts, cells, out, clear=clear)
@@ -50,8 +51,8 @@ def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[L
 
 @falls_back_to(fallback.loss)
 def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -> tuple[Tensor, Memory]:
-    """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what
-    ``loss_gradient`` should remember."""
+    """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what to
+    save for ``loss_gradient``."""
     plan, parts = planned(parts, cells)
     state = torch.empty((8, plan.problems), dtype=torch.float32, device=parts.q.device)
     share = 1.0 if reduction == "sum" else 1.0 / plan.problems
@@ -68,7 +69,7 @@ def memory_sizes(parts: SpanParts, cells: SpanCells) -> tuple[int, int]:
 def gradient(
     parts: SpanParts, cells: SpanCells, sums: tuple[LogSum, LogSum], grads: tuple[Tensor, Tensor], memory: Memory
 ) -> SpanParts:
-    """Gradients of the parts, in their types, given the sums ``[B, H]`` that cells are shares of and their gradients."""
+    """Gradients of the parts, in their types, given the sums ``[B, H]`` and their gradients."""
     plan, parts = planned(parts, cells)
     state = torch.stack([*sums[0], *sums[1], *grads, torch.ones_like(grads[0])])
     return plan.pulls(parts, cells, state, plan.cut(memory, cells))
@@ -76,9 +77,9 @@ def gradient(
 
 @falls_back_to(fallback.loss_gradient)
 def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
-    """Gradients of the parts, in their types, given that of the loss."""
+    """Gradients of the parts, in their types, given the gradient of the loss."""
     plan, parts = planned(parts, cells)
     state, *kept = memory
-    # By ``data``, which does not count as a change of what was saved for backward: another backward writes it again.
+    # Through ``data``, so that autograd does not see a change of a saved tensor; another backward overwrites it.
     state.data[6, :1].copy_(grad)
     return plan.pulls(parts, cells, state, Kept(*kept))

@@ -1,6 +1,6 @@
-"""The functions of the Triton engine for spans in plain torch, by tiles: for calls whose launch fails.
+"""The functions of the Triton engine for spans in plain torch, by tiles: for calls whose launch failed.
 
-They take and give what the engine does, so that a forward pass on the device can be followed by a plain backward.
+Arguments and results are those of the engine, so that a forward pass by kernels can be followed by a plain backward.
 """
 
 from __future__ import annotations

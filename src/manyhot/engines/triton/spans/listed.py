@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
-"""Listed spans on a CUDA device: unpacked and scored once, and the sums of a (row, type) that they and the rest make.
+"""Listed spans on a CUDA device: unpacked and scored once, and merged with the sums over the other cells of a (row, type).
 
-Index lists rise by (row, type, first, last). A listed cell that does not count has first and last -1, so that it lies in no
+Index lists are sorted by (row, type, first, last). A listed cell that does not count has first and last -1, so that it lies in
+no
 tile. Sums are pairs (top, total): ``e^top total``, a total of 0 is empty, and top is finite.
 """
 
@@ -17,7 +18,7 @@ LOWEST = tl.constexpr(-float("inf"))
 
 @triton.jit
 def finite(top):
-    """A maximum to shift by: 0 where it is infinite."""
+    """The maximum to subtract; 0 where it is infinite."""
     return tl.where(tl.abs(top) == float("inf"), 0.0, top)
 
 
@@ -104,7 +105,7 @@ def soft_label(values, place, inside, smoothing, SOFT: tl.constexpr):
 
 @triton.jit
 def added(top, total, x, weight):
-    """A sum with ``sum w e^x`` joined to it; terms of weight 0 are skipped."""
+    """A sum with ``sum w e^x`` added to it; terms of weight 0 are skipped."""
     x = tl.where(weight > 0, x, LOWEST)
     highest = tl.maximum(top, tl.max(x, axis=0))
     shift = finite(highest)

@@ -1,7 +1,7 @@
 """Plans of the Triton engine for span scores: sizes, memory, constants and launchers for calls of one layout.
 
-What follows from the layout of a call is worked out once and kept: the host's work is longer than the device's for all but
-the largest grids, so a call only asks for memory and starts its kernels.
+Everything that depends only on the layout of a call is computed once and cached: for all but the largest grids the host takes
+longer than the device, so a call only allocates memory and launches its kernels.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TYPED_PULLS = ((128, 64), (64, 32))
 SHARED = 32
 SHARED_WARPS = 4
 TYPES = 64
-# A first token's factorised total is in doubt below this many times the most that its cells can have lost.
+# A first token's factorised total is too inaccurate below this multiple of the most that its cells can have lost.
 DOUBT = 1 / torch.finfo(torch.float32).eps
 
 
 def empty_gradients(parts: SpanParts, cells: SpanCells) -> SpanParts:
-    """Gradients to be filled; both sides are added up in float32."""
+    """Memory for the gradients; with smoothing both sides are summed in float32."""
     kind = torch.float32 if cells.smoothing else None
     q, k, u, v = (None if part is None else torch.empty_like(part, dtype=kind) for part in parts[:4])
     return SpanParts(q, k, u, v, parts.scale)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ MOST_PLANS = 4096
 
 
 def planned(parts: SpanParts, cells: SpanCells) -> tuple[SpanPlan, SpanParts]:
-    """The plan for parts and cells of this layout, and the parts as kernels take them."""
+    """The plan for parts and cells of this layout, and the parts in the form the kernels read."""
     q, k, u, v, scale = parts
     if q.dtype != k.dtype or q.stride(-1) != 1 or k.stride(-1) != 1:
         kind = torch.promote_types(q.dtype, k.dtype)
@@ -88,7 +88,7 @@ class SpanPlan:
         self.launchers: dict[tuple[Any, ...], Launcher] = {}
 
     def _cut(self, blocks: tuple[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
-        """Tokens held and tokens a step; few choices, for each is compiled."""
+        """Tokens held and tokens per step; few choices, because each one is compiled."""
         held, step = blocks[0 if self.half and self.width <= 64 else 1]
         return max(step, held // 2) if self.tokens <= held // 2 else held, step
 
@@ -108,19 +108,19 @@ class SpanPlan:
         return sum(map(aligned, ints)), sum(map(aligned, floats))
 
     def memory(self, cells: SpanCells, clear: bool) -> Memory:
-        """Memory to be filled."""
+        """Uninitialised (or zeroed) memory."""
         ints, floats = self.memory_sizes(cells.indices.shape[0])
         new, device = torch.zeros if clear else torch.empty, cells.indices.device
         return new(ints, dtype=torch.int32, device=device), new(floats, dtype=torch.float32, device=device)
 
     def cut(self, memory: Memory, cells: SpanCells) -> Kept:
-        """Memory by its sections."""
+        """Split the memory into its sections."""
         cuts = self.sections(cells.indices.shape[0])
         ints, floats = (whole.split_with_sizes([*map(aligned, sizes)]) for whole, sizes in zip(memory, cuts, strict=True))
         return Kept(*ints, *floats)
 
     def _side(self, section: Tensor, place: int, size: int) -> Tensor:
-        """What a section has for one sign."""
+        """The part of a section for one sign."""
         return section if self.rounds == 1 else section[place * size : (place + 1) * size]
 
     def fill(
@@ -133,7 +133,7 @@ class SpanPlan:
         *,
         clear: bool = False,
     ) -> tuple[Memory, Kept]:
-        """Sums of all sides into ``out``, and with a threshold the loss; the memory of it, whole and cut."""
+        """Sums of all sides into ``out``, and with a threshold the loss; returns the memory, whole and in sections."""
         memory = self.memory(cells, clear)
         kept = self.cut(memory, cells)
         self.unpack_lists(parts, cells, kept)
@@ -265,7 +265,7 @@ class SpanPlan:
         start(blocks * (1 + self.type_blocks), parts.q, others, numbers)
 
     def _strides_of(self, outs: SpanParts) -> Numbers:
-        """Those of gradients, which follow from those of the parts."""
+        """The strides of the gradients, which follow from those of the parts."""
         if self.out_strides is None:
             self.out_strides = _strides(outs)
         return self.out_strides
@@ -295,5 +295,5 @@ def _warps(held: int) -> int:
 
 
 def _rows(part: Tensor) -> Tensor:
-    """With features next to each other."""
+    """The same with contiguous features."""
     return part if part.stride(-1) == 1 or part.shape[-1] == 1 else part.contiguous()

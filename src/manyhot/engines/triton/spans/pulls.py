@@ -3,7 +3,7 @@
 ``manyhot.engines.triton.spans.shared``.
 
 Programs of the first kind hold a block of first tokens and go along the last tokens, for dq and du; those of the second hold
-last tokens and go along the first ones, for dk and dv. Both make the tiles again. Each output has one writer, so results are
+last tokens and go along the first ones, for dk and dv. Both recompute the tiles. Each output has one writer, so results are
 the same every time.
 """
 
@@ -113,7 +113,7 @@ def tile_and_type_pulls(
     ENDS: tl.constexpr, LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr, GRAD: tl.constexpr,
     HELD: tl.constexpr, STEP: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """``dS`` and, if ENDS, ``dv`` of a tile and a block of types, added the way its sums were taken."""
+    """``dS`` and, if ENDS, ``dv`` of a tile and a block of types, added in the way its sums were computed."""
     kinds = type_at + tl.arange(0, TYPES)
     doubt = tl.load(flags + block_place * num_types + kinds, mask=kinds < num_types, other=0)
     tile_pulls, type_pulls = product_pulls(

@@ -2,14 +2,14 @@
 """Span sums where types share q and k, factorised on a CUDA device; see ``engines.plain_spans.factorised`` for the algebra.
 
 With ``E_ij = e^{S_ij - m_i}``, ``V_ja = e^{v_a(j) - c_a}`` and ``base_ia = u_a(i) + m_i + c_a``, a first token's sum is
-``e^{base_ia} (E V)_ia``. A program holds a block of first tokens and of types and goes along the last tokens, m and c growing
-as it goes. Backward: ``U_ia = g_a e^{base_ia} / sum_a``, ``dS = E o (U V^T)``, ``dv = V o (E^T U)``, ``du = U o (E V)``.
+``e^{base_ia} (E V)_ia``. A program holds a block of first tokens and of types and iterates over the last tokens, with m and c
+as running maxima. Backward: ``U_ia = g_a e^{base_ia} / sum_a``, ``dS = E o (U V^T)``, ``dv = V o (E^T U)``, ``du = U o (E V)``.
 
-*Repair.* Within a tile the row of a type that holds listed cells is taken out of the product and summed by itself, those
-cells left out: nothing is subtracted.
+*Repair.* Within a tile the row of a type that contains listed cells is taken out of the product and summed separately without
+those cells: nothing is subtracted.
 
-*Guard.* ``E V`` loses cells below the smallest number. Where a row's total comes so near to it that this could be felt, the
-type's rows of the block are done again cell by cell (*direct*), which backward is told by a flag. Nothing waits for the device.
+*Guard.* ``E V`` loses cells below the smallest number. Where a row's total is so close to it that this could matter, the type's
+rows of the block are recomputed cell by cell (*direct*); a flag tells backward. Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from manyhot.engines.triton.math import exp
 from manyhot.engines.triton.spans.listed import LOWEST, dot, finite, load_rows
 from manyhot.engines.triton.spans.typed import along, tile_scores
 
-# Entries looked at together: those of one warp, which then finds a place, an address, without the shared memory of the others.
+# Entries examined together: as many as one warp has threads, so that a search needs no shared memory.
 CHUNK = tl.constexpr(32)
 
 

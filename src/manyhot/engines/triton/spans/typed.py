@@ -1,10 +1,11 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
-"""Span sums where each type has its own q and k, by tiles on a CUDA device; backward makes the tiles again.
+"""Span sums where each type has its own q and k, by tiles on a CUDA device; backward recomputes the tiles.
 
-A program holds a block of first tokens of one (row, type) and goes along the last tokens. For the sums it keeps a maximum and a
-total for each first token; for ``dq`` it adds up ``W k``, ``W = g e^s / sum``. For ``dk`` a program holds last tokens and goes
-along the first ones: the same sweep with q and k exchanged (FLIP). Each output has one writer, so results are the same
-every time. A listed cell is hidden from sums and brings its own pull to gradients.
+A program holds a block of first tokens of one (row, type) and iterates over the last tokens. For the sums it keeps a maximum
+and a
+total for each first token; for ``dq`` it adds up ``W k``, ``W = g e^s / sum``. For ``dk`` a program holds last tokens and
+iterates over the first ones: the same loop with q and k exchanged (FLIP). Each output has one writer, so results are the same
+every time. A listed cell is masked in the sums and adds its own term to the gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def tile_scores(held, other, mine, theirs, length, scale, TRIANGLE: tl.constexpr
 
 @triton.jit
 def along(start, length, TRIANGLE: tl.constexpr, FLIP: tl.constexpr, HELD: tl.constexpr, STEP: tl.constexpr):
-    """From where to where a sweep goes, beside the block that starts at ``start``."""
+    """The range of the loop for the block that starts at ``start``."""
     first, stop = start * 0, length
     if TRIANGLE:
         if FLIP:
@@ -44,7 +45,7 @@ def add_tile_sums(
     top, total, held, k, k_token, cells, num_listed, low, high, mine, theirs, length, head, scale,
     TRIANGLE: tl.constexpr, LISTED: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """The maximum and the total of each first token, one tile further."""
+    """Update the maximum and the total of each first token by one tile."""
     other = load_rows(k, theirs, k_token, theirs < length, head, D)
     scores = tile_scores(held, other, mine, theirs, length, scale, TRIANGLE, False, PRECISION)
     if LISTED:
@@ -79,7 +80,7 @@ def typed_sums_kernel(
     low, high = start * 0, start * 0
     if LISTED:
         low, high = tl.load(starts + tl.program_id(0)), tl.load(starts + tl.program_id(0) + 1)
-    # A loop within a loop keeps loads from running ahead, so blocks without listed cells have a loop of their own.
+    # A nested loop prevents prefetching, so blocks without listed cells have a separate loop.
     if low < high:
         for at in range(first, stop, STEP):
             theirs = at + tl.arange(0, STEP)

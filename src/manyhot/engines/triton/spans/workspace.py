@@ -13,7 +13,7 @@ Memory = tuple[Tensor, ...]
 
 class SpanCells(NamedTuple):
     """Which cells count and which are listed: row i lists the cells ``indices[offsets[i]:offsets[i + 1]]`` of its flattened
-    ``[H, T, T]`` grid, rising; smoothing is uniform."""
+    ``[H, T, T]`` grid, in ascending order; smoothing is uniform."""
 
     lengths: Tensor
     triangle: bool
@@ -24,8 +24,8 @@ class SpanCells(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Memory, cut. For one or both signs, side by side: where blocks of listed cells start, which types are in doubt, the lists
-    unpacked, their scores, maxima, lifts, and tops and totals of the sums."""
+    """The sections of the memory, for one or both signs: where blocks of listed cells start, which types are computed cell by
+    cell, the unpacked lists, their scores, maxima, lifts, and tops and totals of the sums."""
 
     starts: Tensor
     flags: Tensor
