@@ -24,7 +24,7 @@ from manyhot.scores import shards
 ROWS, SIZE, NUM_LABELS = 7, 5, 23
 LOSSES = {
     "zlpr": zlpr_loss,
-    "tlpr": functools.partial(tlpr_loss, threshold=torch.linspace(-1, 1, ROWS, dtype=torch.float64)),
+    "tlpr": lambda scores, *rest, **about: tlpr_loss(scores, *rest, torch.linspace(-1, 1, ROWS, device=scores.device), **about),
     "pairwise": pairwise_loss,
     "circle": functools.partial(pairwise_loss, scale=3.0, margin=0.2),
     "two_way": functools.partial(two_way_loss, batch_weight=0.0),
@@ -40,29 +40,29 @@ RULES = (
 
 def bounds(kind, count):
     """Where the shards end: as equal as can be, one of one label, or one without labels."""
-    if kind == "even":
+    if kind == "even" or count == 1:
         return [round(NUM_LABELS * place / count) for place in range(count + 1)]
     first = 1 if kind == "uneven" else 0
     return [0, first, *(first + round((NUM_LABELS - first) * place / (count - 1)) for place in range(1, count))]
 
 
-def problem(dtype=torch.float64, seed=0):
+def problem(dtype=torch.float64, seed=0, device="cpu"):
     """Hidden, weight, bias and labels. Row 0 has no label, row 1 all of them, and labels from 12 on are never positive."""
     draw = torch.Generator().manual_seed(seed)
     parts = [torch.randn(*shape, generator=draw, dtype=dtype) for shape in ((ROWS, SIZE), (NUM_LABELS, SIZE), (NUM_LABELS,))]
     labels = torch.rand(ROWS, NUM_LABELS, generator=draw) < 0.3
     labels[:, 12:], labels[0], labels[1] = False, False, True
-    return parts, labels
+    return [part.to(device) for part in parts], labels.to(device)
 
 
 SETTINGS = ("plain", "weights", "smoothing", "where")
 
 
-def extras(kind):
+def extras(kind, device):
     """Settings of a loss."""
     draw = torch.Generator().manual_seed(3)
-    weights = torch.rand(NUM_LABELS, generator=draw, dtype=torch.float64) + 0.1
-    where = torch.rand(ROWS, NUM_LABELS, generator=draw) < 0.8
+    weights = (torch.rand(NUM_LABELS, generator=draw, dtype=torch.float64) + 0.1).to(device)
+    where = (torch.rand(ROWS, NUM_LABELS, generator=draw) < 0.8).to(device)
     return {
         "plain": {},
         "weights": {"pos_weight": weights, "neg_weight": 0.5, "sample_weight": weights[:ROWS]},
@@ -92,11 +92,11 @@ def check_gradients(own, mine, all_parts, value, expected, **bounds_):
         torch.testing.assert_close(part.grad, full.grad[own], **bounds_)
 
 
-def check_losses(rank):
-    """Value and all gradients within 1e-9 of one process."""
+def check_losses(rank, *, device="cpu", dtype=torch.float64, close=1e-9):
+    """Value and all gradients within 1e-9 of one process, in float64."""
     count = dist.get_world_size()
-    given, truth = problem()
-    soft = truth * torch.rand(truth.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    given, truth = problem(dtype, device=device)
+    soft = truth * torch.rand(truth.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(device)
     forms = {
         "hard": truth,
         "soft": soft,
@@ -107,14 +107,14 @@ def check_losses(rank):
     cases += [(kind, "zlpr", form, "where") for kind in ("even", "empty") for form in forms]
     for kind, name, form, settings in cases:
         loss = LOSSES[name]
-        about = extras(settings)
+        about = extras(settings, device)
         if name == "two_way":
             about = {key: value for key, value in about.items() if not key.endswith("_weight") or key == "sample_weight"}
         own, mine = shard(bounds(kind, count), given)
         scores = LinearScores(*mine, group=dist.group.WORLD, chunk_size=4, offset=own.start, num_labels=NUM_LABELS)
         full = whole(given)
         check_gradients(own, mine, full, loss(scores, forms[form], **about),
-                        loss(LinearScores(*full), forms[form], **about), rtol=1e-9, atol=1e-9)  # fmt: skip
+                        loss(LinearScores(*full), forms[form], **about), rtol=close, atol=close)  # fmt: skip
 
 
 def check_wire(rank):
@@ -141,11 +141,11 @@ def check_wire(rank):
         shards.all_gather, dist.all_reduce = gather, reduce
 
 
-def check_extremes(rank):
+def check_extremes(rank, *, device="cpu"):
     """Scores that one float could not sum, and infinite ones."""
     cuts = bounds("even", dist.get_world_size())
     for big in (1e7, torch.inf):
-        given, truth = problem(torch.float32)
+        given, truth = problem(torch.float32, device=device)
         given[2][2], given[2][20] = big, -big
         own, mine = shard(cuts, given)
         full = whole(given)
@@ -175,13 +175,13 @@ def check_compiled_and_autocast(rank):
     check_gradients(own, mine, full, value, expected, rtol=2e-2, atol=2e-3)
 
 
-def check_decisions(rank):
+def check_decisions(rank, *, device="cpu"):
     """Decisions, best labels, dense scores and metrics."""
     count = dist.get_world_size()
-    (hidden, weight, bias), truth = problem()
+    (hidden, weight, bias), truth = problem(device=device)
     weight[9], bias[9] = weight[3], bias[3]  # a tie across shards
     alone = LinearScores(hidden, weight, bias)
-    where = torch.arange(NUM_LABELS) % 5 != 1
+    where = torch.arange(NUM_LABELS, device=device) % 5 != 1
     for kind in ("even", "uneven", "empty"):
         cuts = bounds(kind, count)
         own, mine = shard(cuts, (hidden, weight, bias))

@@ -1,0 +1,58 @@
+"""One of the processes that share a GPU: python gpu_shards.py BACKEND RANK COUNT PORT."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from manyhot import LinearHead, SparseLabels, gather_rows, zlpr_loss
+from scores.shard_cases import check_decisions, check_extremes, check_losses
+
+
+def check_head(rank, count):
+    """A head whose labels are divided takes the steps of one that has them all; rows are gathered."""
+    mesh = init_device_mesh("cuda", (count,))
+    draw = torch.Generator().manual_seed(1)
+    lists = [torch.randperm(5000, generator=draw)[:3].tolist() for _ in range(16)]
+    labels = SparseLabels.from_lists(lists, num_labels=5000).to("cuda")
+    hidden = torch.randn(16, 32, generator=draw).cuda()
+    for dtype, close in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
+        for kind in ("sgd", "adagrad"):
+            settings = {"update": kind, "lr": 0.3, "weight_decay": 0.01, "dtype": dtype}
+            head = LinearHead(32, 5000, mesh=mesh, **settings).cuda()
+            alone = LinearHead(32, 5000, **settings).cuda()
+            with torch.no_grad():
+                alone.weight.copy_(head.weight.full_tensor())
+                alone.bias.copy_(head.bias.full_tensor())
+            for _ in range(3):
+                values = [zlpr_loss(one(hidden), labels) for one in (head, alone)]
+                torch.testing.assert_close(*values, rtol=close, atol=close)
+                for value in values:
+                    value.backward()
+            torch.testing.assert_close(head.weight.full_tensor(), alone.weight.data, rtol=close, atol=close)
+    own = slice(rank, None, count)
+    assert gather_rows(hidden[own], dist.group.WORLD).shape == hidden.shape
+    assert len(gather_rows(labels[own], dist.group.WORLD)) == 16
+
+
+def main(backend, rank, count, port):
+    """All checks over one group."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    torch.cuda.set_device(0)
+    dist.init_process_group(backend, rank=rank, world_size=count)
+    check_losses(rank, device="cuda")
+    check_losses(rank, device="cuda", dtype=torch.float32, close=2e-4)
+    check_extremes(rank, device="cuda")
+    check_decisions(rank, device="cuda")
+    check_head(rank, count)
+    dist.destroy_process_group()
+    print("checked", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
