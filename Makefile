@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -49,6 +49,18 @@ $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.
 
 test-production: $(PRODUCTION)/.installed
 	OMP_NUM_THREADS=1 $(PRODUCTION)/bin/pytest -n 2 tests/serve tests/export src/manyhot/serve src/manyhot/export
+
+# Ray and Spark in an environment of their own; Spark wants a Java runtime (Debian: default-jre-headless).
+DISTRIBUTED := .venv-distributed
+$(DISTRIBUTED)/.installed: pyproject.toml constraints.txt constraints-distributed.txt
+	$(PYTHON) -m venv $(DISTRIBUTED)
+	$(DISTRIBUTED)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(DISTRIBUTED)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --constraint constraints-distributed.txt --editable '.[test-distributed]'
+	touch $@
+
+test-distributed: $(DISTRIBUTED)/.installed
+	OMP_NUM_THREADS=1 $(DISTRIBUTED)/bin/pytest tests/distributed
 
 # Other people's frameworks in an environment of their own. torch comes first: that takes a CPU build. The rest is pinned whole and
 # installed as it stands: nothing is to be resolved, and fastai does not bring a torchvision that does not fit this torch.

@@ -1,7 +1,8 @@
 """Which folders are collected.
 
 Integrations need other people's packages, so only ``make test-integrations`` asks for them. Doctests of modules that need an
-extra are collected where it is installed, which it is for ``make test-production``.
+extra are collected where it is installed, which it is for ``make test-production``; so are the tests with
+Ray and Spark, for ``make test-distributed``.
 """
 
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 INTEGRATIONS = [ROOT / "tests/integrations", ROOT / "docs/integrations", ROOT / "src/manyhot/integrations"]
-EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn"}
+EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn", ROOT / "tests/distributed": "ray"}
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
