@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_at_least, check_choice, check_logits, shape_text
@@ -129,6 +130,16 @@ class EfficientGlobalPointer(nn.Module):
         both = projected.unflatten(-1, (2, self.head_size)).movedim(2, 0)
         q, k = (rotary(both) if self.rotary else both).unbind()
         return SpanScores(q, k, u, v, lengths=lengths, triangle=self.triangle, scale=_scale(self))
+
+    @torch.no_grad()
+    def start_at(self, scores: Tensor) -> None:
+        """Let the scores of each type start around ``scores [H]``, half of it in each end's bias.
+
+        A grid has thousands of cells and few spans: scores that start around 0 spend the first epochs falling.
+        """
+        if self.type_ends.bias is None:
+            raise ValueError("EfficientGlobalPointer.start_at: the head must have biases; got bias=False.")
+        self.type_ends.bias.copy_((scores / 2).repeat(2))
 
     def extra_repr(self) -> str:
         """The settings, for printing."""

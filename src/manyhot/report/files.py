@@ -14,9 +14,16 @@ from manyhot.report.comparison.page import compare_page
 from manyhot.report.run.markdown import run_markdown
 from manyhot.report.run.measure import FORMAT
 from manyhot.report.run.page import run_page
+from manyhot.report.spans.markdown import span_run_markdown
+from manyhot.report.spans.measure import KIND
+from manyhot.report.spans.page import span_run_page
 
 JSON, HTML, MARKDOWN = "report.json", "report.html", "report.md"
-MAKERS = {"run": (run_page, run_markdown), "comparison": (compare_page, compare_markdown)}
+MAKERS = {
+    "run": (run_page, run_markdown),
+    KIND: (span_run_page, span_run_markdown),
+    "comparison": (compare_page, compare_markdown),
+}
 
 PLANNED = ("created", "data", "models", "methods", "seeds", "settings", "versions", "hardware", "cells")
 
@@ -29,7 +36,7 @@ def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | 
     """Write ``report.json``, ``report.html`` and ``report.md``, each whole or not at all.
 
     Args:
-        report: what ``measure_run``, ``read_comparison`` or ``read_report`` gave.
+        report: what ``measure_run``, ``measure_spans``, ``read_comparison`` or ``read_report`` gave.
         folder: where; it is made where it is not there.
         title: of the page; the folder's name where None.
 

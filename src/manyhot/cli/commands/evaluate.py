@@ -10,6 +10,7 @@ import typer
 from manyhot.cli.commands.report import report_on
 from manyhot.cli.commands.spans.predict import open_span_model
 from manyhot.cli.commands.spans.reading import read_span_files, refuse_span_flags, span_read_flags, span_reading_of
+from manyhot.cli.commands.spans.report import report_on_spans
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
 from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
@@ -17,10 +18,11 @@ from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, o
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
+from manyhot.data.spans.examples import SpanExamples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.names import parse_metric
 from manyhot.training.run.folder import fingerprint
-from manyhot.training.spans.bundle import is_span_bundle
+from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
 
 MetricFlag = Annotated[
     list[str] | None,
@@ -52,9 +54,11 @@ def evaluate(
 ) -> None:
     """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
     if is_span_bundle(model):
-        if metric or report or hierarchy:
-            raise typer.BadParameter("--metric, --report and --hierarchy are for models of labels; this is one of spans.")
-        _evaluate_spans(model, files, span_reading_of(reading, span_reading), as_json=json, quiet=quiet)
+        if metric or hierarchy:
+            raise typer.BadParameter("--metric and --hierarchy are for models of labels; this is one of spans.")
+        texts = read_span_files(files, span_reading_of(reading, span_reading))
+        warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
+        _evaluate_spans(open_span_model(model), texts, Path(model), files, report, json=json)
         return
     refuse_span_flags(span_reading)
     from manyhot.evaluation import evaluate as evaluate_model
@@ -88,14 +92,20 @@ def evaluate(
         show_text(f"Report: {page}")
 
 
-def _evaluate_spans(model: Path, files: list[str], reading: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
-    texts = read_span_files(files, reading)
-    warn_of_training_rows(model, texts.fingerprint, quiet=quiet or as_json)
-    scored = span_scores(open_span_model(model), texts)
-    if as_json:
-        show_json({"model": str(Path(model)), **scored.to_json()})
-    else:
-        show_span_scores(scored)
+def _evaluate_spans(
+    trained: TrainedSpanModel, texts: SpanExamples, model: Path, files: list[str], report: Path | None, *, json: bool
+) -> None:
+    """Measure a span model on texts, print it, and write its report where one is wanted."""
+    scored, page = span_scores(trained, texts), None
+    if report is not None:
+        page = report_on_spans(trained, texts, report, files=files, title=f"{model.absolute().name}, test texts")
+    if json:
+        told = {"model": str(model), **scored.to_json()}
+        show_json(told if page is None else {**told, "report": str(page)})
+        return
+    show_span_scores(scored)
+    if page is not None:
+        show_text(f"Report: {page}")
 
 
 def _propensities(model: Any, asked: set[str], *, a: float, b: float) -> Any:

@@ -51,7 +51,7 @@ def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: S
     if drawn is not None:
         drawn_from = len(examples)
     judged = Judged.by_model(model, model.logits(rows), rows.labels, rows.where())
-    origin = Origin("test", examples, drawn, _names(files), drawn_from)
+    origin = Origin("test", examples, drawn, file_names(files), drawn_from)
     return write_report(measure_run(model, judged, origin), folder, title=title)
 
 
@@ -75,10 +75,10 @@ def run_reporter(
             places = drawn if places is None else places[drawn]
         if tuning.rows is None and validation is not None:
             shown = validation.with_labels(model.label_names)
-            origin = Origin("validation", shown, places, _names(files.get("validation", ())), drawn_from)
+            origin = Origin("validation", shown, places, file_names(files.get("validation", ())), drawn_from)
         else:
             what = "cross-fitted" if len(tuning.labels) == len(examples) else "held out"
-            origin = Origin(what, examples, places, _names(files.get("train", ())), drawn_from)
+            origin = Origin(what, examples, places, file_names(files.get("train", ())), drawn_from)
         write_report(measure_run(model, judged, origin, run=folder), folder)
 
     return write
@@ -99,9 +99,10 @@ def headline(folder: Path) -> str | None:
         return None
     found = read_report(folder)
     named = [f"{each['name']} {each['value']:.4f}" for each in found["metrics"][:HEADLINES] if each["value"] is not None]
-    return f"On {found['rows']['count']:,} rows ({found['rows']['what']}): {', '.join(named)}"
+    unit = "texts" if found["kind"] == "spans" else "rows"
+    return f"On {found['rows']['count']:,} {unit} ({found['rows']['what']}): {', '.join(named)}"
 
 
-def _names(files: Sequence[str]) -> tuple[str, ...]:
+def file_names(files: Sequence[str]) -> tuple[str, ...]:
     """Files without their folders: a report is passed on, and where it was made is nobody's concern."""
     return tuple("the standard input" if file == "-" else Path(file).name for file in files)

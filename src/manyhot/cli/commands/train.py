@@ -103,8 +103,6 @@ def train(
     if resume is not None:
         _refuse_beside_resume({**given_files, "run": run, "config": config, **beside})
     if checked_task(task) == "spans" or is_span_config(resume or config):
-        if report is not None:
-            raise typer.BadParameter("--report and --no-report are for labels; a run on spans leaves no report.")
         if search:
             raise typer.BadParameter("--search is for labels; a run on spans has no search.")
         if resume is not None:
@@ -113,7 +111,7 @@ def train(
             found = span_tables(config, given_files, span_reading_of(reading, span_reading), {**settings, **span_settings})
             folder = run or _new_folder(found["files"]["train"][0])
             _check_new(folder)
-        train_on_spans(found, folder, resume=resume is not None, json=json, quiet=quiet)
+        train_on_spans(found, folder, resume=resume is not None, report=report is not False, json=json, quiet=quiet)
         return
     refuse_span_flags({**span_reading, **span_settings})
     if resume is not None:

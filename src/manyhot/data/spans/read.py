@@ -13,6 +13,7 @@ from manyhot.data.files.problems import NO_MEMORY, OnProblem, ProblemLog
 from manyhot.data.files.streams import MAX_EXPANSION, PathLike
 from manyhot.data.formats.format import Format
 from manyhot.data.formats.registry import folder_format, format_named, recognise_format
+from manyhot.data.spans.conll import FORMAT as CONLL
 from manyhot.data.spans.conll import SCHEMES
 from manyhot.data.spans.examples import SpanExamples, concatenate_span_examples
 from manyhot.data.spans.options import SpanReadOptions
@@ -78,6 +79,7 @@ def _read_path(path: PathLike, named: Format | None, options: SpanReadOptions) -
     entry = named if named is not None or str(path) == "-" else folder_format(Path(path), "spans")
     try:
         if entry is not None and entry.folder is not None:
+            _check_options(entry, options, problems)
             examples: SpanExamples = entry.read(Path(path), options, problems)
         else:
             examples = _read_file(path, entry, options, problems)
@@ -90,10 +92,18 @@ def _read_path(path: PathLike, named: Format | None, options: SpanReadOptions) -
     return examples
 
 
+def _check_options(entry: Format, options: SpanReadOptions, problems: ProblemLog) -> None:
+    """Options of CoNLL are refused for files of other formats, which would not look at them."""
+    given = [name for name in ("tag_columns", "scheme") if getattr(options, name) is not None]
+    if given and entry.name != CONLL.name:
+        raise problems.fatal(f"is read as {entry.name}, which has no tags: `{given[0]}` is for CoNLL. Leave it out.")
+
+
 def _read_file(path: PathLike, entry: Format | None, options: SpanReadOptions, problems: ProblemLog) -> SpanExamples:
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         file.problems = problems
         found = entry or recognise_format(file, "spans", labelled=options.need_spans)
+        _check_options(found, options, problems)
         examples: SpanExamples = found.read(file, options, problems)
     if file.compression is None or not examples.source:
         return examples

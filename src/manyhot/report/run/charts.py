@@ -18,8 +18,10 @@ def figure(chart: Markup, caption: Any, *more: Any) -> Markup:
     return element("figure", chart, *more, element("figcaption", caption))
 
 
-def learning_figures(fits: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """The loss, and the metric on held-out rows, by passes over the data."""
+def learning_figures(
+    fits: Sequence[Mapping[str, Any]], *, held_out: str = "rows held out, each time with the best single threshold"
+) -> list[Markup]:
+    """The loss, and the metric on what was held out, by passes over the data."""
     known = [fit for fit in fits if any(value is not None for value in fit["loss"])]
     if not known:
         return []
@@ -27,7 +29,7 @@ def learning_figures(fits: Sequence[Mapping[str, Any]]) -> list[Markup]:
     measured = [fit for fit in known if any(value is not None for value in fit["value"])]
     if measured:
         metric = measured[0]["metric"]
-        caption = f"{metric} on the rows held out, each time with the best single threshold; the marked pass was kept."
+        caption = f"{metric} on the {held_out}; the marked pass was kept."
         figures.append(_learning(measured, "value", f"{metric}, held out", caption, best=True))
     return figures
 

@@ -28,7 +28,7 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
         title: of the page.
     """
     sections = [
-        Section("summary", "Summary", None, _tiles(report), _all_metrics(report)),
+        Section("summary", "Summary", None, metric_tiles(report), metric_table(report, _empty_words(report))),
         slider_section(report),
         labels_section(report),
         _curves(report),
@@ -43,7 +43,8 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
     return page(title, lead_words(report), note, kept, foot, [data_block("slider-data", slider_data(report))])
 
 
-def _tiles(report: Mapping[str, Any]) -> Markup:
+def metric_tiles(report: Mapping[str, Any]) -> Markup:
+    """The first figures of a report, large."""
     tiles = [
         element(
             "div",
@@ -60,7 +61,8 @@ def _half(metric: Mapping[str, Any]) -> Markup | None:
     return None if metric["half_width"] is None else element("small", f" ± {metric['half_width']:.3f}")
 
 
-def _all_metrics(report: Mapping[str, Any]) -> Markup:
+def metric_table(report: Mapping[str, Any], about: str) -> Markup:
+    """All figures of a report, with a sentence below."""
     rows = [
         element(
             "tr",
@@ -73,12 +75,15 @@ def _all_metrics(report: Mapping[str, Any]) -> Markup:
         for each in report["metrics"]
     ]
     headings = (("metric", False), ("value", True), ("95 %", True), ("better", False), ("what it is", False))
+    return join(element("div", table(headings, rows, kind="metrics"), class_="scroll"), element("p", about, class_="soft"))
+
+
+def _empty_words(report: Mapping[str, Any]) -> str:
     empty, count = report["empty"], max(report["rows"]["count"], 1)
-    about = (
+    return (
         f"{empty['predicted']:,} rows ({empty['predicted'] / count:.1%}) get no label; {empty['true']:,}"
         f" ({empty['true'] / count:.1%}) have none. ± is half of a 95 % interval over rows."
     )
-    return join(element("div", table(headings, rows, kind="metrics"), class_="scroll"), element("p", about, class_="soft"))
 
 
 def _curves(report: Mapping[str, Any]) -> Section:

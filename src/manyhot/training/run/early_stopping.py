@@ -15,6 +15,7 @@ class EarlyStopping:
     Args:
         patience: epochs without a better value before training stops; 0 for never.
         later_of_equals: of epochs with the same best value keep the weights of the last one instead of the first.
+        nothing: the value of a model that has learned nothing yet; while no value is better, training goes on.
 
     Example:
         >>> stopping = EarlyStopping(patience=2)
@@ -22,10 +23,13 @@ class EarlyStopping:
         [True, True, True, False]
         >>> stopping.best, stopping.best_epoch
         (0.7, 2)
+        >>> stopping = EarlyStopping(patience=1, nothing=0.0)
+        >>> [stopping.note(value, epoch, dict) for epoch, value in enumerate([0.0, 0.0, 0.1, 0.1], start=1)]
+        [True, True, True, False]
     """
 
-    def __init__(self, patience: int, *, later_of_equals: bool = False) -> None:
-        self.patience, self.later_of_equals = patience, later_of_equals
+    def __init__(self, patience: int, *, later_of_equals: bool = False, nothing: float = -math.inf) -> None:
+        self.patience, self.later_of_equals, self.nothing = patience, later_of_equals, nothing
         self.best, self.best_epoch = -math.inf, 0
         self.weights: Tensors = {}
 
@@ -36,7 +40,7 @@ class EarlyStopping:
             self.weights = weights()
         if better:
             self.best, self.best_epoch = value, epoch
-        return not self.patience or epoch - self.best_epoch < self.patience
+        return not self.patience or self.best <= self.nothing or epoch - self.best_epoch < self.patience
 
     def to_json(self) -> dict[str, Any]:
         """The state without the weights."""

@@ -52,6 +52,7 @@ class Fit(ABC):
         warmup: share of the steps with a rising learning rate; None takes the settings'.
         average: decay of a running average of the weights, which is then the model; 0 for none.
         later_of_equals: see ``EarlyStopping``.
+        nothing: see ``EarlyStopping``.
     """
 
     # Whether a checkpoint is written after every epoch, not only once `checkpoint_seconds` have passed.
@@ -72,6 +73,7 @@ class Fit(ABC):
         warmup: float | None = None,
         average: float = 0.0,
         later_of_equals: bool = False,
+        nothing: float = -math.inf,
     ) -> None:
         self.parts, self.steps, self.epochs, self.num_rows = dict(parts), steps, epochs, num_rows
         self.seed, self.salt, self.device = settings.seed, salt, device
@@ -85,7 +87,7 @@ class Fit(ABC):
         self.average_decay = average
         self.average = {name: each.detach().clone() for name, each in self._parameters().items()} if average else {}
         self.state = FitState()
-        self.stopping = EarlyStopping(settings.patience, later_of_equals=later_of_equals)
+        self.stopping = EarlyStopping(settings.patience, later_of_equals=later_of_equals, nothing=nothing)
 
     @abstractmethod
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, int]]:

@@ -44,12 +44,17 @@ class LetterFilters(nn.Module):
 
     def forward(self, letters: Tensor) -> Tensor:
         """``[B, T, D]``."""
-        flat = letters.flatten(0, 1)
+        flat, places = letters.flatten(0, 1), None
+        if not flat.is_cuda and not torch.compiler.is_exporting():
+            # Words repeat, and filters are most of a step on a CPU. A GPU would have to wait for the number of words.
+            flat, places = torch.unique(flat, dim=0, return_inverse=True)
         vectors = self.table(flat).mT
         there = (flat != PADDING).unsqueeze(1)
         answers = [each(vectors).masked_fill(~there, -math.inf).amax(dim=2) for each in self.filters]
         # A token of padding has no letters: relu makes its answer 0.
-        return torch.cat(answers, dim=1).relu().reshape(*letters.shape[:2], self.width)
+        answer = torch.cat(answers, dim=1).relu()
+        answer = answer if places is None else answer.index_select(0, places)
+        return answer.reshape(*letters.shape[:2], self.width)
 
 
 class TokenVectors(nn.Module):

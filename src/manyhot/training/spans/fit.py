@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from manyhot.training.run.fit import Fit
 from manyhot.training.run.steps import FusedAdamSteps
+from manyhot.training.spans.budget import EPOCHS
 from manyhot.training.spans.inputs import Array, Encoded
 from manyhot.training.spans.rows import SpanBatch, StoredRows
 from manyhot.training.spans.settings import SpanSettings
@@ -50,13 +51,15 @@ class SpanFit(Fit):
             {"network": network},
             FusedAdamSteps(trained, weight_decay=settings.weight_decay),
             settings,
-            epochs=settings.epochs,
+            epochs=settings.epochs or EPOCHS,
             num_rows=len(self.rows),
             salt=0,
             device=device,
             average=settings.average,
             # Of equals the later: it has seen more.
             later_of_equals=True,
+            # A model that finds nothing is not a best one to wait by.
+            nothing=0.0,
         )
         self.state.learning_rate = settings.learning_rate or 1e-3
 

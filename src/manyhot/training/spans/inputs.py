@@ -104,8 +104,13 @@ class VocabularyInputs:
 
     @classmethod
     def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> VocabularyInputs:
-        """Vocabularies of training texts."""
-        rows = [_surfaces(text, own) for text, own in zip(texts, offsets, strict=True)]
+        """Vocabularies of training texts; a text longer than a window counts as several."""
+        size = settings.max_tokens
+        rows = [
+            _surfaces(text, own[start : start + size])
+            for text, own in zip(texts, offsets, strict=True)
+            for start in range(0, len(own), size)
+        ]
         if tokens == "characters":
             tables = [Vocabulary.fit(rows, settings.min_count)]
             tables += [Vocabulary.fit((_bigrams(row) for row in rows), max(settings.min_count, 2))]

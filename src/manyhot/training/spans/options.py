@@ -61,6 +61,29 @@ UNUSED: dict[str, Reason] = {
 }
 
 
+def window_remarks(given: SpanSettings, size: int, *, cut: bool) -> list[str]:
+    """What settings of windows cannot do on the texts given, one line each.
+
+    Args:
+        given: the settings as they were given.
+        size: tokens of the longest window there is.
+        cut: whether some text was cut into several windows.
+
+    Example:
+        >>> window_remarks(SpanSettings(max_tokens=500), 40, cut=False)
+        ['max_tokens 500 has no effect: windows have at most 40 tokens, as the longest training text or the encoder']
+    """
+    default, found = SpanSettings(), []
+    if given.max_tokens != default.max_tokens and given.max_tokens > size:
+        limit = f"windows have at most {size:,} tokens, as the longest training text or the encoder"
+        found.append(f"max_tokens {given.max_tokens:,} has no effect: {limit}")
+    if given.overlap != default.overlap and given.overlap > size // 2:
+        found.append(f"overlap {given.overlap:,} is more than half of a window: neighbours share {size // 2:,} tokens")
+    elif given.overlap != default.overlap and not cut:
+        found.append(f"overlap {given.overlap:,} has no effect in training: no text is longer than a window")
+    return found
+
+
 def check_span_settings_used(given: SpanSettings, settings: SpanSettings, *, validated: bool, held_out: bool) -> None:
     """Refuse a setting that differs from its default and that this run does not use.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.metrics.spans.scores import SpanMetrics
 from manyhot.training.spans.bundle import TrainedSpanModel
+from manyhot.training.spans.inputs import Array
 from manyhot.training.spans.windows import Windows
 
 # Thresholds are tuned between these.
@@ -47,26 +49,37 @@ def score_spans(
     return metrics
 
 
-def tuned_threshold(model: TrainedSpanModel, examples: SpanExamples) -> tuple[float, float | None]:
+def tuned_threshold(
+    model: TrainedSpanModel, examples: SpanExamples, *, windows: Windows | None = None
+) -> tuple[float, float | None]:
     """``(threshold, F1)``: the best on these texts, None where no span of theirs was found.
 
     Spans are chosen by falling score, so those above a threshold are the ones that decoding with it would choose: one pass
     with a low threshold serves all of them.
     """
     examples = examples.hardened()
-    low = model.with_settings(replace(model.settings, threshold=LOWEST))
-    scores, hits = [], []
-    for row, found in enumerate(low.iter_predict(examples, batch_size=256)):
-        marked = set(examples.spans[row])
-        scores += [span.score for span in found]
-        hits += [(span.type, span.start, span.end) in marked for span in found]
-    if not any(hits):
+    ranked, hits = ranked_spans(model, examples, windows=windows)
+    if not hits.any():
         return model.settings.threshold, None
-    order = np.argsort(-np.array(scores), kind="stable")
-    ranked = np.array(scores)[order]
-    values = 2 * np.cumsum(np.array(hits)[order]) / (np.arange(1, len(order) + 1) + examples.num_spans)
+    values = 2 * np.cumsum(hits) / (np.arange(1, len(hits) + 1) + examples.num_spans)
     # A threshold lies between two scores that differ, and not above the highest that is sensible.
     between = np.append(ranked[1:], LOWEST)
     values = np.where((ranked > between) & (between < HIGHEST), values, -1.0)
     best = int(values.argmax())
     return min(float(ranked[best] + between[best]) / 2, HIGHEST), float(values[best])
+
+
+def ranked_spans(model: TrainedSpanModel, examples: SpanExamples, *, windows: Windows | None = None) -> tuple[Array, Array]:
+    """The scores ``[K]`` of the spans above ``LOWEST`` that may stand together, falling, and which of them are true."""
+    low = model.with_settings(replace(model.settings, threshold=LOWEST))
+    scores, hits = [], []
+    with warnings.catch_warnings():
+        # Below a sensible threshold rows may well be crowded: the best of their cells are enough.
+        warnings.filterwarnings("ignore", message="decode_spans")
+        predicted = low.iter_predict(examples, batch_size=256) if windows is None else low.read_windows(windows, batch_size=256)
+        for row, found in enumerate(predicted):
+            marked = set(examples.spans[row])
+            scores += [span.score for span in found]
+            hits += [(span.type, span.start, span.end) in marked for span in found]
+    order = np.argsort(-np.array(scores), kind="stable")
+    return np.array(scores, dtype=np.float64)[order], np.array(hits, dtype=bool)[order]

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from manyhot.data.spans.examples import SpanExamples
+from manyhot.heads.global_pointer import EfficientGlobalPointer
 from manyhot.losses.catalog import get_loss
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder
@@ -15,11 +17,12 @@ from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.session import RunSession
 from manyhot.training.run.versions import versions
+from manyhot.training.spans.budget import budgeted, starting_scores
 from manyhot.training.spans.bundle import TrainedSpanModel
 from manyhot.training.spans.fit import SpanFit, SpanLoss
 from manyhot.training.spans.inputs import VocabularyInputs
 from manyhot.training.spans.network import SpanNetwork, SpanObjective
-from manyhot.training.spans.options import check_span_settings_used
+from manyhot.training.spans.options import check_span_settings_used, window_remarks
 from manyhot.training.spans.pretrained import SubwordInputs, open_pretrained
 from manyhot.training.spans.scoring import score_spans, tuned_threshold
 from manyhot.training.spans.settings import SpanSettings
@@ -58,7 +61,7 @@ class SpanSession(RunSession):
         self.settings = resolved(settings, examples)
         validated = validation is not None
         if validation is None:
-            examples, validation = _held_out(examples, self.settings)
+            examples, validation = hold_out(examples, self.settings)
         check_span_settings_used(settings, self.settings, validated=validated, held_out=bool(validation))
         # Metrics count hard spans.
         self.held = None if validation is None else validation.hardened()
@@ -74,7 +77,9 @@ class SpanSession(RunSession):
         self.windows = self._windows(examples)
         # Windows to read are no longer than those of training: how far apart two ends can be has to be learned.
         size = min(self.settings.max_tokens, max(SHORTEST, *map(len, self.windows.rows)))
+        self.idle = window_remarks(settings, size, cut=len(self.windows.rows) > len(self.windows.offsets))
         self.settings = replace(self.settings, max_tokens=size, overlap=min(self.settings.overlap, size // 2))
+        self.settings = budgeted(self.settings, self.windows.rows)
 
     def _inputs(self, examples: SpanExamples) -> tuple[VocabularyInputs | SubwordInputs, dict[str, Any], dict[str, Any]]:
         chosen = self.settings
@@ -97,6 +102,9 @@ class SpanSession(RunSession):
             network.encoder.load_state_dict(self.weights)
         elif hasattr(network.encoder, "vectors"):
             network.encoder.vectors.set_hiding(self.inputs.counts(), self.settings.word_dropout)
+        if isinstance(network.head, EfficientGlobalPointer):
+            start = starting_scores(self.windows.rows, len(self.type_names), self.settings.loss)
+            network.head.start_at(torch.from_numpy(start))
         return network
 
     def train(self, network: Any = None, objective: SpanLoss | None = None) -> TrainedSpanModel:
@@ -108,6 +116,8 @@ class SpanSession(RunSession):
             Event("start", f"{self.settings.body} body on {texts:,} texts, {tokens:,} {self.inputs.tokens}, {self._types()}")
         )
         self.tell(Event("note", f"in training {self.windows.report()}"))
+        for line in self.idle:
+            self.tell(Event("note", line))
         fit = SpanFit(
             network.to(self.device),
             objective,
@@ -137,16 +147,22 @@ class SpanSession(RunSession):
         return f"{len(self.type_names)} types, {self.settings.decode} spans, {self.device}"
 
     def f1(self, network: Any, fit: SpanFit) -> float:
-        """On the held-out texts, by the weights that would be the model now."""
+        """On the held-out texts, by the weights that would be the model now and, where it is tuned, by the best threshold.
+
+        A threshold of 0 would see nothing for many epochs: scores of spans rise to it last.
+        """
         if self.held is None:
             return 0.0
         own = {name: each.clone() for name, each in network.state_dict().items()}
         fit.take(fit.weights())
         model = TrainedSpanModel(network, self.shape, self.inputs, self.type_names, self.settings)
         self.held_windows = self.held_windows or model.windows(self.held)
-        metrics = score_spans(model, self.held, windows=self.held_windows)
+        if self.settings.tune_threshold:
+            value = tuned_threshold(model, self.held, windows=self.held_windows)[1] or 0.0
+        else:
+            value = score_spans(model, self.held, windows=self.held_windows).f1()
         network.load_state_dict(own)
-        return metrics.f1()
+        return value
 
     def model(self, network: Any, fit: SpanFit) -> TrainedSpanModel:
         """The finished model."""
@@ -177,7 +193,8 @@ def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
     return replace(settings, tokens=tokens, body=body, decode=decode, layers=layers, learning_rate=rate)
 
 
-def _held_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExamples, SpanExamples | None]:
+def hold_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExamples, SpanExamples | None]:
+    """``(texts to train on, texts to stop and tune by)``: a share of them by the seed, None where that is no text."""
     share = round(settings.validation * len(examples))
     if not 0 < share < len(examples):
         return examples, None

@@ -34,22 +34,27 @@ class SpanSettings(RunSettings):
     rotary: bool = setting(True, "rotary positions in the head")
     loss: str = setting("zlpr", "zlpr, or bce or focal on the whole grid (which builds it)")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    epochs: int = setting(20, "passes over the data at most")
-    batch_size: int = setting(32, "texts of a step")
+    epochs: int | None = setting(None, "passes over the data at most; default: 20, more for few texts, to make 1,000 steps")
+    batch_size: int = setting(0, "texts or windows of a step; 0: 32, fewer where they are long")
     learning_rate: float | None = setting(None, "peak learning rate; 2e-3 from scratch, 3e-5 pretrained where not given")
     weight_decay: float = setting(0.01, "decoupled weight decay")
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
     schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
     clip: float = setting(5.0, "largest norm of the gradient of a step, 0 for none")
     average: float = setting(0.998, "decay of the running average of weights that is kept as the model, 0 for none")
-    patience: int = setting(10, "epochs without a better F1 on held-out texts before training stops, 0 for never")
+    patience: int = setting(
+        10,
+        "epochs of 20 without a better F1 on held-out texts before training stops, 0 for never; nothing found never stops it",
+    )
     validation: float = setting(0.1, "share of the texts held out where no validation texts are given")
     hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
     layers: int | None = setting(None, "layers of the encoder; 2 for a BiLSTM, 4 for a transformer where not given")
     head_size: int = setting(64, "width of the head's products")
     dropout: float = setting(0.5, "share of units dropped in encoders trained from scratch")
     word_dropout: float = setting(0.5, "how readily rare words and bigrams are hidden in training: a / (a + count)")
-    min_count: int = setting(2, "texts a word, character or bigram must be in to have a vector of its own")
+    min_count: int = setting(
+        2, "texts (or windows of a long text) a word, character or bigram must be in to have a vector of its own"
+    )
     max_tokens: int = setting(256, "tokens of a window; longer texts are read in overlapping windows")
     overlap: int = setting(64, "tokens that neighbouring windows share")
     decode: str = setting("auto", "which spans may stand together: nested, flat or all; auto: nested where the data is")
@@ -68,12 +73,13 @@ class SpanSettings(RunSettings):
             check_choice(who, name, getattr(self, name), choices)
         for name in ("warmup", "validation", "dropout", "average"):
             check_unit(who, name, getattr(self, name), open_end=name != "warmup")
-        for name in ("epochs", "batch_size", "hidden", "head_size", "min_count", "max_tokens"):
+        for name in ("hidden", "head_size", "min_count", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("patience", "threads", "seed", "overlap"):
+        for name in ("batch_size", "patience", "threads", "seed", "overlap"):
             check_whole(who, name, getattr(self, name), 0)
-        if self.layers is not None:
-            check_whole(who, "layers", self.layers, 1)
+        for name in ("layers", "epochs"):
+            if getattr(self, name) is not None:
+                check_whole(who, name, getattr(self, name), 1)
         for name in ("rdrop", "clip", "weight_decay", "word_dropout", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         check_rate(who, self.learning_rate)

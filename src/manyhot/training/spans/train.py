@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from manyhot.data.spans.examples import SpanExamples
@@ -12,8 +13,10 @@ from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Progress
 from manyhot.training.run.random_state import seeded
 from manyhot.training.spans.bundle import TrainedSpanModel, load_span_model
-from manyhot.training.spans.session import SpanSession
+from manyhot.training.spans.session import SpanSession, hold_out
 from manyhot.training.spans.settings import SpanSettings
+
+HeldOutSpans = Callable[[TrainedSpanModel, SpanExamples | None], None]
 
 
 def train_spans(
@@ -24,6 +27,7 @@ def train_spans(
     run: Path | str | RunClaim | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    held_out: HeldOutSpans | None = None,
 ) -> TrainedSpanModel:
     """Fit a span model: an encoder with a GlobalPointer head, stopped by the F1 on texts it was not fitted to.
 
@@ -37,6 +41,8 @@ def train_spans(
             may write to it.
         resume: continue the run in ``run`` where there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
+        held_out: is called once, after the model is saved, with the model and the texts it was stopped and tuned by, or None
+            where no texts were held out; of several processes in the first. For a finished run that is resumed too.
 
     Returns:
         A ``TrainedSpanModel``; with ``run`` it is also saved there, under ``model``.
@@ -53,7 +59,9 @@ def train_spans(
     given = settings or SpanSettings()
     _check_examples(train_examples, validation)
     if run is None:
-        return _run(train_examples, given, validation, None, progress)
+        if given.tensorboard:
+            raise ValueError("train_spans: `tensorboard` must go with `run`, the folder that the event files are written into.")
+        return _run(train_examples, given, validation, None, progress, held_out)
     prints = {"train": train_examples.fingerprint()}
     if validation is not None:
         prints["validation"] = validation.fingerprint()
@@ -61,8 +69,11 @@ def train_spans(
     with claimed(run) as path:
         folder = RunFolder(path, given, prints, resume=resume)
         if folder.finished:
-            return load_span_model(folder.model)
-        return _run(train_examples, given, validation, folder, progress)
+            model = load_span_model(folder.model)
+            if held_out is not None and Processes.current().first:
+                held_out(model, hold_out(train_examples, given)[1] if validation is None else validation)
+            return model
+        return _run(train_examples, given, validation, folder, progress, held_out)
 
 
 def _run(
@@ -71,12 +82,17 @@ def _run(
     validation: SpanExamples | None,
     folder: RunFolder | None,
     progress: Progress | None,
+    held_out: HeldOutSpans | None,
 ) -> TrainedSpanModel:
-    """Train and save."""
+    """Train, save, and hand over the texts that were held out."""
     with seeded(settings.seed, settings.threads):
-        model = SpanSession(examples, settings, validation, folder, progress).train()
-    if folder is not None and Processes.current().first:
+        session = SpanSession(examples, settings, validation, folder, progress)
+        model = session.train()
+    first = Processes.current().first
+    if folder is not None and first:
         model.save(folder.model)
+    if held_out is not None and first:
+        held_out(model, session.held)
     return model
 
 

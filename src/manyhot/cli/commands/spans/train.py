@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from manyhot._suggest import nearest
+from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, headline
 from manyhot.cli.commands.spans.reading import SHARED, SPAN_READ_FLAGS, read_span_files
+from manyhot.cli.commands.spans.report import report_on_spans, span_run_reporter
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.config import CONFIG, write_config
 from manyhot.cli.io.console import say, show_json, show_text
@@ -78,7 +80,9 @@ def span_tables(
     return tables
 
 
-def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, json: bool, quiet: bool) -> None:
+def train_on_spans(
+    tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool
+) -> None:
     """The whole run; the folder is new, or the run in it is continued."""
     # Here, not above: they load slowly, and --help should not wait for them.
     from manyhot.training.run.processes import several_processes
@@ -101,18 +105,39 @@ def train_on_spans(tables: dict[str, dict[str, Any]], folder: Path, *, resume: b
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:
                 write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})
+            # A run that was killed after its model was saved gets its report now.
+            reporter = span_run_reporter(folder, files) if report and not has_report(folder) else None
             with Watch(quiet=silent) as watch:
-                model = train_spans(examples, chosen, validation=held_out, run=claim, resume=resume, progress=watch)
+                model = train_spans(
+                    examples, chosen, validation=held_out, run=claim, resume=resume, progress=watch, held_out=reporter
+                )
             if first:
-                _tell(model, folder, test, json=json)
+                _tell(model, folder, test, files, report=report, json=json)
 
 
-def _tell(model: TrainedSpanModel, folder: Path, test: SpanExamples | None, *, json: bool) -> None:
+def _tell(
+    model: TrainedSpanModel,
+    folder: Path,
+    test: SpanExamples | None,
+    files: Mapping[str, Any],
+    *,
+    report: bool,
+    json: bool,
+) -> None:
     """Measure on the test texts, and print what came out."""
     scores = None if test is None else span_scores(model, test)
+    if test is not None and report:
+        report_on_spans(model, test, folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test texts")
+    pages = [str(path) for path in (folder / HTML, folder / TEST_REPORT / HTML) if path.is_file()]
     if json:
-        show_json({"run": str(folder), "model": model.describe(), "test": None if scores is None else scores.to_json()})
+        tested = None if scores is None else scores.to_json()
+        show_json({"run": str(folder), "model": model.describe(), "test": tested, "reports": pages})
         return
+    found = headline(folder)
+    if found is not None:
+        show_text(found)
     if scores is not None:
         show_span_scores(scores, title="On the test texts")
     show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
+    for path in pages:
+        show_text(f"Report: {path}")

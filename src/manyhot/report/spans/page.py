@@ -1,0 +1,198 @@
+"""The page of a run on spans, made from what was measured and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from manyhot.report.parts.markup import Markup, element, join, name_of
+from manyhot.report.parts.page import Section, facts, page, table
+from manyhot.report.parts.svg import Plot, legend
+from manyhot.report.run.charts import figure, learning_figures
+from manyhot.report.run.page import metric_table, metric_tiles
+from manyhot.report.run.words import setting_words, value_words
+from manyhot.report.spans.words import KINDS, span_lead_words, span_model_words, texts_words
+
+TAG_WORDS = {"missed": "true, not found", "wrong": "found, not true", "right": "right"}
+
+
+def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
+    """The HTML of the report of a run on spans.
+
+    Args:
+        report: what ``measure_spans`` gave, or the same read back from ``report.json``.
+        title: of the page.
+    """
+    sections = [
+        Section("summary", "Summary", None, metric_tiles(report), metric_table(report, _about(report))),
+        _types(report),
+        _errors(report),
+        _thresholds(report),
+        _worst(report),
+        _learning(report),
+        _settings(report),
+    ]
+    foot = f"Made by manyhot {report['versions']['manyhot']}, measured {report['made']}."
+    note = element("p", texts_words(report["rows"]))
+    return page(title, span_lead_words(report), note, [section for section in sections if section is not None], foot)
+
+
+def _about(report: Mapping[str, Any]) -> str:
+    told = f"{report['rows']['spans']:,} true spans. ± is half of a 95 % interval over texts."
+    if report["unaligned"]["count"]:
+        told += f" {report['unaligned']['told'].capitalize()}."
+    if report["unseen"]:
+        named = ", ".join(f"{name} ({count:,})" for name, count in sorted(report["unseen"].items()))
+        told += f" Types that the model does not know, all missed: {named}."
+    return told
+
+
+def _types(report: Mapping[str, Any]) -> Section:
+    rows = [
+        element(
+            "tr",
+            element("th", name_of(each["type"], 80), scope="row", class_="name"),
+            [element("td", f"{each[key]:,}", class_="n", data_value=each[key]) for key in ("gold", "predicted", "hits")],
+            [element("td", f"{each[key]:.3f}", class_="n", data_value=each[key]) for key in ("precision", "recall")],
+            element(
+                "td",
+                f"{each['f1']:.3f}",
+                element("span", element("i"), class_="meter", style=f"--v:{each['f1']:.3f}", aria_hidden="true"),
+                class_="n",
+                data_value=each["f1"],
+            ),
+        )
+        for each in report["types"]
+    ]
+    headings = (
+        ("type", False),
+        ("true", True),
+        ("found", True),
+        ("right", True),
+        ("precision", True),
+        ("recall", True),
+        ("F1", True),
+    )
+    whole = table(headings, rows, name="types-table", kind="sortable")
+    scrolled = element("div", whole, class_="long scroll", tabindex=0, role="region", aria_label="Types")
+    return Section("types", "Types", "A span is right where its type and both ends are. Headings sort.", scrolled)
+
+
+def _errors(report: Mapping[str, Any]) -> Section:
+    total = sum(report["errors"].values())
+    rows = [
+        element(
+            "tr",
+            element("th", kind, scope="row"),
+            element("td", f"{count:,}", class_="n"),
+            element(
+                "td",
+                f"{count / max(total, 1):.1%}",
+                element("span", element("i"), class_="meter", style=f"--v:{count / max(total, 1):.3f}", aria_hidden="true"),
+                class_="n",
+            ),
+            element("td", KINDS[kind]),
+        )
+        for kind, count in report["errors"].items()
+    ]
+    kinds = table((("error", False), ("spans", True), ("share", True), ("what it is", False)), rows)
+    confused = [
+        element(
+            "tr",
+            element("td", name_of(each["true"], 40)),
+            element("td", name_of(each["found"], 40)),
+            element("td", f"{each['spans']:,}", class_="n"),
+        )
+        for each in report["confused"]
+    ]
+    told: list[Any] = []
+    if confused:
+        headings = (("true type", False), ("found as", False), ("spans", True))
+        told = [element("h3", "Types taken for others"), table(headings, confused)]
+    lost = [
+        element("li", f"text {each['row']:,}: ", name_of(each["type"], 40), " ", name_of(each["text"], 60), f" {each['why']}")
+        for each in report["unaligned"]["listed"]
+    ]
+    if lost:
+        told += [element("h3", "True spans that are no spans of tokens"), element("ul", lost)]
+    content = element("div", element("div", kinds, class_="scroll"), element("div", told), class_="pair")
+    return Section("mistakes", "What goes wrong", "Each error once.", content, short="Mistakes")
+
+
+def _thresholds(report: Mapping[str, Any]) -> Section:
+    found = report["thresholds"]
+    places = found["threshold"]
+    plot = Plot(1000, 260, x=(places[0], places[-1]), y=(0, 1), margins=(46, 12, 10, 40))
+    plot.axes("threshold of the score", "share")
+    names = ("F1", "precision", "recall")
+    for series, name in enumerate(names, start=1):
+        known = [(place, value) for place, value in zip(places, found[name], strict=True) if value is not None]
+        plot.line([place for place, _ in known], [value for _, value in known], series=series)
+    own = min(max(found["own"], places[0]), places[-1])
+    plot.add("line", x1=plot.at_x(own), x2=plot.at_x(own), y1=float(plot.top), y2=float(plot.bottom), class_="cursor")
+    best = max(range(len(places)), key=lambda place: found["F1"][place])
+    described = f"F1 is highest, {found['F1'][best]:.3f}, at {places[best]:.2f}; the model's threshold is {found['own']:.2f}."
+    entries: list[tuple[int, str, Markup | str]] = [(series, "line", name) for series, name in enumerate(names, start=1)]
+    chart = figure(plot.drawing("F1, precision and recall by threshold", described), described, legend(entries))
+    about = "What other thresholds would do on the same texts; the upright line is the model's own."
+    return Section("thresholds", "Threshold", about, chart)
+
+
+def _worst(report: Mapping[str, Any]) -> Section | None:
+    if not report["worst"]:
+        return None
+    about = (
+        "The texts with the most errors. A dashed span is missed, one struck through is found where none is, the others are"
+        " right; beside each found span is its score."
+    )
+    items = [_example(each) for each in report["worst"]]
+    return Section("worst", "Worst texts", about, element("ul", items, class_="examples"))
+
+
+def _example(told: Mapping[str, Any]) -> Markup:
+    tags = [
+        element(
+            "li",
+            element("bdi", f"{each['type']}: {each['text']}"),
+            None if each["score"] is None else element("span", value_words(each["score"], 2), class_="figure"),
+            class_=kind,
+            title=words,
+        )
+        for kind, words in TAG_WORDS.items()
+        for each in told[kind]
+    ]
+    more = sum(told[f"more_{kind}"] for kind in TAG_WORDS)
+    named = f" · {told['id']}" if "id" in told else None
+    where = join(f"text {told['row']:,}", named, f" · {told['errors']:,} errors")
+    return element(
+        "li",
+        element("div", where, class_="where"),
+        element("p", element("bdi", told["text"]), class_="text"),
+        element("ul", tags, element("li", f"{more} more", class_="soft") if more else None, class_="tags"),
+    )
+
+
+def _learning(report: Mapping[str, Any]) -> Section | None:
+    tuned = report["model"]["settings"]["tune_threshold"]
+    threshold = "each time with the best threshold" if tuned else f"at the threshold {report['thresholds']['own']:g}"
+    figures = learning_figures(report["learning"], held_out=f"texts held out, {threshold}")
+    return Section("learning", "Learning curves", None, element("div", figures, class_="pair")) if figures else None
+
+
+def _settings(report: Mapping[str, Any]) -> Section:
+    model, chosen = report["model"], report["model"]["chosen"]
+    own = [(name, setting_words(model["settings"][name])) for name in chosen]
+    others = [(name, setting_words(value)) for name, value in model["settings"].items() if name not in chosen]
+    versions = list(model.get("versions", {}).items())
+    told = element(
+        "div",
+        element("h3", "Settings, as chosen or found from the data"),
+        facts(own) if own else element("p", "All settings are the defaults."),
+        element("h3", "Versions"),
+        facts(versions),
+    )
+    content = element("div", element("div", element("h3", "Model"), facts(span_model_words(model))), told, class_="pair")
+    rest = element(
+        "details", element("summary", f"The {len(others)} settings left at their defaults"), facts(others), class_="no-print"
+    )
+    return Section("settings", "Settings and versions", None, content, rest)

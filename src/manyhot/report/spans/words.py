@@ -1,0 +1,60 @@
+"""What the report of a run on spans says in words, the same on the page and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ORIGINS = {
+    "test": "Measured on {texts} test texts{files}, which nothing was fitted or tuned to.",
+    "validation": (
+        "Measured on the {texts} validation texts{files}. The threshold was tuned by them, and so was the end of training: what"
+        " depends on the threshold is a little better here than on new texts."
+    ),
+    "held out": (
+        "Measured on {texts} texts held out from training{files}. The threshold was tuned by them, and so was the end of"
+        " training: what depends on the threshold is a little better here than on new texts."
+    ),
+}
+KINDS = {
+    "boundary": "right type, wrong ends",
+    "type": "right ends, wrong type",
+    "boundary and type": "overlaps a true span, no more",
+    "missed": "true, nothing found there",
+    "spurious": "found, nothing true there",
+}
+FOR_NEW_TEXTS = " For texts that nothing saw: manyhot evaluate RUN TEST_FILE --report FOLDER."
+
+
+def texts_words(rows: Mapping[str, Any]) -> str:
+    """Which texts the figures are from, and how far they can be trusted."""
+    files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
+    text = ORIGINS[rows["what"]].format(texts=f"{rows['count']:,}", files=files)
+    return text + ("" if rows["what"] == "test" else FOR_NEW_TEXTS)
+
+
+def span_lead_words(report: Mapping[str, Any]) -> str:
+    """A model in a sentence."""
+    model = report["model"]
+    fitted = f", fitted to {model['texts']:,} texts" if "texts" in model else ""
+    return f"{len(model['types']):,} types of spans, {model['body']} body on {model['tokens']}, loss {model['loss']}{fitted}."
+
+
+def span_model_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a model is and how it decides."""
+    settings = model["settings"]
+    tuned = f"score above {settings['threshold']:.3f}{', tuned for F1' if 'tuned_f1' in model else ''}"
+    found = [
+        ("body", f"{model['body']}, {model['parameters']:,} parameters"),
+        ("tokens", f"{model['tokens']}, windows of at most {settings['max_tokens']:,}"),
+        ("head", model["head"]),
+        ("loss", model["loss"]),
+        ("decision", f"{tuned}; {settings['decode']} spans"),
+        ("probabilities", "sigmoid of twice the score" if model["link"] == "soft" else "sigmoid of the score"),
+    ]
+    if "epochs_run" in model:
+        best = f", the best is number {model['best_epoch']}" if "best_epoch" in model else ""
+        found.append(("passes over the data", f"{model['epochs_run']}{best}"))
+    if model.get("cut_spans"):
+        found.append(("spans that no window has whole", f"{model['cut_spans']:,}"))
+    return found
