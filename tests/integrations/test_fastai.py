@@ -44,5 +44,7 @@ def test_a_learner_trains_and_decodes_by_the_rule():
 def test_wrong_uses_are_named():
     with pytest.raises(ValueError, match="do not flatten"):
         MultiLabelLoss()(torch.zeros(2, 3), torch.zeros(6))
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        MultiLabelLoss()(torch.zeros(2, 3), torch.tensor([[1, 0, -100], [0, 0, 1]]))
     with pytest.raises(ValueError, match="must give each label a probability; pairwise does not"):
         MultiLabelLoss("pairwise")

@@ -79,6 +79,28 @@ def test_padded_lists_are_the_dense_labels():
     np.testing.assert_allclose(ours.zlpr_loss(logits, soft), ours.zlpr_loss(logits, dense * np.float32(0.25)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("mark", [-1.0, -100.0, np.nan])
+def test_unknown_labels_can_be_marked_in_the_labels(mark):
+    for name, case in hostile.CASES.items():
+        if case.where is not None:
+            labels = np.where(case.where, case.labels, mark).astype("f")
+            for got, wanted in zip(
+                loss_and_gradient("zlpr_loss", case.logits, labels, unknown=True),
+                hostile.reference(name, "zlpr_loss"),
+                strict=True,
+            ):
+                np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_needs_one_array_beside_logits_labels_and_gradient():
+    """What XLA plans, so that a copy more is seen."""
+    logits, labels = jnp.zeros((64, 1000)), jnp.zeros((64, 1000))
+    for settings in ({}, {"unknown": True}):
+        step = jax.jit(jax.value_and_grad(lambda x, t, settings=settings: ours.zlpr_loss(x, t, **settings).mean()))
+        planned = step.lower(logits, labels).compile().memory_analysis().temp_size_in_bytes
+        assert planned <= 1.1 * logits.nbytes
+
+
 def test_the_threshold_gets_its_gradient():
     logits, labels = torch.randn(3, 4), torch.eye(3, 4)
     s0 = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
@@ -157,6 +179,10 @@ def test_wrong_uses_are_named():
         ours.zlpr_loss(labels, logits)
     with pytest.raises(ValueError, match=r"shape of `logits`, \[2, 3\]; got \[6\]"):
         ours.zlpr_loss(logits, labels.ravel())
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got -100. Leave unknown labels out by `where`"):
+        ours.zlpr_loss(logits, jnp.array([[1, 0, -100], [0, 0, 1]]))
+    with pytest.raises(ValueError, match="got 7"):
+        jax.jit(lambda x: ours.bce_loss(x, np.full((2, 3), 7)))(logits)
     with pytest.raises(TypeError, match="`where` must be bool"):
         ours.zlpr_loss(logits, labels, where=labels)
     with pytest.raises(ValueError, match="have the rows of `logits`"):

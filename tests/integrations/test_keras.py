@@ -19,6 +19,6 @@ def test_losses_metrics_and_saving_hold_on_the_backend(backend, tmp_path):
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, str(HERE / "keras_checks.py"), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"on {backend}: all checks hold" in done.stdout

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhot._checks import check_label_values
 from manyhot.decisions import DecisionRule, decide, probabilities
 from manyhot.integrations.registry import framework
 from manyhot.losses import get_loss
@@ -51,7 +52,9 @@ class MultiLabelLoss(BaseLoss):
                 f"MultiLabelLoss: labels must have the shape of the logits, {list(logits.shape)}; got {list(labels.shape)}."
                 " Use MultiCategoryBlock, and do not flatten."
             )
-        found: Tensor = self.func(logits, labels.float() if not labels.is_floating_point() else labels, **settings)
+        labels = labels if labels.is_floating_point() else labels.float()
+        check_label_values("MultiLabelLoss", labels)
+        found: Tensor = self.func(logits, labels, **settings)
         return found
 
     def activation(self, x: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ _ENTRIES = (
     Integration("sentence_transformers", "sentence_transformers", "sentence-transformers", "losses for CrossEncoder"),
     Integration("fastai", "fastai", "fastai", "losses with activation and decodes"),
     Integration("optuna", "optuna", "optuna", "a search over training settings that can be killed and resumed"),
+    Integration("mlflow", "mlflow", "mlflow", "a bundle of texts, tables, images or spans as a pyfunc model"),
     Integration("tracking", None, None, "one callback for MLflow and Weights & Biases"),
 )
 

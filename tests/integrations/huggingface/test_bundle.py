@@ -5,7 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from integrations import tiny
-from manyhot import DecisionRule, load_model
+from manyhot import DecisionRule, decide, load_model
 from manyhot.cli.main import app
 from manyhot.integrations.huggingface import from_manyhot, score_texts, to_manyhot
 
@@ -27,32 +27,45 @@ def test_a_bundle_gives_the_logits_of_the_model(tmp_path):
     assert loaded.link == "hard"
 
 
-def test_evaluate_predict_and_report_take_the_bundle(tmp_path):
-    trained().save(tmp_path / "model")
+def test_evaluate_report_and_predict_take_the_run_of_a_model(tmp_path):
+    trained().save(tmp_path / "run" / "model")
+    run, report = str(tmp_path / "run"), str(tmp_path / "report")
     texts = tiny.make_texts(30)
     rows = [{"text": text, "labels": own} for text, own in zip(texts, tiny.label_sets(texts), strict=True)]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["evaluate", str(tmp_path / "model"), str(file), "--json", "--report", str(tmp_path / "report")]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.output)["rows"] == 30
-    assert (tmp_path / "report" / "report.html").is_file()
-    done = CliRunner().invoke(app, ["predict", str(tmp_path / "model"), str(file), "--to", str(tmp_path / "out.jsonl")])
-    assert done.exit_code == 0, done.output
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 30
+
+    def called(*arguments):
+        done = CliRunner().invoke(app, [*arguments])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert json.loads(called("evaluate", run, str(file), "--json", "--report", report))["rows"] == 30
+    assert "report.html" in called("report", report, "--to", str(tmp_path / "again"))
+    assert (tmp_path / "again" / "report.html").is_file()
+    called("predict", run, str(file), "--to", str(tmp_path / "out.jsonl"))
+    predicted = [json.loads(line)["labels"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    model, tokenizer = tiny.make_classifier().eval(), tiny.make_tokenizer()
+    decided = decide(score_texts(model, tokenizer, texts)).tolist()
+    assert [sorted(own) for own in predicted] == [
+        sorted(name for name, held in zip(tiny.NAMES, row, strict=True) if held) for row in decided
+    ]
 
 
 def test_there_and_back_gives_the_same_model(tmp_path):
     texts = tiny.make_texts(20)
-    bundle = trained(label_names=("a", "b", "c", "d"))
+    trained(label_names=("a", "b", "c", "d")).save(tmp_path / "run" / "model")
+    bundle = load_model(tmp_path / "run")
     model, tokenizer = from_manyhot(bundle)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path / "back")
+    tokenizer.save_pretrained(tmp_path / "back")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    again, reader = AutoModelForSequenceClassification.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-    torch.testing.assert_close(score_texts(again, reader, texts), bundle.logits(texts), rtol=1e-5, atol=1e-6)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "back")
+    reader = AutoTokenizer.from_pretrained(tmp_path / "back")
+    wanted = score_texts(tiny.make_classifier().eval(), tiny.make_tokenizer(), texts)
+    torch.testing.assert_close(score_texts(again, reader, texts), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(to_manyhot(again, reader).logits(texts), bundle.logits(texts), rtol=1e-5, atol=1e-6)
     assert again.config.id2label == {0: "a", 1: "b", 2: "c", 3: "d"}
     assert again.config.problem_type == "multi_label_classification"
 

@@ -87,7 +87,7 @@ def test_a_mean_in_the_place_of_the_loss_is_four_times_too_large(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
-    run_together("two_processes.py", lambda _: [tmp_path / "run"])
+    run_together("trainer_process.py", lambda _: [tmp_path / "run"])
     saved = torch.load(tmp_path / "run" / "weights.pt", weights_only=True)
     losses, model, trainer = train(tmp_path, per_device_train_batch_size=16, gradient_accumulation_steps=2)
     assert saved.pop("losses").tolist() == pytest.approx(losses, abs=2e-4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from manyhot._checks import shape_text
 from manyhot.integrations.registry import framework
 
@@ -47,7 +49,9 @@ class PaddedLabels(NamedTuple):
         return PaddedLabels(jnp.where(inside, moved, -1), self.values)
 
 
-def arranged(who: str, logits: Any, labels: Any, where: Any, axis: int) -> tuple[Array, Any, Array | None]:
+def arranged(
+    who: str, logits: Any, labels: Any, where: Any, axis: int, *, unknown: bool = False
+) -> tuple[Array, Any, Array | None]:
     """The arguments checked, the label axis last."""
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -68,18 +72,38 @@ def arranged(who: str, logits: Any, labels: Any, where: Any, axis: int) -> tuple
         if not jnp.issubdtype(jnp.asarray(labels.indices).dtype, jnp.integer):
             raise TypeError(f"{who}: PaddedLabels must hold integers; got {jnp.asarray(labels.indices).dtype}.")
     else:
-        labels = jnp.asarray(labels)
-        if labels.shape != logits.shape:
+        shape = jnp.shape(labels)
+        if shape != logits.shape:
             raise ValueError(
-                f"{who}: `labels` must have the shape of `logits`, {shape_text(logits.shape)}; got {shape_text(labels.shape)}."
+                f"{who}: `labels` must have the shape of `logits`, {shape_text(logits.shape)}; got {shape_text(shape)}."
             )
-        labels = jnp.moveaxis(labels, axis, -1)
+        _check_values(who, labels, where, unknown=unknown)
+        labels = jnp.moveaxis(jnp.asarray(labels), axis, -1)
     if where is not None:
         where = jnp.asarray(where)
         if where.dtype != jnp.bool_:
             raise TypeError(f"{who}: `where` must be bool, True where a label counts; got {where.dtype}.")
         where = jnp.moveaxis(jnp.broadcast_to(where, logits.shape), axis, -1)
     return jnp.moveaxis(logits, axis, -1), labels, where
+
+
+def _check_values(who: str, labels: Any, where: Any, *, unknown: bool) -> None:
+    """Labels outside of [0, 1] are an error where their values are at hand: not inside ``jit``, and not on another device."""
+    for part in (labels, where):
+        if isinstance(part, jax.core.Tracer) or (isinstance(part, jax.Array) and jax.default_backend() != "cpu"):
+            return
+    values = np.asarray(labels)
+    if values.dtype == np.bool_:
+        return
+    wrong = values > 1 if unknown else ~((values >= 0) & (values <= 1))
+    if where is not None:
+        wrong = wrong & np.asarray(where, dtype=bool)
+    if wrong.any():
+        got = values[wrong].flat[0]
+        raise ValueError(
+            f"{who}: `labels` must lie in [0, 1]; got {got:g}. Leave unknown labels out by `where`, or mark them by negative"
+            " numbers or NaN and pass unknown=True."
+        )
 
 
 def sum_type(logits: Array) -> Any:
@@ -93,10 +117,19 @@ def dense_labels(labels: Any, logits: Array) -> Array:
 
 
 def entry_weights(
-    labels: Array, where: Array | None, pos_weight: Any, neg_weight: Any, smoothing: float, kind: Any
+    labels: Array,
+    where: Array | None,
+    pos_weight: Any,
+    neg_weight: Any,
+    smoothing: float,
+    kind: Any,
+    *,
+    unknown: bool = False,
 ) -> tuple[Array, Array]:
-    """The weight of every entry on either side, 0 where it does not count."""
+    """The weight of every entry on either side, 0 where it does not count; labels below 0 or NaN do not where ``unknown``."""
     soft = labels.astype(kind)
+    if unknown:
+        where = soft >= 0 if where is None else where & (soft >= 0)
     if smoothing:
         soft = soft * (1 - smoothing) + smoothing / 2
     pos, neg = soft, 1 - soft

@@ -19,7 +19,7 @@ def zlpr_loss(logits: Array, labels: Array | PaddedLabels, **settings: Any) -> A
     Args:
         logits: ``[..., L]``.
         labels: ``[..., L]`` in [0, 1], or ``PaddedLabels``.
-        **settings: ``where``, ``pos_weight``, ``neg_weight``, ``smoothing``, ``axis``, ``axis_name`` of
+        **settings: ``where``, ``pos_weight``, ``neg_weight``, ``smoothing``, ``unknown``, ``axis``, ``axis_name`` of
             ``two_sided_logsumexp``.
 
     Returns:

@@ -21,6 +21,7 @@ INF = float("inf")
 class _Settings(NamedTuple):
     smoothing: float
     axis_name: Any
+    unknown: bool
 
 
 def two_sided_logsumexp(
@@ -33,6 +34,7 @@ def two_sided_logsumexp(
     smoothing: float = 0.0,
     axis: int = -1,
     axis_name: Any = None,
+    unknown: bool = False,
     who: str = "two_sided_logsumexp",
 ) -> tuple[Array, Array]:
     """The log-sums ``(pos, neg)`` of the two sides of each row, ``-inf`` for an empty sum.
@@ -47,6 +49,7 @@ def two_sided_logsumexp(
         axis: the label axis; the last one for ``PaddedLabels``.
         axis_name: the mapped axis over which the labels are sharded: each device holds the logits of some labels, and the
             sums are taken over all of them. Take gradients inside the mapped function, or of a ``shard_map``.
+        unknown: leave out labels that are negative or NaN. Unlike ``where``, this keeps no mask for the way back.
         who: the name that error messages start with.
 
     Returns:
@@ -58,9 +61,9 @@ def two_sided_logsumexp(
         [-2.0, 0.7014]
     """
     check_unit(who, "smoothing", smoothing)
-    logits, labels, where = arranged(who, logits, labels, where, axis)
+    logits, labels, where = arranged(who, logits, labels, where, axis, unknown=unknown)
     weights = [None if weight is None else jnp.asarray(weight, sum_type(logits)) for weight in (pos_weight, neg_weight)]
-    pos, neg = _sides(_Settings(float(smoothing), axis_name), logits, labels, where, *weights)
+    pos, neg = _sides(_Settings(float(smoothing), axis_name, unknown), logits, labels, where, *weights)
     return pos, neg
 
 
@@ -93,7 +96,7 @@ def _sides_backward(settings: _Settings, kept: Any, grads: tuple[Array, Array]) 
     dense, kind = dense_labels(labels, logits), sum_type(logits)
     grad_pos, grad_neg = (grad[..., None] for grad in grads)
     x = logits.astype(kind)
-    pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind)
+    pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind, unknown=settings.unknown)
     columns = [_LogSum(*(part[..., None] for part in total)) for total in (pos, neg)]
     gradient = grad_neg * _shares(x, neg_w, columns[1]) - grad_pos * _shares(-x, pos_w, columns[0])
     return gradient.astype(logits.dtype), None, None, None, None
@@ -107,7 +110,7 @@ def _log_sums(
 ) -> tuple[_LogSum, _LogSum]:
     dense, kind = dense_labels(labels, logits), sum_type(logits)
     x = logits.astype(kind)
-    pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind)
+    pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind, unknown=settings.unknown)
     pos, neg = (_log_sum(z, weight, settings.axis_name) for z, weight in ((-x, pos_w), (x, neg_w)))
     return pos, neg
 

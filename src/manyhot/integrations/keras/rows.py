@@ -46,10 +46,13 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
         low, high = (float(end) for end in labels.aminmax())
         if low >= 0 and high <= 1:
             return Rows(scores, labels, None)
-    known = labels >= 0
     too_large = labels > 1
     if _is_concrete(labels) and bool(ops.any(too_large)):
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
+    if keras.backend.backend() == "jax":
+        # JaxRows looks for the marks itself: whatever is made of the labels here would be kept for the way back.
+        return Rows(scores, labels, None)
+    known = labels >= 0
     scores = ops.where(too_large, float("nan"), scores)
     # Half a label counts on both sides, so that the NaN reaches the loss.
     return Rows(scores, ops.where(known, ops.where(too_large, 0.5, labels), 0.0), known)
@@ -98,28 +101,36 @@ class TorchRows:
 
 
 class JaxRows:
-    """The functions of ``manyhot.integrations.jax``."""
+    """The functions of ``manyhot.integrations.jax``; labels come with their marks."""
 
     @staticmethod
     def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         from manyhot.integrations.jax import tlpr_loss
 
-        return tlpr_loss(rows.scores, rows.labels, threshold, where=rows.where, smoothing=smoothing)
+        return tlpr_loss(rows.scores, rows.labels, threshold, unknown=True, smoothing=smoothing) * _sound(rows.labels)
 
     @staticmethod
     def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
         """``softplus(pos(g s) + neg(g s) + g m)``."""
         from manyhot.integrations.jax import pairwise_loss
 
-        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, where=rows.where, smoothing=smoothing)
+        given: Any = {"unknown": True, "smoothing": smoothing}
+        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given) * _sound(rows.labels)
 
     @staticmethod
     def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
         """The mean over known labels."""
         from manyhot.integrations.jax import asymmetric_loss
 
-        return asymmetric_loss(rows.scores, rows.labels, where=rows.where, smoothing=smoothing, **powers)
+        known = rows.labels >= 0
+        labels = ops.where(known, rows.labels, 0.0)
+        return asymmetric_loss(rows.scores, labels, where=known, smoothing=smoothing, **powers) * _sound(rows.labels)
+
+
+def _sound(labels: Tensor) -> Tensor:
+    """1 for each row, NaN where it has a label above 1."""
+    return ops.where(ops.any(labels > 1, axis=-1), float("nan"), 1.0)
 
 
 class OpsRows:
