@@ -46,7 +46,13 @@ class BundleModel(pyfunc.PythonModel):
         """Read the bundle among the artifacts of the model."""
         self.served = load_served(Path(context.artifacts[ARTIFACT]))
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    # MLflow takes the type hint of `model_input` for a schema; rows have none that it could check.
+    def predict(  # type: ignore[no-untyped-def]
+        self,
+        context: Any,
+        model_input,
+        params: dict[str, Any] | None = None,
+    ) -> list[dict[str, Any]]:
         """The answers to rows.
 
         Args:
