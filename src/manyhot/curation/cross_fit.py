@@ -26,10 +26,10 @@ def cross_fitted_logits(
 
     Args:
         examples: rows with their labels.
-        settings: how to train; the rule is not tuned, for only scores are wanted.
+        settings: how to train; the rule is not tuned, because only scores are used.
         folds: how many models.
         seed: of the folds.
-        on_fold: told the number of each fold before it is trained.
+        on_fold: called with the number of each fold before it is trained.
 
     Example:
         >>> from manyhot import SparseLabels

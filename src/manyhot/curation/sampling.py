@@ -1,4 +1,4 @@
-"""Which rows to label next: those whose decisions are least certain, spread over different decisions."""
+"""Which rows to label next: those whose decisions are least certain, chosen to be diverse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least
 from manyhot.decisions.rule import DecisionRule
 
-# Rows that are kept for their uncertainty, for each row that is chosen among them for variety.
+# Candidates by uncertainty for each row that is chosen among them for diversity.
 POOL = 5
 
 
@@ -29,12 +29,12 @@ class ChosenRow(NamedTuple):
 
 
 def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int = 100, seed: int = 0) -> list[ChosenRow]:
-    """The rows that are most worth labelling.
+    """The rows to label next.
 
     ``p = sigmoid(s - t)`` is the certainty of a decision with the threshold ``t``; a row is as uncertain as the sum of
     ``4 p (1 - p)``. Of the most uncertain rows, five times as many as are wanted, rows are drawn one after the other with a
     probability that grows with their uncertainty and with the distance of their decisions from those drawn before
-    (k-means++), so that a hundred rows do not ask the same question.
+    (k-means++), so that the rows are not all alike.
 
     Args:
         logits: ``[R, L]`` of rows without labels.
@@ -57,7 +57,7 @@ def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int =
     doubt = 4 * certainty * (1 - certainty)
     uncertainty = doubt.sum(dim=1)
     kept = _distinct(certainty, uncertainty.argsort(descending=True, stable=True), POOL * rows)
-    # What a row would teach lies where it is uncertain: rows are told apart by these labels and by their decisions.
+    # A row is informative where it is uncertain: rows are compared by their uncertain labels and by their decisions.
     points = torch.cat([doubt[kept], certainty[kept]], dim=1)
     order = _spread(points, uncertainty[kept], min(rows, len(kept)), seed)
     nearest = (logits.double() - cut).abs()
@@ -92,7 +92,7 @@ def _spread(points: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
     free[0] = False
     while len(drawn) < count:
         chance = distance * weight * free
-        # Rows that are all alike are taken in their order.
+        # Identical rows are taken in order.
         place = int(torch.multinomial(chance, 1, generator=generator)) if float(chance.sum()) > 0 else int(free.nonzero()[0])
         drawn.append(place)
         free[place] = False

@@ -14,11 +14,11 @@ from manyhot.decisions.calibrate import fit_calibration
 from manyhot.labels.sparse import SparseLabels
 
 WRONG, MISSING = "wrong", "missing"
-# A noise rate of 0 would say that no label can be wrong.
+# A noise rate of 0 would mean that no label can be wrong.
 LEAST_NOISE = 1e-4
-# Bins of scores that the rates of mistakes are read off.
+# Bins of scores from which the rates of mistakes are estimated.
 BINS = 5
-# Fits of the calibration, each without what looked mistaken in the one before.
+# Fits of the calibration, each without the entries that looked mistaken in the one before.
 ROUNDS = 3
 
 
@@ -31,8 +31,8 @@ class Suspect:
         label: the label's number.
         kind: ``"wrong"`` or ``"missing"``.
         probability: that the label holds, by cross-fitted scores.
-        doubt: how probable it is at most that the file is mistaken here. The list is ranked by it; its mean over the first
-            k is the precision to expect of them at most.
+        doubt: an upper bound on the probability that the file is wrong here. The list is ranked by it; its mean over the first
+            k is an upper bound on their precision.
     """
 
     row: int
@@ -45,13 +45,13 @@ class Suspect:
 def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """``(doubt, probability)``, each ``[R, L]``: how probably each entry is mistaken, and how probable the label is.
 
-    Mistakes are taken to fall on rows at random: a row without a label is given it with probability ``a``, a row with it
+    Mistakes are assumed to be random: a row without a label is given it with probability ``a``, a row with it
     lacks it with probability ``b``. With the probability ``t`` that a label holds, an entry that is given is wrong with the
     odds ``(1 - t) a : t (1 - b)``, and one that is not given is missing with the odds ``t b : (1 - t) (1 - a)``. ``t`` is a
-    calibration of the scores, one slope and intercept per label, fitted again without the entries that look mistaken. Of
-    each label, ``a`` is read off the half of the rows that score lowest, ``b`` off the rows that score highest, half as many
+    calibration of the scores, one slope and intercept per label, fitted again without the entries that look mistaken. For each
+    label, ``a`` is estimated from the half of the rows that score lowest, ``b`` from the rows that score highest, half as many
     as have the label. A hard row looks like a mistake to a weak model, and no score can tell the two apart: the doubts are
-    upper bounds, near to the truth for good models only.
+    upper bounds, and tight only for good models.
 
     Args:
         logits: ``[R, L]``, cross-fitted: no model has seen the row that it scores.
@@ -79,7 +79,7 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
 def _noise_rates(logits: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
     """``[L]`` each: how often a label is given among low scores, and lacking among high ones.
 
-    Random mistakes are as frequent in every bin of scores, so that the bin with the fewest bounds their rate from above.
+    Random mistakes are equally frequent in every bin of scores, so the bin with the fewest gives an upper bound of their rate.
     """
     rows = logits.shape[0]
     ranked = given.gather(0, logits.argsort(dim=0, descending=True))
@@ -101,7 +101,7 @@ def _rates(found: Tensor, bins: Sequence[Tensor]) -> Tensor:
     inside = torch.stack([each.expand(found.shape) for each in bins]).any(dim=0)
     own, whole = (found * inside).sum(dim=0), inside.sum(dim=0)
     pooled, least = own.sum() / whole.sum(), torch.stack(hits).min()
-    # Ten rows of average labels beside a label's own, for labels that have few.
+    # A prior of ten rows at the average rate, for labels with few rows.
     rates = (own + 10 * pooled) / (whole + 10) * (least / pooled.clamp(min=LEAST_NOISE))
     return rates.clamp(min=LEAST_NOISE, max=0.5)
 

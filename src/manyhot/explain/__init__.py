@@ -1,4 +1,4 @@
-"""Why a label was predicted: the inputs that spoke for it and against it."""
+"""Why a label was predicted: the contribution of each input to its score."""
 
 from manyhot.explain.contributions import Attribution, LinearFactors, gradient_contributions, linear_contributions
 from manyhot.explain.explanation import Contribution, Explanation, LabelExplanation, LabelWords

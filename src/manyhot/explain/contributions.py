@@ -16,7 +16,7 @@ class Attribution(NamedTuple):
 
     Args:
         score: float64 ``[L]``, what the body gives for the input.
-        base: float64 ``[L]``, what it gives for the baseline, an input that says nothing.
+        base: float64 ``[L]``, the score of the baseline, a neutral input.
         parts: float64 ``[L, ...]``, the contribution of each element of the input.
     """
 
@@ -78,13 +78,13 @@ def gradient_contributions(
     """Gradient times input, for bodies that are not linear.
 
     The parts are ``(x - x0) * d s / d x``. With more than one step the gradient is averaged over the straight path from
-    ``x0`` to ``x`` (integrated gradients, midpoint rule); the error falls as steps are added. It is part of the answer: a
-    large error says that the parts must not be trusted.
+    ``x0`` to ``x`` (integrated gradients, midpoint rule); the error falls as steps are added. It is part of the result: do not
+    trust the parts where it is large.
 
     Args:
         score: maps a batch ``[N, ...]`` to logits ``[N, L]``.
         x: the input ``[...]`` of one row.
-        baseline: x0, an input of the same shape that says nothing.
+        baseline: x0, a neutral input of the same shape.
         labels: the labels asked for.
         steps: points of the path at which gradients are taken; 1 takes it at ``x``.
 

@@ -1,4 +1,4 @@
-"""What an explanation holds: the labels of a row, and for each of them the inputs that spoke for and against it."""
+"""The contents of an explanation: the labels of a row, and for each the inputs that raised or lowered its score."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Contribution:
 
     Args:
         feature: the name of the input: a word, an n-gram, a column, a token, a pixel.
-        value: what stands there, as the model reads it.
-        part: what it adds to the score; negative speaks against the label.
-        spans: where it stands in the text, as ``(start, end)`` in characters.
+        value: the value of the input, as the model reads it.
+        part: what it adds to the score; negative lowers it.
+        spans: where it occurs in the text, as ``(start, end)`` in characters.
     """
 
     feature: str
@@ -46,7 +46,7 @@ class LabelExplanation:
         predicted: whether the rule predicts it.
         threshold: the label's threshold; None where the rule takes the k best.
         probability: by the model's link or calibration; None where scores only rank.
-        base: the score of an input that says nothing.
+        base: the score of a neutral input.
         contributions: the largest parts, by size.
         rest: the sum of the parts that are not listed.
         error: what the parts do not explain; rounding alone where the method is exact.
@@ -105,7 +105,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class LabelWords:
-    """The features that speak most for a label and most against it, wherever they occur.
+    """The features with the largest positive and negative weights for a label.
 
     Args:
         label: its name.

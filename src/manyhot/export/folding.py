@@ -1,6 +1,6 @@
 """A decision rule and a link folded into the weights of a linear head.
 
-A server that applies a sigmoid and cuts at 0.5 then decides as the rule does, and needs to know nothing about it.
+A server that applies a sigmoid and a threshold of 0.5 then makes the same decisions as the rule, without knowing about it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Cali
     """Weights whose scores are positive exactly where the rule predicts.
 
     ``W' = a W`` and ``b' = a (b - t)`` with the thresholds ``t`` and the slope ``a > 0`` of the link: ``sigmoid(s') > 0.5``
-    is ``s > t``. The slope changes no decision. With it, sigmoids keep the spread of the probabilities; they are the
-    probabilities themselves where the threshold lies at probability 0.5.
+    is ``s > t``. The slope changes no decision. It keeps the spread of the probabilities; the sigmoids equal the probabilities
+    where the threshold is at probability 0.5.
 
     Args:
         weight: ``[L, H]``, as in ``torch.nn.Linear``.
         bias: ``[L]``.
         rule: a rule of thresholds; limits on the number of labels cannot be folded.
-        link: the link or calibration whose slope is taken; None is the slope 1.
+        link: the link or calibration whose slope is used; None uses slope 1.
 
     Returns:
         ``(W' [L, H], b' [L])``, in the types of ``weight`` and ``bias``; the arithmetic is float64.
@@ -62,7 +62,7 @@ def fold_link(weight: Tensor, bias: Tensor, link: str | Calibration) -> tuple[Te
     Args:
         weight: ``[L, H]``.
         bias: ``[L]``.
-        link: ``"hard"``, ``"soft"`` or a calibration that is not isotonic; ``"softmax"`` is no sigmoid.
+        link: ``"hard"``, ``"soft"`` or a calibration that is not isotonic; ``"softmax"`` cannot be folded.
 
     Example:
         >>> fold_link(torch.ones(1, 2), torch.tensor([1.0]), "soft")
@@ -97,7 +97,7 @@ def affine_link(who: str, link: str | Calibration | None, num_labels: int) -> tu
 
 
 def check_foldable(who: str, rule: DecisionRule) -> None:
-    """The rule is thresholds alone."""
+    """Check that the rule consists of thresholds only."""
     limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": rule.max_labels}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]
     if given:

@@ -1,4 +1,4 @@
-"""A model as one module of tensor operations: inputs to logits, probabilities and decisions, for exporters to trace."""
+"""A model as one traceable module of tensor operations, from inputs to logits, probabilities and decisions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Port(NamedTuple):
 
 
 class ModelGraph(nn.Module):
-    """The whole of a model behind its vectoriser or tokeniser.
+    """Everything of a model after its vectoriser or tokeniser.
 
     Args:
         model: the model, on the CPU.
@@ -58,12 +58,12 @@ class ModelGraph(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of what ``forward`` gives."""
+        """Names of the outputs of ``forward``."""
         return ["logits", "decisions"] if self.link is None else ["logits", "probabilities", "decisions"]
 
 
 def graph_inputs(model: TrainedModel, inputs: Any, *, batch_size: int = 64) -> Iterator[tuple[Tensor, ...]]:
-    """Rows as the ports of the model's graph take them, batch by batch.
+    """Inputs of the model's graph for some rows, batch by batch.
 
     Args:
         model: the model.
@@ -91,7 +91,7 @@ def graph_inputs(model: TrainedModel, inputs: Any, *, batch_size: int = 64) -> I
 
 
 def _padded(rows: Any) -> tuple[Tensor, Tensor]:
-    """``(columns [B, K], values [B, K])`` of CSR rows; what fills a row up is column 0 with the value 0."""
+    """``(columns [B, K], values [B, K])`` of CSR rows; padding is column 0 with the value 0."""
     lengths = np.diff(rows.indptr)
     there = np.arange(max(1, lengths.max(initial=0))) < lengths[:, None]
     columns, values = np.zeros(there.shape, dtype=np.int64), np.zeros(there.shape, dtype=np.float32)
@@ -123,7 +123,7 @@ def _entry_of(model: TrainedModel) -> tuple[nn.Module, tuple[Port, ...]]:
 
 
 class _Listed(nn.Module):
-    """Texts: the rows of the first table that are listed, weighted and added up."""
+    """Texts: a weighted sum of the listed rows of the first table."""
 
     def __init__(self, body: LinearBody | HiddenBody) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class _Listed(nn.Module):
 
 
 class _Features(nn.Module):
-    """Raw features: gaps take the mean, columns are scaled, then the body."""
+    """Raw features: missing values become the mean, columns are scaled, then the body."""
 
     means: Tensor
     scale: Tensor
@@ -169,7 +169,7 @@ class _Images(nn.Module):
 
 
 class _Tokens(nn.Module):
-    """An encoder with its mean and head, or a whole classifier."""
+    """An encoder with mean pooling and a head, or a whole classifier."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class _Tokens(nn.Module):
 
 
 class _Link(nn.Module):
-    """Probabilities by a link or a calibration, without operations that graphs do not have."""
+    """Probabilities by a link or a calibration, from operations that ONNX supports."""
 
     def __init__(self, link: str | Calibration | None) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""An encoder model as a folder for transformers, with the rule in the head, compared with the model before it is written."""
+"""An encoder model as a folder for transformers, with the rule folded into the head, compared with the model before it is
+written."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
     """Write an encoder model as a folder that transformers reads.
 
     The thresholds are folded into the head, so that ``pipeline("text-classification", folder, trust_remote_code=True,
-    top_k=None)`` and a cut at 0.5 decide as the rule does. The mean over tokens is in ``modeling_manyhot.py``, since no class
+    top_k=None)`` with a threshold of 0.5 makes the decisions of the rule. The mean over tokens is in ``modeling_manyhot.py``,
+    since no class
     of transformers has it; nothing else of manyhot is needed. The folder is written once the pipeline agrees on all ``rows``.
 
     Args:
@@ -64,7 +66,7 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
         parity = Parity(len(texts), wanted.numel(), different, 0.0, None)
         write_whole(Path(draft) / "README.md", model_card(model, parity).encode())
         make_folder(Path(folder))
-        # The configuration comes last: a folder without it is no model.
+        # The configuration is written last: without it the folder is not a model.
         for path in sorted(Path(draft).iterdir(), key=lambda path: path.name == "config.json"):
             if path.is_file():
                 write_whole(Path(folder) / path.name, path.read_bytes())

@@ -1,4 +1,4 @@
-"""The page that goes with a published model: labels, rule, figures, data."""
+"""The model card of a published model: labels, rule, metrics, data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LISTED = 200
 
 
 def model_card(model: TrainedModel, parity: Any) -> str:
-    """Markdown with the front matter that hubs read; only what is known is said."""
+    """Markdown with the front matter that hubs read; unknown facts are left out."""
     rule = model.rule
     thresholds = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
     lines = [

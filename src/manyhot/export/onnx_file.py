@@ -25,7 +25,7 @@ from manyhot.training.rows.inputs.tokens import TokenInputs
 
 FILE, DESCRIPTION = "model.onnx", "model.json"
 FORMAT = "manyhot-onnx-1"
-# How far logits and probabilities may lie apart: products are added up in another order.
+# Tolerance for logits and probabilities: products are summed in another order.
 LOGIT_TOLERANCE, PROBABILITY_TOLERANCE = 1e-3, 1e-4
 
 
@@ -48,11 +48,11 @@ class Parity(NamedTuple):
 
 
 def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity:
-    """Write a model as ``model.onnx``, with ``model.json`` beside it and, for texts, what turns them into inputs.
+    """Write a model as ``model.onnx``, with ``model.json`` and, for texts, the vectoriser or tokeniser.
 
     The graph has the outputs ``logits``, ``probabilities`` (unless scores only rank) and ``decisions``: calibration, link,
-    thresholds and limits on the number of labels are in it. Any number of rows goes in. Before anything is written the
-    graph is run by onnxruntime on ``rows``: a decision that differs, or numbers too far apart, are an error.
+    thresholds and limits on the number of labels are part of it. The number of rows is dynamic. Before anything is written the
+    graph is run by onnxruntime on ``rows``: a decision that differs, or values beyond the tolerance, raise an error.
 
     Args:
         model: the model.
@@ -188,7 +188,7 @@ def _need(*packages: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """The exporter prints its progress and warns of its own deprecations."""
+    """Silences the exporter, which prints progress and warns about its own deprecations."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A linear or bag model as plain numbers: safetensors and JSON, for software that multiplies matrices and nothing else."""
+"""A linear or bag model as plain weights: safetensors and JSON, for software that only multiplies matrices."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export_weights(model: TrainedModel, folder: str | Path) -> Parity:
         slope, intercept = affine_link("export", link, model.num_labels)
         tensors |= {"slope": slope, "intercept": intercept}
     except ValueError:
-        # Scores that only rank, a softmax or an isotonic map have no such numbers.
+        # Scores that only rank, a softmax and an isotonic calibration have no slope and intercept.
         slope = None
     described = {
         "format": FORMAT,

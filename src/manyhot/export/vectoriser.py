@@ -1,4 +1,4 @@
-"""The features of texts for other software: what a model counts as JSON, and thirty lines that read it, in two languages."""
+"""The features of texts for other software: the vectoriser as JSON, and thirty lines that read it, in two languages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REFERENCES = ("vectoriser.py", "vectoriser.mjs")
 
 
 def vectoriser_json(inputs: TextInputs) -> dict[str, Any]:
-    """What the references read.
+    """The vectoriser as the references read it.
 
     ``words``, ``starts`` and ``characters`` have ``symbols`` and, for each length of a run, ``keys``: the number of a run is
-    ``place of its prefix * number of symbols + last symbol``, and its place among the rising keys is its feature. Features are
-    numbered through all lengths, words first, then starts, then characters. ``idf`` has the weight of each feature.
+    ``place of its prefix * number of symbols + last symbol``, and its place among the sorted keys is its feature. Features are
+    numbered across all lengths: words first, then starts, then characters. ``idf`` has the weight of each feature.
     """
     parts = {
         name: {"symbols": runs.symbols, "keys": [keys.tolist() for keys in runs.keys]}
@@ -39,6 +39,6 @@ def write_vectoriser(inputs: TextInputs, folder: Path) -> None:
 
 
 def reference(name: str) -> str:
-    """The text of a reference; Python ones lie here under a name that no tool takes for a module of the package."""
+    """The source of a reference. Python ones are stored under a name that no tool takes for a module of the package."""
     stored = f"{name}.txt" if name.endswith(".py") else name
     return files("manyhot.export").joinpath("reference", stored).read_text(encoding="utf-8")

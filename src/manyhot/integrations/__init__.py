@@ -1,4 +1,4 @@
-"""manyhot inside other frameworks: one module (or package) a framework, imported only when asked for.
+"""manyhot inside other frameworks: one module or package for each, imported only on request.
 
 ``manyhot.integrations.registry.INTEGRATIONS`` lists them with the extra that installs each. ``import manyhot`` loads none.
 """

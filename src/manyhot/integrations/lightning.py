@@ -1,4 +1,4 @@
-"""Lightning: a callback that tunes the decision rule after validation, and writes it and a report beside the checkpoints."""
+"""Lightning: a callback that tunes the decision rule after validation, and writes it and a report to the trainer's folder."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class RuleTuning(lightning.Callback):
 
 
 def _gathered(module: Any, part: Tensor) -> Tensor:
-    """The rows of all processes under each other; processes may hold different numbers of rows."""
+    """The rows of all processes, concatenated; processes may have different numbers of rows."""
     counts = module.all_gather(torch.tensor(len(part), device=module.device)).reshape(-1).tolist()
     padded = torch.zeros(max(counts), *part.shape[1:], dtype=part.dtype, device=module.device)
     padded[: len(part)] = part.to(module.device)

@@ -107,7 +107,7 @@ def search_settings(
             value = evaluate(train(examples, replace(settings, **tried)), validation, [metric])[metric]
         except ValueError:
             if not done:
-                # Settings or rows that no training takes: there is nothing to resume.
+                # Settings or rows that training refuses: there is nothing to resume.
                 _discard(Path(folder))
             raise
         study.tell(trial, value)
@@ -117,7 +117,7 @@ def search_settings(
 
 
 def default_space(examples: Examples, settings: TrainSettings) -> dict[str, Range]:
-    """What a search tries where it is not told: settings that the loss, the body and the rows have a use for.
+    """The default search space: settings that apply to the loss, the body and the rows.
 
     A setting that ``settings`` sets to another value than its default stays fixed. A learning rate that training finds by
     itself is not searched for.
@@ -136,7 +136,7 @@ def default_space(examples: Examples, settings: TrainSettings) -> dict[str, Rang
     """
     loss, kind = get_loss(settings.loss), examples.kind
     named = ENCODER if settings.encoder else settings.model
-    # Of the bodies that ``auto`` may take, the last: the others are for sparse rows alone.
+    # The last of the bodies that ``auto`` may choose: the others are only for sparse rows.
     body = next(
         (entry for entry in reversed(bodies_for(kind)) if named == entry.name or (named == AUTO_BODY and entry.automatic)), None
     )
@@ -176,7 +176,7 @@ def _open_study(folder: Path, settings: TrainSettings, metric: str, space: Mappi
             " Go on with those, or choose another folder."
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # killed on the way
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # killed during the trial
     return study
 
 

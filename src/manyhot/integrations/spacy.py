@@ -21,7 +21,7 @@ from spacy.pipeline.spancat import DEFAULT_SPANCAT_MODEL, DEFAULT_SPANS_KEY, Spa
 from spacy.pipeline.textcat_multilabel import DEFAULT_MULTI_TEXTCAT_MODEL, MultiLabel_TextCategorizer  # noqa: E402
 from thinc.api import noop  # noqa: E402
 
-# The score of a text without tokens: no label is near.
+# The score of a text without tokens: no label is predicted.
 LOWEST = -30.0
 Array = Any
 

@@ -42,9 +42,9 @@ class Tracking:
 
     @classmethod
     def mlflow(cls, mlflow: Any) -> Tracking:
-        """To the active run of MLflow; pass the module, or an object with its ``log_*`` functions.
+        """Log to the active run of MLflow; pass the module, or an object with its ``log_*`` functions.
 
-        MLflow takes no ``@`` in names: ``P@5`` becomes ``P_at_5``.
+        MLflow does not allow ``@`` in names: ``P@5`` becomes ``P_at_5``.
         """
 
         def metrics(values: dict[str, float], step: int) -> None:
@@ -57,7 +57,7 @@ class Tracking:
 
     @classmethod
     def wandb(cls, run: Any) -> Tracking:
-        """To a run of Weights & Biases, as ``wandb.init`` gives it."""
+        """Log to a run of Weights & Biases, as returned by ``wandb.init``."""
 
         def file(path: Path) -> None:
             run.save(str(path / "*" if path.is_dir() else path), base_path=str(path.parent), policy="now")

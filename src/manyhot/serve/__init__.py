@@ -1,4 +1,4 @@
-"""A model behind HTTP: answers, explanations, a page, counts; needs the extra ``serve``."""
+"""Serving a model over HTTP: predictions, explanations, a page, metrics; needs the extra ``serve``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ServeSettings", "serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """``serve`` comes in when it is asked for: its packages are an extra."""
+    """``serve`` is imported on first use: its packages are an extra."""
     if name != "serve":
         raise AttributeError(f"module 'manyhot.serve' has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""The application: what each address answers. It reads no file and writes none while it answers."""
+"""The ASGI application: its routes. Answering a request reads and writes no files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = {"/": ("index.html", "text/html"), "/page.css": ("page.css", "text/css"),
 
 
 class Service:
-    """A model and what is asked of it.
+    """A model and the requests to it.
 
     Args:
         folder: the folder of a model or of a run.
@@ -47,7 +47,7 @@ class Service:
         self._reloading = asyncio.Lock()
 
     def start(self) -> None:
-        """Begin to compute, in the running loop."""
+        """Start the batcher in the running event loop."""
         chosen = self.settings
         self.batcher = Batcher(
             self._run,
@@ -70,7 +70,7 @@ class Service:
 
     async def _ask(self, name: str, asked: Any) -> bytes:
         assert self.batcher is not None
-        # One model answers a request from its first row to its last, also if a new one is taken in meanwhile.
+        # One model answers a whole request, even if a new model is loaded meanwhile.
         served = self.served
         rows = served.check(asked.inputs, self.settings)
         content = (served, name, rows, asked)
@@ -79,7 +79,7 @@ class Service:
         return json_body({name: found, "model": served.digest})
 
     def _run(self, contents: Sequence[Any]) -> list[Any]:
-        """The contents of some jobs, in the model's thread: predictions of one model are computed together."""
+        """Compute some jobs in the model's thread: predictions of one model are computed together."""
         answers: list[Any] = [None] * len(contents)
         together: dict[int, list[int]] = {}
         for place, (served, name, rows, asked) in enumerate(contents):
@@ -108,7 +108,7 @@ class Service:
         self.counters.add("batch_rows", rows)
 
     def about(self) -> dict[str, Any]:
-        """What a client wants to know before it asks."""
+        """What a client needs to know before its first request."""
         limits = ("max_body", "max_rows", "max_characters", "max_labels", "explain_rows")
         told = self.served.about()
         return {**told, "limits": {name: getattr(self.settings, name) for name in limits}, "version": manyhot.__version__}
@@ -125,9 +125,9 @@ class Service:
         return (503 if stopping else 200), told
 
     async def reload(self) -> bool:
-        """Take in the model that the folder holds now; requests that are under way keep the old one.
+        """Load the model that the folder holds now; requests in progress keep the old one.
 
-        A model that cannot be read, or reads another kind of input, is not taken: the old one stays.
+        A model that cannot be read, or that reads another kind of input, is rejected: the old one stays.
         """
         async with self._reloading:
             loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class Service:
             except Exception as error:
                 log.warning("the new model was not taken in: %s", error)
                 self.counters.add("reload_failures", 1)
-                # A model that is being written is tried again; the digest of one that does not fit is not.
+                # A model that is still being written is tried again later; one that does not fit is not.
                 self._refused_digest = digest if isinstance(error, ValueError) and "reads" in str(error) else ""
                 return False
             self.served = fresh
@@ -151,7 +151,7 @@ class Service:
 
 
 def make_app(service: Service) -> tuple[FastAPI, Guard]:
-    """The application of a service, and the guard that stands before it."""
+    """The application of a service, wrapped in the guard."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -210,7 +210,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
 
 
 def _add_refusals(app: FastAPI) -> None:
-    """Every refusal is JSON with a status and a sentence."""
+    """Every refusal is JSON with a status and a reason."""
 
     async def refused(_: Request, refusal: Any) -> Response:
         again = {"retry-after": "1"} if refusal.status in (429, 503) else None
@@ -230,7 +230,7 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 async def _expected(service: Service, ask: Any, body: bytes) -> bytes:
-    """The batcher knows how many requests are under way, and waits for others only if there are any."""
+    """Tells the batcher how many requests are in progress; it waits for others only if there are any."""
     assert service.batcher is not None
     service.batcher.expected += 1
     try:

@@ -1,4 +1,4 @@
-"""Requests gathered into batches: what arrives while others are computed, or within a bounded wait, is computed together."""
+"""Dynamic batching: requests that arrive while others are computed, or within a bounded wait, are computed together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Job:
     """Work for the model.
 
     Args:
-        rows: how many rows it is worth.
-        content: what the runner reads.
-        answer: where the result goes.
+        rows: how many rows it has.
+        content: what ``run`` computes.
+        answer: the future of the result.
     """
 
     rows: int
@@ -29,17 +29,17 @@ class Job:
 
 
 class Batcher:
-    """One thread that computes, and a queue before it.
+    """One worker thread with a queue.
 
-    A job is computed at once where nothing else is under way. It waits for others, at most ``wait`` seconds, only while
-    there are requests that have been received and not yet queued. Jobs that came while a batch was computed form the next.
+    A job is computed at once if no other is in progress. It waits for others, at most ``wait`` seconds, only while there are
+    requests that have been received and not yet queued. Jobs that arrive while a batch is computed form the next one.
 
     Args:
         run: computes the contents of some jobs in the thread; gives one result, or an exception, for each.
         max_rows: rows of a batch at most; a larger job is a batch of its own.
         wait: seconds.
         max_waiting: rows in the queue at most; a job above that is refused with 429.
-        on_batch: told the rows of each batch.
+        on_batch: called with the number of rows of each batch.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Batcher:
         self._stopping = False
 
     def start(self) -> None:
-        """Begin to work, in the running loop."""
+        """Start working, in the running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
@@ -102,7 +102,7 @@ class Batcher:
                 self._filled.clear()
                 await self._filled.wait()
             batch = await self._gather(loop)
-            # A client that left or gave up needs no answer.
+            # The client has disconnected or timed out.
             batch = [job for job in batch if not job.answer.done()]
             if not batch:
                 continue

@@ -1,4 +1,4 @@
-"""Counts of what a server did, in the text form that Prometheus reads; shared by all workers of a server."""
+"""The metrics of a server in the text format of Prometheus, shared by all its workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HELP = {
 
 
 class Counters:
-    """Numbers of all workers; each worker writes its own row and reads all of them.
+    """Counters of all workers; each worker writes its own row and reads all rows.
 
     Args:
         workers: how many.

@@ -1,4 +1,4 @@
-"""The outermost layer of the server: limits on what comes in, headers on what goes out, counts of both."""
+"""The outermost layer of the server: limits on requests, headers of responses, and counters of both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 log = logging.getLogger("manyhot.serve")
 
-# The page takes scripts, styles and data from this server alone; no other page may frame it.
+# The page may load scripts, styles and data from this server only; no other page may frame it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -33,9 +33,9 @@ HEADERS = [
 
 
 class Guard:
-    """An ASGI application round another.
+    """ASGI middleware.
 
-    A body that is too long, or too slow, is refused before the application sees it; whatever goes wrong becomes JSON.
+    A body that is too long or too slow is refused before the application sees it; every error becomes a JSON response.
 
     Args:
         app: the application.

@@ -1,4 +1,4 @@
-"""Requests that are refused, and how that is said."""
+"""Refused requests and their JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault of the server
-    """A request that is not answered.
+    """A request that is refused.
 
     Args:
         status: the HTTP status.
-        reason: a sentence for the client: what was wanted, what came, what to do.
+        reason: a sentence for the client: what was wanted, what was received, what to do.
     """
 
     def __init__(self, status: int, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The bodies of requests, checked by pydantic; what is wrong with one is said in a sentence."""
+"""The bodies of requests, checked by pydantic; the first problem is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def parse(body: bytes, model: type[BaseModel], *, max_rows: int) -> Any:
 
 
 def _branch(part: Any) -> bool:
-    """Whether a part of a place names a branch of a union, which says nothing to a client."""
+    """Whether a part of an error's location names a branch of a union, which means nothing to a client."""
     return isinstance(part, str) and ("[" in part or part in ("float", "none"))

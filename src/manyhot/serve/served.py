@@ -1,4 +1,4 @@
-"""A loaded model as a server sees it: rows checked, computed together, and put into words of JSON."""
+"""A loaded model as the server uses it: it checks rows, computes them together, and returns JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Scored:
-    """One row after the model: logits, predictions and probabilities ``[L]``."""
+    """The model's output for one row: logits, predictions and probabilities ``[L]``."""
 
     logits: Tensor
     predicted: Tensor
@@ -32,7 +32,7 @@ class Scored:
 
 
 class Served(Protocol):
-    """What the server asks of a model."""
+    """The methods that the server needs of a model."""
 
     kind: str
     digest: str
@@ -42,7 +42,7 @@ class Served(Protocol):
         ...
 
     def compute(self, rows: Sequence[Any]) -> list[Any]:
-        """What the model says about each row."""
+        """The model's output for each row."""
         ...
 
     def answer(self, found: Any, asked: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Served(Protocol):
         ...
 
     def about(self) -> dict[str, Any]:
-        """What a page and a client want to know."""
+        """Facts for the page and for clients."""
         ...
 
 
@@ -76,7 +76,7 @@ class ServedRows:
         rule = model.rule
         listed = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
         self.thresholds = None if rule.top_k is not None else [finite(each) for each in listed]
-        # The probability at which the rule begins to say yes; the softmax of a row has no such number for one label.
+        # The probability at the threshold of each label; the softmax of a row has none.
         single = rule.top_k is None and not self.ranks_only and (model.calibration is not None or model.link != "softmax")
         cuts = torch.tensor(listed, dtype=torch.float32)[None]
         self.lines = [finite(each) for each in model.to_probabilities(cuts)[0].tolist()] if single else None
@@ -87,7 +87,7 @@ class ServedRows:
         return [check(each, place, settings) for place, each in enumerate(inputs)]
 
     def compute(self, rows: Sequence[Any]) -> list[Scored]:
-        """All rows at once; images by their size."""
+        """All rows at once; images grouped by size."""
         if self.kind == "images":
             logits = self._image_logits(rows)
         else:
@@ -233,7 +233,7 @@ class ServedSpans:
 
 
 def load_served(folder: Path) -> ServedRows | ServedSpans:
-    """The model of a folder, ready to answer: it has read one row, so that the first request does not pay for that."""
+    """The model of a folder, ready to answer: it has predicted one row, so that the first request is not slow."""
     digest = bundle_digest(folder)
     if is_span_bundle(folder):
         spans = ServedSpans(load_span_model(folder), digest)
@@ -248,7 +248,7 @@ def load_served(folder: Path) -> ServedRows | ServedSpans:
 
 
 def bundle_digest(folder: Path) -> str:
-    """Which model a folder holds: a digest of its description, which names its weights by their own."""
+    """The identity of the model in a folder: a digest of its description, which contains the digest of the weights."""
     import hashlib
 
     return hashlib.sha256((model_folder(folder) / DESCRIPTION).read_bytes()).hexdigest()[:12]
@@ -262,12 +262,12 @@ def check_text(text: str, place: int, settings: ServeSettings) -> str:
 
 
 def finite(value: float) -> float | None:
-    """A number that JSON has, to six digits after the point; None for the others."""
+    """A finite number rounded to six decimals; None for others."""
     return round(value, 6) if math.isfinite(value) else None
 
 
 def clean(data: Any) -> Any:
-    """The same with None in the place of numbers that JSON does not have."""
+    """The same with None in place of infinities and NaN."""
     if isinstance(data, float):
         return finite(data)
     if isinstance(data, dict):
@@ -276,5 +276,5 @@ def clean(data: Any) -> Any:
 
 
 def shortened(text: str) -> str:
-    """A client's own word in a message, cut to a length that can be read."""
+    """A client's text for a message, shortened."""
     return repr(text if len(text) <= 60 else text[:59] + "\u2026")

@@ -1,4 +1,4 @@
-"""One process that serves a model: sockets, signals, and the look for a new model."""
+"""One process that serves a model: sockets, signals, and the check for a new model."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from manyhot.serve.settings import ServeSettings
 log = logging.getLogger("manyhot.serve")
 # Bytes of a request's first line and headers at most.
 MAX_HEADERS = 32 << 10
-# Seconds for which the rest of a refused body is read and thrown away, so that the client gets to read the refusal.
+# Seconds for which the rest of a refused body is read and discarded, so that the client can read the response.
 LINGER = 2.0
 KEEP_ALIVE = 30
-# Seconds that a connection without a request stays open after the server has stopped listening: one may be on its way.
+# Seconds that an idle connection stays open after the server has stopped listening: a request may be on its way.
 GRACE = 0.3
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's HTTP with an end to patience: headers must come in time, and the rest of a refused body too."""
+    """uvicorn's HTTP protocol with timeouts: headers must arrive in time, and so must the rest of a refused body."""
 
     receive_timeout = 10.0
 
@@ -128,7 +128,7 @@ class ModelServer(uvicorn.Server):
 
     def _begin_to_stop(self) -> None:
         if self.guard.stopping:
-            # Asked twice: a person who does not want to wait.
+            # The second signal: stop at once.
             self.should_exit = self.force_exit = True
             return
         self.guard.stopping = True
@@ -143,7 +143,7 @@ class ModelServer(uvicorn.Server):
         while True:
             await asyncio.sleep(min(every, 1.0) if every else 1.0)
             if os.environ.get("MANYHOT_SERVE_WORKER") and os.getppid() != parent:
-                # The supervisor is gone, and nobody would stop this worker.
+                # The supervisor is gone, so nothing else would stop this worker.
                 self._begin_to_stop()
                 return
             if every:

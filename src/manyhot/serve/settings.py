@@ -1,4 +1,4 @@
-"""What a server allows itself and its clients."""
+"""Limits and timing of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes that serve a model from one socket; one that ends is started again."""
+"""Several processes that serve a model from one socket; one that exits is restarted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manyhot.serve.server import listen, run_worker, set_up_log
 from manyhot.serve.settings import ServeSettings
 
 log = logging.getLogger("manyhot.serve")
-# Workers that end within this time of their start, so often in a row, are not started again.
+# Workers that exit within this time of their start, this often in a row, are not restarted.
 SHORT_LIFE, MOST_FAILURES = 5.0, 3
 
 
@@ -105,7 +105,7 @@ class _Supervisor:
             if process.poll() is None or self.stopping:
                 continue
             lived = time.monotonic() - self.started[own]
-            # A worker that was asked to end did as it was told.
+            # The worker was asked to stop.
             self.failures = self.failures + 1 if lived < SHORT_LIFE and process.returncode else 0
             if self.failures >= MOST_FAILURES:
                 log.error("workers end as soon as they are started; giving up")

@@ -32,12 +32,12 @@ def to_manyhot(
     The bundle is read by ``manyhot evaluate``, ``predict`` and by ``load_model``. Weights are copied.
 
     Args:
-        model: the classifier; its own code (``trust_remote_code``) is not taken.
+        model: the classifier; custom code (``trust_remote_code``) is not supported.
         tokenizer: a fast tokenizer.
         rule: how scores become predictions; None is ``s > 0``.
         calibration: fitted probabilities, or None for the link of the loss.
         loss: the name of the loss that it was trained with; it says which link its scores have.
-        max_tokens: tokens of a text that are read, the rest is cut off.
+        max_tokens: texts are truncated to this many tokens.
         label_names: one name per label; None takes ``config.id2label``.
 
     Raises:
@@ -91,7 +91,7 @@ def from_manyhot(trained: TrainedModel) -> tuple[Any, Any]:
         tokenizer_object=backend,
         pad_token=backend.id_to_token(trained.inputs.padding),
         model_max_length=trained.inputs.max_tokens,
-        # The body reads these two alone; a second segment would be another input.
+        # The body reads only these two; token types would be a third input.
         model_input_names=["input_ids", "attention_mask"],
     )
     return model, tokenizer

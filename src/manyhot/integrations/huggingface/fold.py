@@ -1,7 +1,8 @@
-"""A decision rule or a calibration folded into a classifier's weights, so that stock software decides as manyhot does.
+"""A decision rule or a calibration folded into a classifier's weights, so that stock software makes the same decisions as
+manyhot.
 
-A stock multi-label pipeline takes the logistic function of each logit and cuts at 0.5, which is a logit of 0. With the
-threshold ``t`` of each label taken off the bias, ``b' = b - t``, that cut is the rule ``s > t``.
+A stock multi-label pipeline applies a sigmoid to each logit and a threshold of 0.5, which is a logit of 0. With the threshold
+``t`` of each label subtracted from the bias, ``b' = b - t``, that is the rule ``s > t``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TEXTS_AT_ONCE = 32
 
 
 def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration | None = None) -> None:
-    """Take the thresholds of ``rule`` off the bias of the model's classifier, in place: ``manyhot.export.fold_rule``.
+    """Subtract the thresholds of ``rule`` from the bias of the model's classifier, in place: ``manyhot.export.fold_rule``.
 
     After it ``logits > 0``, and so ``sigmoid(logits) > 0.5``, says what ``decide(logits, rule)`` said before. The model's own
     logits move by the threshold: fold once, after tuning.
@@ -29,8 +30,8 @@ def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration
     Args:
         model: a ``...ForSequenceClassification`` of transformers, or any module that ends in a ``Linear`` layer with a bias
             and ``config.num_labels`` outputs.
-        rule: thresholds alone. How many labels a row may have cannot be put into weights and is an error.
-        link: whose slope spreads the scores around the threshold; None is the slope 1.
+        rule: thresholds only. Limits on the number of labels cannot be folded into weights and raise an error.
+        link: its slope scales the scores around the threshold; None uses slope 1.
 
     Example:
         >>> from types import SimpleNamespace
@@ -50,8 +51,8 @@ def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration
 def fold_link_into(model: nn.Module, link: str | Calibration) -> None:
     """Put a link or calibration ``sigma(a s + c)`` into the model's classifier, in place: ``manyhot.export.fold_link``.
 
-    After it ``sigmoid(logits)`` are the calibrated probabilities. A cut at 0.5 is then the rule "more likely than not", not
-    a tuned threshold; to fold a tuned rule use ``fold_rule_into``.
+    After it ``sigmoid(logits)`` are the calibrated probabilities. A threshold of 0.5 then means "more likely than not" and is
+    not tuned; to fold a tuned rule use ``fold_rule_into``.
 
     Args:
         model: as in ``fold_rule_into``.
@@ -72,8 +73,7 @@ def save_folded(
     Args:
         model: a ``...ForSequenceClassification``, in evaluation or training mode.
         tokenizer: its tokenizer.
-        rule: thresholds alone.
-        folder: where ``save_pretrained`` writes.
+        rule: thresholds only. folder: where ``save_pretrained`` writes.
         texts: real rows to compare the pipeline's decisions with the rule's on.
         link: of the loss; ``"softmax"`` is refused, because its labels are not decided one by one.
 
@@ -111,7 +111,7 @@ def score_texts(model: Any, tokenizer: Any, texts: Sequence[str]) -> Tensor:
 
 
 def pipeline_decisions(model: Any, tokenizer: Any, texts: Sequence[str]) -> Tensor:
-    """bool ``[N, L]``: what ``pipeline("text-classification")`` with a cut at 0.5 says."""
+    """bool ``[N, L]``: the decisions of ``pipeline("text-classification")`` at a threshold of 0.5."""
     from transformers import pipeline
 
     stock: Any = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)

@@ -1,4 +1,4 @@
-"""Metrics of the catalog for the ``Trainer``, from what each batch needs to keep and nothing more."""
+"""Metrics of the catalog for the ``Trainer``, keeping no more of each batch than they need."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainerMetrics:
         return tuple(kept) if len(kept) > 1 else kept[0]
 
     def compute_metrics(self, prediction: Any, compute_result: bool = True) -> dict[str, float]:
-        """Take in an ``EvalPrediction``; give the metrics, and start anew, where ``compute_result`` says so."""
+        """Update with an ``EvalPrediction``; return the metrics and reset if ``compute_result`` is set."""
         kept, labels = (prediction[0], prediction[1])
         parts = [torch.as_tensor(part) for part in (kept if isinstance(kept, (tuple, list)) else [kept])]
         truth = torch.as_tensor(labels)
@@ -100,7 +100,7 @@ class TrainerMetrics:
 
     def _truth(self, labels: Tensor) -> tuple[Any, Tensor | None]:
         if self.labels == "lists":
-            # The Trainer fills rows up with -100 where batches differ in width.
+            # The Trainer pads with -100 where batches differ in width.
             clean = torch.where(labels < 0, PADDING, labels)
             return SparseLabels.from_padded(clean, num_labels=self.num_labels, padding=PADDING), None
         unknown = labels.isnan() if labels.is_floating_point() else torch.zeros_like(labels, dtype=torch.bool)

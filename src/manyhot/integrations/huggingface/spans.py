@@ -32,7 +32,7 @@ class GlobalPointerConfig(transformers.PretrainedConfig):
         head: ``"global_pointer"`` or ``"efficient"``.
         head_size: d, even.
         max_spans: at most so many spans a row are returned in evaluation.
-        mode: which spans may stand together, ``"nested"``, ``"flat"`` or ``"all"``.
+        mode: which spans may overlap, ``"nested"``, ``"flat"`` or ``"all"``.
     """
 
     model_type = "manyhot-global-pointer"
@@ -128,7 +128,7 @@ class SpanCollator:
     Args:
         tokenizer: a fast tokenizer.
         types: the names of the span types, in the order of the model's ``id2label``.
-        width: K, the same in every batch, so that the ``Trainer`` counts rows rightly; a row with more spans is an error.
+        width: K, the same in every batch, so that the ``Trainer`` counts rows correctly; a row with more spans is an error.
         **padding: of ``tokenizer.pad``.
     """
 
@@ -155,7 +155,7 @@ class SpanCollator:
                 "SpanCollator: a row must have `offset_mapping`. Tokenize with return_offsets_mapping=True and pass"
                 " remove_unused_columns=False to TrainingArguments."
             )
-        # Special tokens have empty ranges; they touch nothing.
+        # Special tokens have empty ranges and belong to no span.
         ranges = [(number, first, end) for number, (first, end) in enumerate(row["offset_mapping"]) if end > first]
         last = max((end for _, _, end in ranges), default=0)
         spans = set()
@@ -182,7 +182,7 @@ class TrainerSpanMetrics:
         self.metrics = SpanMetrics()
 
     def __call__(self, prediction: Any, compute_result: bool = True) -> dict[str, float]:
-        """Take in an ``EvalPrediction`` of spans; give the metrics where ``compute_result`` says so."""
+        """Update with an ``EvalPrediction`` of spans; return the metrics if ``compute_result`` is set."""
         predicted, truth = (_lists(torch.as_tensor(part)) for part in (prediction[0], prediction[1]))
         self.metrics.update(predicted, truth)
         if not compute_result:
@@ -204,7 +204,7 @@ def span_labels(padded: Tensor, *, num_types: int, num_tokens: int) -> SpanLabel
 
 
 def _lists(padded: Tensor) -> list[list[tuple[int, int, int]]]:
-    """The spans of each row; padding is -1, or -100 where the ``Trainer`` filled up."""
+    """The spans of each row; padding is -1, or -100 where the ``Trainer`` padded."""
     return [[(t, first, last) for t, first, last in row if t >= 0] for row in padded.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""All that a ``Trainer`` needs for multi-label training, in one call, with a check of its arguments."""
+"""Everything a ``Trainer`` needs for multi-label training, in one call, with a check of its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TrainerChecks(transformers.TrainerCallback):
     """Stop a ``Trainer`` before its first step where an argument would silently do something else."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Look at the arguments and at the model's configuration."""
+        """Check the arguments and the model's configuration."""
         del state, control
         if args.label_smoothing_factor:
             raise ValueError(

@@ -95,7 +95,7 @@ def focal_loss(
     label_reduction: str = "mean",
     axis: int = -1,
 ) -> Array:
-    """Focal loss of each row: cross-entropy in which what is already right counts less.
+    """Focal loss of each row: cross-entropy with less weight on labels that are already right.
 
     Example:
         >>> round(float(focal_loss(jnp.array([[2.0, -1.0]]), jnp.array([[1, 0]]))[0]), 4)
@@ -142,7 +142,7 @@ def _focal_sides(gamma_pos: float, gamma_neg: float, margin: float) -> tuple[Any
         if not margin:
             return jnp.exp(-gamma_neg * jax.nn.softplus(-x)) * jax.nn.softplus(x)
         shifted = jnp.maximum(jax.nn.sigmoid(x) - margin, 0)
-        # 0 to a power below 1 has no finite slope; the operand is made safe before the choice.
+        # 0 to a power below 1 has no finite slope; the operand is replaced before the select.
         focus = jnp.where(shifted > 0, jnp.where(shifted > 0, shifted, 1.0) ** gamma_neg, 0.0 if gamma_neg else 1.0)
         return -focus * jnp.log1p(-shifted)
 
@@ -166,7 +166,7 @@ def _labelwise(
     logits, labels, where = arranged(who, logits, labels, where, axis)
     pos, neg = entry_weights(dense_labels(labels, logits), where, *weights, smoothing, sum_type(logits))
     x = logits.astype(pos.dtype)
-    # A score that does not count on a side must not reach its exponentials: 0 times an infinite slope is no number.
+    # A score that does not count on a side must not reach its exponentials: 0 times an infinite slope is NaN.
     terms = (weight * side(jnp.where(weight > 0, x, 0.0)) for weight, side in zip((pos, neg), sides, strict=True))
     total = sum(terms).sum(axis=-1)
     if label_reduction == "sum":

@@ -86,7 +86,7 @@ def _sides_forward(
     settings: _Settings, logits: Array, labels: Any, where: Any, pos_weight: Any, neg_weight: Any
 ) -> tuple[tuple[Array, Array], Any]:
     pos, neg = _log_sums(settings, logits, labels, where, pos_weight, neg_weight)
-    # What is kept for the way back: the arguments, which are there anyway, and four numbers a row.
+    # Saved for backward: the arguments, which exist anyway, and four numbers per row.
     return (pos.shift + pos.rest, neg.shift + neg.rest), (logits, labels, where, pos_weight, neg_weight, pos, neg)
 
 
@@ -127,7 +127,7 @@ def _log_sum(z: Array, weight: Array, axis_name: Any) -> _LogSum:
 
 
 def _shares(z: Array, weight: Array, total: _LogSum) -> Array:
-    """What each term is of its side; an infinite term takes the whole."""
+    """The softmax weight of each term within its side; an infinite term gets all of it."""
     counts = (weight > 0) & (z != -INF)
     relative = jnp.where((z == INF) & (total.rest == INF), 0.0, (z - total.shift) - total.rest)
     return jnp.where(counts, weight * jnp.exp(jnp.where(counts, relative, 0.0)), 0.0)

@@ -29,10 +29,9 @@ class Rows(NamedTuple):
 
 
 def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
-    """Labels and scores of equal shape; labels that are not known are 0 and left out by ``where``.
+    """Labels and scores of equal shape; unknown labels are 0 and excluded by ``where``.
 
-    A label above 1 is an error. Inside a compiled step no error can be raised: there its score becomes NaN, and so does the
-    loss.
+    A label above 1 is an error. A compiled step cannot raise: there the score becomes NaN, and so does the loss.
     """
     scores, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
     if len(scores.shape) != len(labels.shape) or scores.shape[-1] != labels.shape[-1]:
@@ -59,7 +58,7 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
 
 
 def _is_concrete(tensor: Tensor) -> bool:
-    """Whether the values are there to be looked at: not inside a compiled step, and not at the price of waiting for a GPU."""
+    """Whether the values can be read: not inside a compiled step, and not if that would wait for a GPU."""
     backend = keras.backend.backend()
     if backend == "torch":
         return not tensor.is_cuda
@@ -155,7 +154,7 @@ class OpsRows:
     def asymmetric(rows: Rows, smoothing: float, gamma_pos: float, gamma_neg: float, margin: float) -> Tensor:
         """The mean over known labels."""
         pos_weight, neg_weight = _weights(rows, smoothing)
-        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is no number.
+        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is NaN.
         right, wrong = ops.where(pos_weight > 0, rows.scores, 0.0), ops.where(neg_weight > 0, rows.scores, 0.0)
         gain = ops.exp(-gamma_pos * ops.softplus(right)) * ops.softplus(-right)
         if margin:
@@ -185,8 +184,8 @@ def _weights(rows: Rows, smoothing: float) -> tuple[Tensor, Tensor]:
 def _log_sum(z: Tensor, weight: Tensor) -> Tensor:
     """``log sum w e^z`` over the last axis, ``EMPTY`` for an empty sum; terms of weight 0 are skipped.
 
-    The operand is made safe before it meets the exponential, so that gradients are 0 where the weight is, whatever the
-    score. The shift is a constant: its share of the gradient is 0.
+    The operand is replaced before the exponential, so that gradients are 0 where the weight is 0, whatever the score. The shift
+    is a constant and has no gradient.
     """
     counts = weight > 0
     top = ops.max(ops.where(counts, z, EMPTY), axis=-1, keepdims=True)
