@@ -1,4 +1,4 @@
-"""Which of several candidate spans may stand together: greedily by score, or the set with the largest sum."""
+"""Which of several candidate spans to keep where they overlap: greedily by score, or the set with the largest sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ("nested", "flat", "all")
 def compatible_spans(
     ends: Sequence[tuple[int, int]], margins: Sequence[float], mode: str, exact: bool, top_k: int | None
 ) -> list[int]:
-    """Which of the spans ``(first, last)``, best first, may stand together."""
+    """Choose a compatible subset of the spans ``(first, last)``, which are sorted by score."""
     if mode == "all":
         return list(range(len(ends)))[:top_k]
     if exact:

@@ -1,4 +1,4 @@
-"""Span scores to spans, read by tiles: which cells are spans, and which of those may stand together."""
+"""Decoding of span scores, by tiles: which cells are spans, and which of those are kept where they overlap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CharacterSpan(NamedTuple):
 
 
 def _sigmoid(score: float) -> float:
-    # Half the hyperbolic tangent's form: no exponential that could overflow.
+    # By the hyperbolic tangent: no exponential that could overflow.
     return 0.5 * (1 + math.tanh(0.5 * score))
 
 
@@ -64,7 +64,7 @@ def decode_spans(
 ) -> list[list[Span]]:
     """The spans of each row, without the ``[B, H, T, T]`` tensor.
 
-    A cell is a candidate where ``s > threshold``. ``mode`` says which candidates may stand together: ``"all"`` any,
+    A cell is a candidate where ``s > threshold``. ``mode`` says which candidates may overlap: ``"all"`` any,
     ``"nested"`` those that do not cross (one inside the other, or on the same tokens with another type, is fine), ``"flat"``
     those that share no token. Conflicts go to the higher score (``s - threshold`` where each type has its own).
 
@@ -74,9 +74,9 @@ def decode_spans(
         mode: ``"nested"``, ``"flat"`` or ``"all"``. A head without a triangle gives links, which have no order: ``"all"``.
         exact: for ``"flat"``: the set with the largest sum of ``s - threshold`` (weighted interval scheduling) instead of the
             greedy one.
-        top_k: at most so many spans a row, the best that may stand together; None for no limit.
-        max_spans: at most so many candidates a row are looked at, the best; where there are more a warning says so. An
-            untrained model takes half of all cells for spans.
+        top_k: at most this many spans per row, the best that are compatible; None for no limit.
+        max_spans: at most this many candidates per row are considered, the best; a warning says if there are more. For an
+            untrained model half of all cells are candidates.
 
     Returns:
         For each row a list of ``Span``, in reading order.

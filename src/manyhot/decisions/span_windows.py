@@ -13,7 +13,7 @@ from manyhot.engines.terms import INF
 def token_windows(num_tokens: int, *, size: int, overlap: int) -> list[tuple[int, int]]:
     """Windows ``(start, stop)`` of at most ``size`` tokens that cover a text, neighbours sharing at least ``overlap``.
 
-    Every span of at most ``overlap + 1`` tokens lies whole in some window.
+    Every span of at most ``overlap + 1`` tokens lies entirely in some window.
 
     Example:
         >>> token_windows(10, size=6, overlap=3)
@@ -40,12 +40,12 @@ def merge_windows(
     conflicts between windows go by score, as in ``decode_spans``.
 
     Args:
-        windows: the spans of each window, in the window's own token numbers.
+        windows: the spans of each window, in token numbers of the window.
         starts: the first token of each window.
         mode: see ``decode_spans``.
         exact: see ``decode_spans``.
         top_k: see ``decode_spans``.
-        threshold: what the spans were decoded with; ``exact`` adds up scores above it.
+        threshold: the threshold of decoding; ``exact`` sums scores above it.
 
     Example:
         >>> merge_windows([[Span(0, 3, 5, 1.0)], [Span(0, 0, 2, 2.0), Span(1, 4, 4, 0.5)]], [0, 3], mode="flat")

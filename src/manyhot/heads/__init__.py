@@ -1,4 +1,4 @@
-"""From features to scores; no loss inside."""
+"""Heads: modules from features to scores."""
 
 from manyhot._doors import open_door
 

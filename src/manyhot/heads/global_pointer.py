@@ -18,14 +18,14 @@ class GlobalPointer(nn.Module):
     """A score for every type and every pair of tokens: ``s_a(i, j) = (R_i q_a(i)) . (R_j k_a(j)) / sqrt(d)``.
 
     Each type has its own projections ``q_a = W_qa h + b`` and ``k_a = W_ka h + b``, 2 D d weights a type; R are rotary
-    positions. Every cell with s > 0 is a span, so nested spans need nothing more. Unlike ``EfficientGlobalPointer`` a type
+    positions. Every cell with s > 0 is a span, so nested spans need no extra work. Unlike ``EfficientGlobalPointer`` a type
     shares nothing with the others.
 
     Args:
         hidden_size: D, the width of the encoder's output.
         num_types: H.
         head_size: d, even with rotary positions.
-        rotary: use rotary positions. Without them a head cannot tell how long a span is, and fails on real text.
+        rotary: use rotary positions. Without them a head cannot see the length of a span, and fails on real text.
         triangle: spans run forwards, i <= j. False scores links between any two tokens.
         scaled: divide the products by sqrt(d).
         bias: give the projections biases.
@@ -74,7 +74,7 @@ class GlobalPointer(nn.Module):
 
 
 class EfficientGlobalPointer(nn.Module):
-    """Spans found once for all types, types told apart by their ends: ``s_a(i, j) = q(i) . k(j) / sqrt(d) + u_a(i) + v_a(j)``.
+    """Span scores shared by all types, plus a bias per type and end: ``s_a(i, j) = q(i) . k(j) / sqrt(d) + u_a(i) + v_a(j)``.
 
     ``q`` and ``k`` are shared, with rotary positions; a type adds only ``u_a`` and ``v_a``, linear in the hidden state
     (``form="hidden"``, 2 D weights a type) or in the unrotated ``[q; k]`` (``form="projected"``, 4 d weights a type). Far

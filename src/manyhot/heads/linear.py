@@ -18,15 +18,16 @@ TYPES = (torch.float32, torch.bfloat16)
 
 
 class LinearHead(nn.Module):
-    """``hidden @ weight.T + bias`` for very many labels, as lazy scores that losses of the family read chunk by chunk.
+    """``hidden @ weight.T + bias`` for very many labels, as lazy scores that losses of the family process in chunks.
 
-    Without ``update`` the weights get gradients like any others. With ``update`` backward itself changes them, chunk by chunk,
-    so that their gradient never exists as a whole: beside the weights there is one chunk of it, and for ``"adagrad"`` one
-    number a label. Such a head takes one step with every backward. It needs no optimizer, and has no gradient clipping or
+    Without ``update`` the weights get gradients like any others. With ``update`` backward itself updates them, chunk by chunk,
+    so that their gradient never exists as a whole: the extra memory is one chunk of it, and for ``"adagrad"`` one number per
+    label. Such a head takes one step in every backward. It needs no optimizer, and has no gradient clipping or
     accumulation.
 
-    The update rounds weights in bfloat16 stochastically, so that small steps count on average. The noise depends on the seed
-    and the number of the step, which are saved with the weights: a loaded head goes on bit by bit.
+    The update rounds weights in bfloat16 stochastically, so that small steps are right on average. The noise depends on the
+    seed
+    and the number of the step, which are saved with the weights: a loaded head continues bitwise identically.
 
     On a ``mesh`` the labels are divided among the processes along one axis, and the others are data parallel. Parameters and
     buffers with a value per label are DTensors then, which ``torch.distributed.checkpoint`` saves and loads for any number of
@@ -43,7 +44,7 @@ class LinearHead(nn.Module):
         num_examples: rows that were counted.
         update: ``"sgd"`` or ``"adagrad"`` (row-wise), or None to leave the update to an optimizer.
         lr: learning rate of the update; assign to ``head.lr`` to change it.
-        weight_decay: each step takes ``lr * weight_decay`` of the weights away; the bias does not decay.
+        weight_decay: each step subtracts ``lr * weight_decay`` times the weights; the bias does not decay.
         epsilon: of AdaGrad.
         seed: of the rounding noise.
         chunk_size: see ``LinearScores``.
@@ -151,7 +152,7 @@ class LinearHead(nn.Module):
         )
 
     def top_k(self, hidden: Tensor, k: int, *, where: Tensor | None = None) -> TopScores:
-        """The ``k`` best labels of each row of ``hidden [..., D]``, best first; never more than a chunk of scores at a time."""
+        """The ``k`` best labels of each row of ``hidden [..., D]``, best first; with at most one chunk of scores in memory."""
         top: TopScores = self(hidden).top(k, where=where)
         return top
 

@@ -1,4 +1,4 @@
-"""Rotary positions: products of rotated vectors depend on how far apart their tokens are."""
+"""Rotary position embeddings: products of rotated vectors depend on the distance of their tokens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ BASE = 10000.0
 def rotary(x: Tensor) -> Tensor:
     """Rotate each pair of neighbouring features by an angle that grows with the position.
 
-    At position t the pair ``(x_{2m}, x_{2m+1})`` turns by ``t theta_m``, ``theta_m = 10000^{-2m/d}``. A product of two rotated
-    vectors, ``(R_i q) . (R_j k)``, depends on ``j - i`` alone. Angles are taken in float32 (float64 for float64), so that
-    far positions stay apart in half precision.
+    At position t the pair ``(x_{2m}, x_{2m+1})`` is rotated by ``t theta_m``, ``theta_m = 10000^{-2m/d}``. A product of two
+    rotated
+    vectors, ``(R_i q) . (R_j k)``, depends on ``j - i`` alone. Angles are computed in float32 (float64 for float64), so that
+    distant positions stay distinct in half precision.
 
     Args:
         x: ``[..., T, d]``, d even.

@@ -1,4 +1,4 @@
-"""Labelled spans as index lists: for each row its (type, first token, last token), with no grid behind them."""
+"""Labelled spans as index lists: for each row its (type, first token, last token), without a dense grid."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class SpanLabels:
         Args:
             lists: the spans of each row, token numbers from 0 and both inclusive.
             num_types: H.
-            num_tokens: T, the number of tokens a row has room for; None takes the longest of ``lengths``.
+            num_tokens: T, the padded number of tokens; None uses the longest of ``lengths``.
             lengths: how many tokens each row has; spans are checked against it.
-            triangle: spans run forwards. False takes links between any two tokens.
+            triangle: spans end at or after their first token. False allows links between any two tokens.
             values: a soft label in [0, 1] for each listed span.
         """
         who = "SpanLabels.from_lists"
@@ -93,7 +93,7 @@ class SpanLabels:
 
     @classmethod
     def collate(cls, batch: Sequence[SpanLabels]) -> SpanLabels:
-        """Several row blocks under each other, as wide as the widest, for a ``DataLoader``'s ``collate_fn``."""
+        """Several row blocks concatenated, as wide as the widest, for a ``DataLoader``'s ``collate_fn``."""
         types = {block.num_types for block in batch}
         if len(types) != 1:
             raise ValueError(f"SpanLabels.collate: all parts must have one `num_types`; got {sorted(types)}.")
@@ -113,7 +113,7 @@ class SpanLabels:
 
     @property
     def rows(self) -> Tensor:
-        """int64 ``[P]``: the row of each span; rows rise, and within a row (type, first, last) rises."""
+        """int64 ``[P]``: the row of each span; sorted by row, and within a row by (type, first, last)."""
         return self.cells.rows
 
     @property
@@ -182,7 +182,7 @@ class SpanLabels:
     @overload
     def __getitem__(self, rows: slice | Tensor | Sequence[int]) -> SpanLabels: ...
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> Tensor | SpanLabels:
-        """One row's spans as int64 ``[K, 3]``, or some rows as labels of their own."""
+        """One row's spans as int64 ``[K, 3]``, or some rows as ``SpanLabels``."""
         if isinstance(rows, int):
             row = self._with(self.cells[[range(len(self))[rows]]])
             return torch.stack([row.types, row.first, row.last], dim=1)

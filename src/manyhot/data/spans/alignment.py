@@ -1,4 +1,4 @@
-"""Characters to tokens: which marked spans are spans of tokens, and which are not, with the reason."""
+"""Alignment of marked spans with tokens: which are spans of whole tokens, and why others are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenSpan(NamedTuple):
 
 
 class Unaligned(NamedTuple):
-    """A marked span that is no span of tokens, and why."""
+    """A marked span that does not align with tokens, and why."""
 
     row: int
     type: str
@@ -37,7 +37,7 @@ class Unaligned(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """The spans of each row in tokens, and those that have no place there."""
+    """The spans of each row in tokens, and those that cannot be aligned."""
 
     spans: list[list[TokenSpan]]
     unaligned: list[Unaligned]
@@ -58,14 +58,14 @@ class Alignment(NamedTuple):
 
 
 def align_spans(spans: Sequence[TextSpan], offsets: Offsets, text: str) -> tuple[list[TokenSpan], list[tuple[TextSpan, str]]]:
-    """``(spans of tokens, spans that are none with the reason)`` of one text.
+    """``(aligned spans, unaligned spans with the reason)`` of one text.
 
-    A span is one of tokens where it begins with a token and ends with one. Nothing is moved to the nearest token.
+    A span is aligned if it starts where a token starts and ends where one ends. Nothing is moved to the nearest token.
 
     Args:
         spans: in characters.
         offsets: for each token its first character and the one after its last.
-        text: what they are of.
+        text: the text.
 
     Example:
         >>> align_spans([TextSpan("PER", 0, 3), TextSpan("PER", 1, 3)], [(0, 3), (4, 7)], "Ada met")

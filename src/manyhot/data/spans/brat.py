@@ -19,12 +19,12 @@ from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan, in_r
 from manyhot.data.spans.options import SpanReadOptions
 
 KINDS = {"R": "relations", "E": "events", "A": "attributes", "M": "attributes", "N": "links", "#": "notes", "*": "equivalences"}
-# More than 18 digits lie in no text, and Python reads no number of thousands of digits.
+# No text has positions of more than 18 digits, and Python refuses to parse thousands of digits.
 _PLACES = re.compile(r"(\S+) (\d{1,18} \d{1,18}(?:;\d{1,18} \d{1,18})*)", re.ASCII)
 
 
 def read_brat(path: Path, options: SpanReadOptions, problems: ProblemLog) -> SpanExamples:
-    """All pairs of a folder, or the one pair that ``path`` is of."""
+    """All pairs of a folder, or the pair that ``path`` belongs to."""
     texts, spans, fragmented, ids = [], [], [], []
     others: Counter[str] = Counter()
     for text_path, marks_path in _pairs(path, options.need_spans, problems):
@@ -111,7 +111,7 @@ def _beside(path: Path, suffix: str) -> Path | None:
 
 
 def _decoded(file: InputFile) -> str:
-    """The text as it is, line ends too, for marks count every character."""
+    """The text unchanged, with its line ends, because annotations count every character."""
     content = file.read(file.max_line_bytes)
     try:
         return content.decode("utf-8")

@@ -1,4 +1,4 @@
-"""CoNLL files: a token a line with its tags, a blank line between sentences; IOB1, IOB2 and BIOES (or BILOU) tags.
+"""CoNLL files: one token per line with its tags, a blank line between sentences; IOB1, IOB2 and BIOES (or BILOU) tags.
 
 The text of a sentence is its tokens joined by blanks. A second column of tags holds spans inside those of the first
 (GermEval): both are read as spans of one text.
@@ -23,7 +23,7 @@ TAG = re.compile(r"O|[BIESLU]-\S+", re.ASCII)
 SCHEMES = ("iob2", "iob1", "bioes")
 SAMPLE_LINES = 2000
 _SINGLE = {"L": "E", "U": "S"}
-# What may follow what inside one entity: a tag is the first of an entity, inside one, its last, or all of it.
+# Valid transitions: a tag is the first of an entity, inside one, its last, or a single-token entity.
 _LETTERS = {"iob2": "BI", "iob1": "BI", "bioes": "BIES"}
 
 Line = tuple[int, list[str]]
@@ -81,7 +81,7 @@ def columns_of(start: Sequence[tuple[int, str]], tag_columns: int | None, name: 
         raise DataError("must hold a token and its tag a line; it holds none.", file=name)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     typical = [row for row in rows if len(row) == width]
-    # One odd tag is a problem of its line, not of the column.
+    # One invalid tag is a problem of its line, not of the column.
     tagged = [sum(TAG.fullmatch(row[column]) is not None for row in typical) > 0.8 * len(typical) for column in range(width)]
     if width < 2 or not tagged[-1]:
         line, row = next((line, split(text)) for line, text in start if _untagged(text))

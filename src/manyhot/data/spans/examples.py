@@ -1,4 +1,4 @@
-"""Texts with marked spans: what stands from which character to which."""
+"""Texts with marked spans, in characters."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SpanExamples:
         return replace(self, spans=kept, values=None)
 
     def surfaces(self, row: int) -> list[str]:
-        """What the spans of a row say."""
+        """The texts of the spans of a row."""
         return [self.texts[row][span.start : span.end] for span in self.spans[row]]
 
     def num_nested(self) -> int:

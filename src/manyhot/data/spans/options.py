@@ -1,4 +1,4 @@
-"""What a caller says about files of texts with spans."""
+"""The options for reading files of texts with spans."""
 
 from __future__ import annotations
 

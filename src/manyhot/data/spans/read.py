@@ -34,7 +34,7 @@ def read_span_examples(
 
     Formats: ``span-jsonl`` (characters, end exclusive; the spellings of common tools too), ``cluener`` (end inclusive),
     ``conll`` (IOB1, IOB2, BIOES, with one or two columns of tags), ``brat`` (a folder, or one file of a pair), and ``text``, a
-    text a line, for texts to predict. gz, bz2, xz and zst are undone.
+    text a line, for texts to predict. gz, bz2, xz and zst files are decompressed.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input.

@@ -12,10 +12,10 @@ VALUE_KEY = "value"
 
 
 def write_span_examples(examples: SpanExamples, path: PathLike) -> None:
-    """Write span JSON lines that ``read_span_examples`` reads back; the file appears when it is whole.
+    """Write span JSON lines that ``read_span_examples`` reads back; the file is written atomically.
 
     Args:
-        examples: texts with spans. Spans in pieces have no place in a line: they are an error.
+        examples: texts with spans. Discontinuous spans cannot be written and raise an error.
         path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
 
     Example:

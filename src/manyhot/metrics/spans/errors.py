@@ -1,8 +1,7 @@
-"""What goes wrong with spans: wrong ends, wrong type, missed, or found where there is none.
+"""Errors of predicted spans: wrong boundaries, wrong type, missed, or spurious.
 
-A true span that is not found is paired with a predicted one that overlaps it and is not right itself: first one with the
-right type or the right ends, then the one that shares most with it. Each goes into one pair. What is left over is missed or
-spurious.
+A true span that is not found is paired with a wrong prediction that overlaps it: first one with the
+right type or the right ends, then the one that shares most with it. Each belongs to one pair. The rest is missed or spurious.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ KINDS = ("boundary", "type", BOTH, "missed", "spurious")
 
 
 class SpanError(NamedTuple):
-    """One thing that went wrong: its kind, its row, what was predicted and what was true (None where there is none)."""
+    """One error: its kind, its row, the predicted and the true span (None where there is none)."""
 
     kind: str
     row: int
@@ -35,7 +34,7 @@ def find_span_errors(predicted: Iterable[Spans], gold: Iterable[Spans]) -> list[
 
     Returns:
         ``boundary``: the type is right, the ends are not. ``type``: the ends are right, the type is not. ``boundary and type``:
-        they overlap, no more. ``missed`` and ``spurious``: nothing that is not right itself overlaps.
+        they only overlap. ``missed`` and ``spurious``: no other wrong span overlaps.
 
     Example:
         >>> errors = find_span_errors([[("PER", 0, 3), ("ORG", 8, 12)]], [[("PER", 0, 12), ("LOC", 20, 24)]])
@@ -50,7 +49,7 @@ def find_span_errors(predicted: Iterable[Spans], gold: Iterable[Spans]) -> list[
 
 
 def count_span_errors(errors: Iterable[SpanError]) -> dict[str, int]:
-    """How many errors of each kind, all kinds there.
+    """The number of errors of each kind, zeros included.
 
     Example:
         >>> count_span_errors([SpanError("missed", 0, None, ("PER", 0, 3))])["missed"]
@@ -95,7 +94,7 @@ def _shared(one: Key, two: Key) -> int:
 
 
 def _overlap(one: Key, two: Key) -> float:
-    """The shared part of both together."""
+    """Intersection over union."""
     return _shared(one, two) / (max(one[2], two[2]) - min(one[1], two[1]))
 
 

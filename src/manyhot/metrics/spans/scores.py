@@ -1,4 +1,4 @@
-"""How good predicted spans are, counted over a whole corpus: exact F1 by type, boundaries alone, outer and inner spans.
+"""Metrics of predicted spans over a whole corpus: exact F1 by type, boundaries alone, outer and inner spans.
 
 Spans are tuples that begin with (type, start, end): token spans and character spans alike, as long as both sides use the
 same. Types may be numbers or names. Nothing is averaged over batches: hits, predicted and true spans are added up first.
@@ -28,12 +28,12 @@ class SpanCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Which part of the predicted spans is true."""
+        """The share of predicted spans that are true."""
         return self.hits / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Which part of the true spans is predicted."""
+        """The share of true spans that are predicted."""
         return self.hits / self.gold if self.gold else 0.0
 
     @property
@@ -59,9 +59,10 @@ class SpanTableRow(NamedTuple):
 
 
 class SpanMetrics:
-    """Running span counts: ``update`` with batches, ask at the end.
+    """Running span counts: call ``update`` with batches, then read the metrics.
 
-    ``match="exact"`` wants type and both ends right, ``"boundary"`` the ends alone (spans of several types on the same tokens
+    ``match="exact"`` requires the right type and both ends, ``"boundary"`` only the ends (spans of several types on the same
+    tokens
     are one). ``level="outer"`` looks at spans that lie inside no other of their row, on either side, ``"inner"`` at the others:
     a corpus without nesting has no inner spans.
 
@@ -100,7 +101,7 @@ class SpanMetrics:
             self._add_row(_keys(guess), _keys(truth), lost)
 
     def merge(self, other: SpanMetrics) -> None:
-        """Add what another accumulator has counted, in another process say."""
+        """Add the counts of another accumulator, for example of another process."""
         for place, counts in other._counts.items():
             self._counts[place] = self._counts.get(place, SpanCounts()).plus(counts)
         for level, counts in other._boundaries.items():

@@ -1,4 +1,4 @@
-"""The folder of a bundle, whatever the model in it: found, read and checked. Files in it are not trusted."""
+"""Finding, reading and checking the folder of a bundle of any kind. Its files are not trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DESCRIPTION = "model.json"
 
 
 class BundleError(ValueError):
-    """A folder does not hold a model that can be trusted to be whole."""
+    """A folder does not contain a complete, valid model."""
 
 
 def model_folder(folder: str | Path) -> Path:
@@ -29,7 +29,7 @@ def model_folder(folder: str | Path) -> Path:
 
 
 def read_description(who: str, folder: Path, wanted: str) -> dict[str, Any]:
-    """What a bundle says of itself, in the format ``wanted``."""
+    """The description of a bundle in the format ``wanted``."""
     path = folder / DESCRIPTION
     if path.exists() and not path.is_file():
         raise BundleError(f"{who}: {str(path)!r} must be a file; it is a folder, a pipe or a device.")
@@ -47,7 +47,7 @@ def read_description(who: str, folder: Path, wanted: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(who: str, folder: Path) -> Iterator[None]:
-    """Everything that is wrong with a bundle while it is put together becomes one ``BundleError`` with its folder."""
+    """Turns every error while a bundle is loaded into one ``BundleError`` that names its folder."""
     try:
         yield
     except BundleError:

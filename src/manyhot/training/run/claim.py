@@ -1,4 +1,4 @@
-"""One training at a time in a run folder: a lock that ends with the process, and no folder left by a run that is refused."""
+"""One training at a time in a run folder: a lock that ends with the process, and a refused run leaves no folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 from manyhot._files import LOCK, is_unused, make_folder, storage_error
 
-# Files and folders of a run that hold nothing a person could miss before the first checkpoint.
+# Files and folders of a run that can be deleted safely before the first checkpoint.
 UNBEGUN = ("settings.json", "metrics.jsonl", "config.toml")
 
 
@@ -21,7 +21,7 @@ class FolderInUseError(ValueError):
 class RunClaim:
     """The right to write to a run folder, for the time of a ``with`` block.
 
-    The folder is made where it is not there. A second claim on it, of another process or thread, is refused, and leaves
+    The folder is created if it does not exist. A second claim on it, of another process or thread, is refused, and leaves
     everything as it is. The lock is the operating system's: it ends with the process, however that ends. A new run that is
     refused before its first checkpoint takes its folder away again; one that ran out of disk or was interrupted stays.
 
@@ -75,7 +75,7 @@ class RunClaim:
             if _is_at(handle, self.path / LOCK):
                 self._handle = handle
                 return
-            # The one who held it has taken the file away meanwhile.
+            # The previous holder has removed the file meanwhile.
             os.close(handle)
             make_folder(self.path)
 

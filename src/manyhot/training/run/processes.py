@@ -1,4 +1,4 @@
-"""Several processes of one run: each takes its part of every batch, gradients are added up, the first one writes."""
+"""Several processes of one run: each takes its part of every batch, gradients are summed, and the first one writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ProcessesError(ValueError):
-    """The processes of a run cannot go on together."""
+    """The processes of a run cannot continue together."""
 
 
 class Processes:
@@ -58,8 +58,8 @@ class Processes:
     def own_places(self, num_rows: int, size: int) -> tuple[Any, Tensor | None]:
         """``(places among num_rows, weights)`` of the rows that this process takes, batch after batch of ``size`` rows.
 
-        All processes take as many batches. Where the last one has fewer rows than there are processes, those without
-        one stand in with a row that weighs 0; the weights are None where that is not needed.
+        All processes take as many batches. Where the last one has fewer rows than there are processes, processes without a row
+        use one with weight 0; the weights are None where that is not needed.
         """
         if self.count == 1:
             return slice(None), None
@@ -217,7 +217,7 @@ def several_processes() -> Iterator[Processes]:
     with _together():
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     yield Processes.current()
-    # Not after an error: the other processes may be gone, and waiting for them would hide it.
+    # Not after an error: the other processes may be gone, and waiting for them would hide the error.
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Progress of a run: events for whoever watches, and the same as JSON lines in the run folder."""
+"""Progress of a run: events for a callback, also written as JSON lines to the run folder."""
 
 from __future__ import annotations
 

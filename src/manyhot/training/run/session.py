@@ -1,4 +1,4 @@
-"""A run as it goes: fits from their checkpoints to their ends, and what is told and logged meanwhile."""
+"""A running training: its fits, from their checkpoints to their ends, with progress events and logs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from manyhot.training.run.fit import Fit
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.progress import Event, Progress
 
-# Seconds between two signs of life inside an epoch.
+# Seconds between two progress events inside an epoch.
 SECONDS_BETWEEN_EVENTS = 10.0
 
 
 class RunSession:
-    """What the fits of a run share: the run folder, the clock and whoever watches.
+    """What the fits of a run share: the run folder, the clock and the progress callback.
 
     Args:
         folder: where checkpoints and the log go; None keeps everything in memory.
@@ -35,7 +35,7 @@ class RunSession:
         return time.monotonic() - self.started
 
     def tell(self, event: Event) -> None:
-        """To whoever watches and to the log."""
+        """Send an event to the callback and to the log."""
         self.told = time.monotonic()
         if self.folder is not None:
             self.folder.log(event)
@@ -43,7 +43,7 @@ class RunSession:
             self.progress(event)
 
     def note(self, message: str) -> None:
-        """Tell what is being done, for work that may take long."""
+        """Report the current work, where it may take long."""
         self.tell(Event("note", message, seconds=self.seconds()))
 
     def run(self, name: str, fit: Fit, *, start: Callable[[], None], score: Callable[[], float] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Optimisers for dense and row-sparse gradients, whose whole state is a few tensors."""
+"""Optimizers for dense and row-sparse gradients, whose whole state is a few tensors."""
 
 from __future__ import annotations
 

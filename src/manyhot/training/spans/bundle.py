@@ -60,7 +60,7 @@ SHAPE_SCHEMA: Schema = {
     "config": TABLE.or_missing(),
     "around": TABLE.or_missing(),
 }
-# Texts that are read at a time where many are asked for.
+# Texts processed at a time where there are many.
 CHUNK = 4096
 
 
@@ -112,8 +112,8 @@ class TrainedSpanModel:
         """The spans of each text, in reading order.
 
         Args:
-            texts: strings, or ``SpanExamples``, whose own tokens are used where a model of words reads a file of tokens.
-            batch_size: windows that are read together.
+            texts: strings, or ``SpanExamples``, whose tokens are used where a word model reads a file of tokens.
+            batch_size: windows per batch.
         """
         return list(self.iter_predict(texts, batch_size=batch_size))
 
@@ -127,13 +127,13 @@ class TrainedSpanModel:
             yield from self.read_windows(self.windows(examples[start : start + CHUNK]), batch_size=batch_size)
 
     def with_settings(self, settings: SpanSettings) -> TrainedSpanModel:
-        """The same network that decodes by other settings."""
+        """The same network with other settings for decoding."""
         return TrainedSpanModel(
             self.network, self.shape, self.inputs, self.type_names, settings, link=self.link, about=self.about
         )
 
     def windows(self, examples: SpanExamples) -> Windows:
-        """Texts as they are read, for whoever reads them more than once."""
+        """The windows of texts, for callers that process them more than once."""
         chosen = self.settings
         return make_windows(self.inputs, examples, (), max_tokens=chosen.max_tokens, overlap=chosen.overlap)
 
@@ -151,7 +151,7 @@ class TrainedSpanModel:
         )
         for own, offsets in zip(spans, windows.offsets, strict=True):
             named = [self._named(span, offsets) for span in own]
-            # A subword that is a blank alone has no characters left: what begins after it ends is no span.
+            # A subword of blanks alone has no characters left, so a span that starts after its end is dropped.
             yield [span for span in named if span.start < span.end]
 
     def _named(self, span: Span, offsets: list[tuple[int, int]]) -> FoundSpan:

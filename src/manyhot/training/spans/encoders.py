@@ -19,7 +19,7 @@ LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
 
 
 class LockedDropout(nn.Module):
-    """Drops features of a text at all its tokens alike, ``[B, T, D]``."""
+    """Drops the same features at all tokens of a text, ``[B, T, D]``."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class LockedDropout(nn.Module):
 
 
 class LetterFilters(nn.Module):
-    """A word by its letters: the strongest answer of each filter over the word, ``[B, T, W]`` to ``[B, T, D]``."""
+    """A character CNN for words: the maximum of each filter over the letters, ``[B, T, W]`` to ``[B, T, D]``."""
 
     def __init__(self, num_letters: int) -> None:
         super().__init__()
@@ -51,16 +51,16 @@ class LetterFilters(nn.Module):
         vectors = self.table(flat).mT
         there = (flat != PADDING).unsqueeze(1)
         answers = [each(vectors).masked_fill(~there, -math.inf).amax(dim=2) for each in self.filters]
-        # A token of padding has no letters: relu makes its answer 0.
+        # A padding token has no letters: relu makes its output 0.
         answer = torch.cat(answers, dim=1).relu()
         answer = answer if places is None else answer.index_select(0, places)
         return answer.reshape(*letters.shape[:2], self.width)
 
 
 class TokenVectors(nn.Module):
-    """Vectors of tokens side by side, ``[B, T, K]`` to ``[B, T, D]``.
+    """Concatenated embeddings of tokens, ``[B, T, K]`` to ``[B, T, D]``.
 
-    In training rare entries are sometimes hidden, so that the vector of what is not in the vocabulary is learned too.
+    In training rare entries are sometimes replaced by the unknown token, so that its embedding is learned too.
     """
 
     hide: Tensor
@@ -85,7 +85,7 @@ class TokenVectors(nn.Module):
         self.width = sum(widths[use] for use in self.uses) + (0 if self.letters is None else self.letters.width)
 
     def set_hiding(self, counts: list[Tensor], strength: float) -> None:
-        """Entries are hidden with the probability ``a / (a + count)``."""
+        """Set the probability of replacing an entry: ``a / (a + count)``."""
         self.hide.copy_(torch.cat([strength / (strength + count) for count in counts]))
 
     def forward(self, features: Tensor, letters: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class TokenVectors(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Vectors of tokens, then a BiLSTM."""
+    """Embeddings of tokens, then a BiLSTM."""
 
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class RecurrentEncoder(nn.Module):
                 for part in weight.chunk(4):
                     nn.init.orthogonal_(part)
             elif "bias" in name:
-                # The forget gate starts open; of the two biases that are added one is enough.
+                # The forget gate starts open; one of the two biases that are added is enough.
                 nn.init.zeros_(weight)
                 if "bias_ih" in name:
                     with torch.no_grad():
@@ -130,7 +130,7 @@ class RecurrentEncoder(nn.Module):
     def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
         vectors = self.drop_in(self.vectors(batch.features, batch.letters))
-        # Autocast would run it in float16, where gradients vanish; in float32 a GPU takes its tensor cores by itself.
+        # Autocast would run it in float16, where gradients underflow; in float32 cuDNN uses tensor cores (TF32) anyway.
         with torch.autocast(vectors.device.type, enabled=False):
             run = self._packed if vectors.is_cuda else self._padded
             hidden = run(vectors.float(), batch)
@@ -138,7 +138,7 @@ class RecurrentEncoder(nn.Module):
         return out
 
     def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
-        """One call for all layers; torch's own packing waits for the device and copies token by token."""
+        """One call for all layers; torch's packing function waits for the device and copies token by token."""
         order, counts = packing(batch.sizes, vectors.shape[1])
         places = send([order], vectors.device)[0]
         packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
@@ -147,7 +147,8 @@ class RecurrentEncoder(nn.Module):
         return whole.reshape(*vectors.shape[:2], self.width)
 
     def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
-        """A call for each layer and direction, whose rows run backwards from their own ends: on a CPU packed rows are slow."""
+        """One call for each layer and direction, with each row reversed within its length: on a CPU packed sequences are
+        slow."""
         places = torch.arange(vectors.shape[1])
         lengths = torch.from_numpy(batch.sizes).unsqueeze(1)
         there = (places < lengths).unsqueeze(2)
@@ -169,7 +170,7 @@ class RecurrentEncoder(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Vectors of tokens with sines of their positions, then a few layers of attention."""
+    """Embeddings of tokens with sinusoidal positions, then transformer layers."""
 
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
@@ -178,7 +179,7 @@ class TransformerEncoder(nn.Module):
         self.project = nn.Linear(self.vectors.width, width)
         self.drop_in = nn.Dropout(dropout)
         heads = next(count for count in (8, 4, 2, 1) if width % count == 0)
-        # Attention wants less dropout than a recurrent net: half of it.
+        # Attention needs less dropout than a recurrent network: half of it.
         layer = nn.TransformerEncoderLayer(
             width, heads, 4 * width, dropout / 2, activation="gelu", batch_first=True, norm_first=True
         )
@@ -199,7 +200,7 @@ def packing(lengths: Array, size: int) -> tuple[Array, Array]:
     """Rows of a padded ``[B * T]`` in the order of a packed batch, token by token over the longest rows first, and how many
     rows each token has.
 
-    A row without tokens has no place in a packed batch; it is given one token of padding.
+    A row without tokens cannot be packed; it gets one padding token.
 
     Example:
         >>> packing(np.array([1, 3, 2]), 3)

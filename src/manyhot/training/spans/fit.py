@@ -16,7 +16,7 @@ from manyhot.training.spans.inputs import Array, Encoded
 from manyhot.training.spans.rows import SpanBatch, StoredRows
 from manyhot.training.spans.settings import SpanSettings
 
-# Windows of similar length stand in one batch: they are sorted within pools of this many batches.
+# Windows of similar length share a batch: they are sorted within pools of this many batches.
 POOL = 32
 
 SpanLoss = Callable[[nn.Module, SpanBatch], Tensor]
@@ -56,7 +56,7 @@ class SpanFit(Fit):
             salt=0,
             device=device,
             average=settings.average,
-            # Of equals the later: it has seen more.
+            # On ties the later epoch is kept: it has trained longer.
             later_of_equals=True,
             # A model that finds nothing is not a best one to wait by.
             nothing=0.0,
@@ -80,6 +80,6 @@ class SpanFit(Fit):
             yield self.processes.part_of(picked), len(picked)
 
     def loss(self, batch: Array) -> tuple[Tensor, float]:
-        """``(mean loss, weight)`` of this process's windows; a process without one takes part with weight 0."""
+        """``(mean loss, weight)`` of this process's windows; a process without any takes part with weight 0."""
         picked = batch if len(batch) else np.zeros(1, dtype=np.int64)
         return self.objective(self.network, self.rows.batch(picked)), float(len(batch))

@@ -1,7 +1,7 @@
 """Tokens to numbers: vocabularies fitted to texts.
 
-A token is some numbers, one for each table of vectors (a word and its shape; a character, its bigrams and its shape), and for
-words the numbers of its characters. In every vocabulary 0 is padding and 1 is what is not in it.
+A token is encoded as one number for each embedding table (a word and its shape; a character, its bigrams and its shape), and
+for words also the numbers of its characters. In every vocabulary 0 is padding and 1 is the unknown symbol.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manyhot.training.spans.tokens import SHAPES, shape_of, split_text
 
 Array = np.ndarray[Any, Any]
 PADDING, UNKNOWN = 0, 1
-# A word's first and last letters say most about it.
+# The first and last letters of a word are the most informative.
 HEAD_LETTERS, TAIL_LETTERS = 14, 8
 LETTERS = HEAD_LETTERS + TAIL_LETTERS
 EDGE = "\0"
@@ -83,7 +83,7 @@ class Vocabulary:
 
 
 class VocabularyInputs:
-    """What a token is to a body trained from scratch.
+    """The encoding of tokens for a body trained from scratch.
 
     Args:
         tokens: ``words`` or ``characters``.
@@ -120,7 +120,7 @@ class VocabularyInputs:
         return cls(tokens, [words], letters)
 
     def offsets(self, text: str) -> Offsets:
-        """The tokens of a text that is not split yet."""
+        """Split a text into tokens."""
         return split_text(text, self.tokens)
 
     def encode(self, text: str, offsets: Offsets) -> tuple[Array, Array]:
@@ -141,13 +141,13 @@ class VocabularyInputs:
         return features, letters
 
     def shape(self) -> dict[str, Any]:
-        """What an encoder has to know: the size of the table of each feature, and which tables are shared."""
+        """The shape of the encoder: the size of the table of each feature, and which tables are shared."""
         sizes = [len(table) for table in self.tables] + [len(SHAPES) + 2]
         uses = [0, 1, 1, 2] if self.tokens == "characters" else [0, 1]
         return {"tables": sizes, "uses": uses, "letters": 0 if self.letters is None else len(self.letters)}
 
     def counts(self) -> list[Tensor]:
-        """How often each entry of each table was seen; of what must not be hidden, infinity."""
+        """How often each entry of each table was seen; infinity for entries that are never replaced."""
         found = [torch.tensor([float("inf"), float("inf"), *map(float, table.counts)]) for table in self.tables]
         return [*found, torch.full((len(SHAPES) + 2,), float("inf"))]
 

@@ -1,4 +1,4 @@
-"""An encoder with a span head: what is trained, and what reads texts afterwards."""
+"""An encoder with a span head: the network of a span model."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class SpanNetwork(nn.Module):
 
 
 class SpanObjective:
-    """What a step minimises.
+    """The loss of a training step.
 
-    BCE and focal loss judge every cell of the grid, which is built for them, and are summed over its cells, so that a row
-    weighs what it does in ZLPR. R-Drop adds the divergence of two passes on the grid.
+    BCE and focal loss need every cell of the grid, which is built for them. They are summed over the cells, so that a row has
+    the same weight as in ZLPR. R-Drop adds the divergence of two passes on the grid.
     """
 
     def __init__(self, loss: str, rdrop: float) -> None:

@@ -1,4 +1,4 @@
-"""Which settings a run on spans can use: one that was changed and would change nothing is an error that says why."""
+"""Which settings a run on spans can use: a setting that was changed but has no effect raises an error that says why."""
 
 from __future__ import annotations
 

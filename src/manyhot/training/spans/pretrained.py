@@ -1,4 +1,5 @@
-"""Any Hugging Face encoder as a body: its own subwords, its weights in the bundle, nothing fetched when it is read back."""
+"""Any Hugging Face encoder as a body: its tokenizer and weights are saved in the bundle, and nothing is downloaded on
+loading."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class SubwordInputs:
         self.tokenizer.no_padding()
 
     def offsets(self, text: str) -> Offsets:
-        """The characters of each subword; blanks that a subword swallows are left out."""
+        """The characters of each subword; leading and trailing blanks of a subword are left out."""
         found = self.tokenizer.encode(text, add_special_tokens=False).offsets
         trimmed = []
         for start, end in found:
@@ -70,7 +71,7 @@ class SubwordInputs:
 
 
 class PretrainedEncoder(nn.Module):
-    """The last states of an encoder, without those of the special tokens around the text.
+    """The last hidden states of an encoder, without the special tokens around the text.
 
     Args:
         shape: ``config``, the architecture's own settings, and ``around``, the numbers of the special tokens before and after a

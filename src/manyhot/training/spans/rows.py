@@ -1,4 +1,4 @@
-"""All windows of a set on their device, and batches of them that are put together there."""
+"""All windows of a set on their device, where batches are gathered."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.spans.inputs import Array, Encoded
 
-# Kernels for a GPU are compiled anew for sizes that do not divide as others do: there all sizes divide alike.
+# Triton recompiles kernels for sizes of other divisibility, so on a GPU all sizes are multiples of this.
 GPU_STEP = 16
-# Sets that are larger stay in the host's memory, and each batch is sent.
+# Larger sets stay in host memory, and each batch is copied.
 DEVICE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
 class SpanBatch:
-    """Windows next to each other, padded: ``features [B, T, K]``, ``letters [B, T, W]`` and ``lengths [B]`` on the device,
+    """A padded batch of windows: ``features [B, T, K]``, ``letters [B, T, W]`` and ``lengths [B]`` on the device,
     ``sizes [B]`` the lengths on the CPU."""
 
     features: Tensor
@@ -34,8 +34,7 @@ class SpanBatch:
 class StoredRows:
     """Windows one after the other, without padding.
 
-    A batch is a gather on the device from what already lies there: a step sends a few numbers in one copy, which nobody
-    waits for.
+    A batch is gathered on the device from data that is already there: a step copies a few numbers, without waiting.
 
     Args:
         rows: the windows.
@@ -97,7 +96,7 @@ def _as_table(parts: list[Array], device: torch.device) -> Tensor:
 
 
 def send(parts: Sequence[Array], device: torch.device) -> list[Tensor]:
-    """Arrays of int64 on a device, in one copy that nobody waits for."""
+    """Arrays of int64 on a device, in one asynchronous copy."""
     # Each starts at a multiple of 16 bytes: kernels are compiled for that.
     starts = np.cumsum([0, *(len(part) + len(part) % 2 for part in parts)])
     whole = torch.zeros(int(starts[-1]), dtype=torch.int64, pin_memory=device.type == "cuda")

@@ -1,4 +1,4 @@
-"""How good a span model is: counts of found and marked spans, and the threshold that is best for F1."""
+"""The quality of a span model: counts of predicted and marked spans, and the threshold that is best for F1."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def score_spans(
     A soft label above one half is a span, the others are none.
 
     Args:
-        model: what finds them.
+        model: the model to score.
         examples: texts with marked spans.
-        batch_size: windows that are read together.
-        windows: those of the same texts, where ``model.windows`` made them before.
+        batch_size: windows per batch.
+        windows: the windows of the same texts, if ``model.windows`` has made them already.
 
     Example:
         >>> from manyhot.data.spans.examples import TextSpan

@@ -1,4 +1,4 @@
-"""A run on spans: what the data decides, the network, its fit and the model that comes out."""
+"""A run on spans: the settings chosen from the data, the network, its fit and the finished model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from manyhot.training.spans.tokens import offsets_of, tokens_for
 from manyhot.training.spans.windows import Windows, make_windows
 
 METRIC = "span-F1"
-# Spans inside others make a set nested from this share on; a few are slips of annotation.
+# A set counts as nested from this share of spans inside others on; fewer are annotation mistakes.
 NESTED_SHARE = 0.001
 SHORTEST = 32
 RATES = {"pretrained": 3e-5, "transformer": 5e-4}
@@ -38,7 +38,7 @@ SCRATCH_RATE = 2e-3
 
 
 class SpanSession(RunSession):
-    """One run: what the data decides, and the fit.
+    """One run: the settings chosen from the data, and the fit.
 
     Args:
         examples: texts with marked spans.
@@ -75,7 +75,7 @@ class SpanSession(RunSession):
         self.shape |= {"dropout": chosen.dropout, "head": chosen.head, "head_size": chosen.head_size, "rotary": chosen.rotary}
         self.shape |= {"num_types": len(self.type_names)}
         self.windows = self._windows(examples)
-        # Windows to read are no longer than those of training: how far apart two ends can be has to be learned.
+        # Windows are no longer than those of training: the model has only learned distances up to that length.
         size = min(self.settings.max_tokens, max(SHORTEST, *map(len, self.windows.rows)))
         self.idle = window_remarks(settings, size, cut=len(self.windows.rows) > len(self.windows.offsets))
         self.settings = replace(self.settings, max_tokens=size, overlap=min(self.settings.overlap, size // 2))
@@ -108,7 +108,7 @@ class SpanSession(RunSession):
         return network
 
     def train(self, network: Any = None, objective: SpanLoss | None = None) -> TrainedSpanModel:
-        """The whole run, of a fresh network unless another with the same ``decode`` is given, and of the settings' loss."""
+        """The whole run, with a new network and the settings' loss unless others are given."""
         network = self.network() if network is None else network
         objective = objective or SpanObjective(self.settings.loss, self.settings.rdrop)
         texts, tokens = len(self.windows.offsets), sum(map(len, self.windows.offsets))

@@ -1,4 +1,4 @@
-"""Train a span model: from texts with marked spans to what finds them."""
+"""Train a span model on texts with marked spans."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Decode = Callable[[SpanBatch], list[list[Span]]]
 
 
 class SpanInputs(Protocol):
-    """What turns texts into numbers."""
+    """Encodes texts as numbers."""
 
     tokens: str
 
@@ -55,7 +55,7 @@ class Windows:
     cut: int = 0
 
     def report(self) -> str:
-        """What became of the marked spans, in a sentence."""
+        """How many marked spans are in the windows, in a sentence."""
         told = self.alignment.report()
         if not self.cut:
             return told
@@ -79,7 +79,8 @@ def make_windows(
         firsts = [span.first for span in known]
         whole: set[TokenSpan] = set()
         for start, stop in token_windows(len(tokens), size=max_tokens, overlap=overlap):
-            # Only spans that begin in the window: looking at all of them in every window would be quadratic in the text.
+            # Only spans that begin in the window: checking all of them in every window would be quadratic in the length of the
+            # text.
             inside = valued[bisect_left(firsts, start) : bisect_left(firsts, stop)]
             cells = as_cells(inside, number, start, stop, soft=examples.soft)
             rows.append(Encoded(features[start:stop], letters[start:stop], *cells))

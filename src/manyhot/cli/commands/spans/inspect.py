@@ -1,4 +1,4 @@
-"""``manyhot inspect --task spans``: what was understood of files of texts with spans."""
+"""``manyhot inspect --task spans``: what files of texts with spans contain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAR = 30
 
 @dataclass(frozen=True)
 class SpanInspection:
-    """What is there to say about a set of texts with spans."""
+    """Facts about a set of texts with spans."""
 
     examples: SpanExamples
     tokens: str

@@ -1,4 +1,4 @@
-"""Texts with their spans as a page of HTML: one file, nothing fetched, light and dark, spans inside spans."""
+"""Texts with their spans as an HTML page: one self-contained file, light and dark, with nested spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 # More than this many texts make a page that a browser is slow to show.
 MOST_TEXTS = 2000
-# Far apart on the circle of hues, so that neighbours in the legend differ.
+# Hues far apart, so that neighbours in the legend differ.
 STEP = 137.508
 
 STYLE = """
@@ -49,9 +49,9 @@ def span_page(
 
     Args:
         texts: one string each.
-        spans: for each text its spans, tuples that begin with (type, start, end), end exclusive; a fourth part that is a
-            number is the score, and shows where the pointer rests.
-        title: what stands above.
+        spans: for each text its spans, tuples that begin with (type, start, end), end exclusive; a fourth part that is a number
+            is the score, shown as a tooltip.
+        title: the heading.
         about: a line below it.
         ids: a name for each text.
 

@@ -19,7 +19,7 @@ SPAN_READ_FLAGS = (
     Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2, where it is not recognised."),
     Flag("scheme", str, f"Of the tags of CoNLL, where it is not recognised: {', '.join(SCHEMES)}.", choices=SCHEMES),
 )
-# Of the flags for files of labels those that mean something here too.
+# The flags for files of labels that also apply here.
 SHARED = ("format", "skip_bad", "max_line_bytes", "max_expansion")
 
 span_read_flags = with_flags("span_reading", SPAN_READ_FLAGS, panel="How to read files of spans")
@@ -50,7 +50,7 @@ def span_reading_of(reading: Mapping[str, Any], span_reading: Mapping[str, Any])
 
 
 def refuse_span_flags(given: Mapping[str, Any]) -> None:
-    """For files of labels flags for spans are wrong usage."""
+    """Refuse flags for spans where files have labels."""
     if given:
         raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} goes with --task spans.")
 

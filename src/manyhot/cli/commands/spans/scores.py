@@ -1,4 +1,4 @@
-"""How good found spans are, as people read it: F1, a table by type, and what goes wrong, with examples."""
+"""The evaluation of spans for a terminal: F1, a table by type, and errors with examples."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def show_errors(scores: SpanEvaluation) -> None:
 
 
 def told(error: SpanError, text: str) -> str:
-    """An error in words, with a little of the text around it.
+    """An error as a sentence, with some of the text around it.
 
     Example:
         >>> told(SpanError("boundary", 0, ("PER", 0, 3), ("PER", 0, 12)), "Ada Lovelace wrote it")

@@ -37,7 +37,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 def span_only_flags() -> list[Flag]:
-    """A flag for each setting of spans that is none of labels; the others share theirs."""
+    """A flag for each setting that only spans have; the others share the flags of rows."""
     others = {each.name for each in fields(TrainSettings)}
     return [flag for flag in flags_of(SpanSettings, choices=CHOICES) if flag.name not in others]
 
@@ -84,7 +84,7 @@ def train_on_spans(
     tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool
 ) -> None:
     """The whole run; the folder is new, or the run in it is continued."""
-    # Here, not above: they load slowly, and --help should not wait for them.
+    # Imported here because they load slowly, and --help should be fast.
     from manyhot.training.run.processes import several_processes
     from manyhot.training.spans.train import train_spans
 
@@ -93,7 +93,7 @@ def train_on_spans(
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
     with several_processes() as processes:
-        # Of several processes the first one alone writes and prints.
+        # With several processes only the first one writes and prints.
         first, files = processes.first, tables["files"]
         examples, held_out, test = (
             read_span_files(files[name], tables["read"]) if files.get(name) else None
