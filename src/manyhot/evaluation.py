@@ -13,6 +13,7 @@ from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
+from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.bundle import TrainedModel
 
 DEFAULT_METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "P@1", "P@3", "P@5")
@@ -54,10 +55,12 @@ def evaluate(
         >>> evaluate(torch.tensor([[2.0, -1.0], [-3.0, -1.0]]), examples, ["SubACC", "P@1"])
         {'SubACC': 0.5, 'P@1': 1.0, 'empty': 0.5}
     """
-    batches: Iterable[Tensor]
+    batches: Iterable[Tensor | LinearScores]
+    device = torch.device("cpu")
     if isinstance(model_or_logits, TrainedModel):
         examples = examples.with_labels(model_or_logits.label_names)
-        batches = model_or_logits.iter_logits(examples, batch_size=batch_size)
+        batches = model_or_logits.iter_scores(examples, batch_size=batch_size)
+        device = model_or_logits.device if model_or_logits.lazy else device
         rule = rule or model_or_logits.rule
         link = link or model_or_logits.calibration or model_or_logits.link
         wanted = metrics is None or any(parse_metric(name).kind == "PSP@k" for name in metrics)
@@ -76,15 +79,16 @@ def evaluate(
     if metrics is None:
         metrics = DEFAULT_METRICS if propensities is None else (*DEFAULT_METRICS, *PROPENSITY_METRICS)
     names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
-    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities)
+    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
-    for logits in batches:
-        part = slice(start, start + len(logits))
-        where = None if examples.unknown is None else ~examples.unknown[part].dense(torch.bool)
-        predictions = decide_sparse(logits, rule, where=where)
-        measured.update(logits, examples.labels[part], where)
+    for scores in batches:
+        stop = start + scores.shape[0]
+        part = slice(start, stop)
+        where = None if examples.unknown is None else ~examples.unknown[part].dense(torch.bool).to(device)
+        predictions = decide_sparse(scores, rule, where=where)
+        measured.update(scores, examples.labels[part].to(device), where)
         empty += int((predictions.counts() == 0).sum())
-        start += len(logits)
+        start = stop
     return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from manyhot._checks import check_at_least
 from manyhot.data.examples import Examples
@@ -16,6 +18,7 @@ from manyhot.decisions.links import probabilities as probabilities_of
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.rows.scoring import scores_at
 
 
 @dataclass(frozen=True)
@@ -40,24 +43,28 @@ def predict_rows(
 
     Args:
         model: the model.
-        inputs: what ``TrainedModel.iter_logits`` takes.
+        inputs: what ``TrainedModel.iter_scores`` takes.
         rule: the rule.
         scores: give the scores of the labels.
         probabilities: give their probabilities, for a model with a link or a calibration.
         close: changes what was decided, as a hierarchy does.
     """
     link = model.calibration or model.link
-    for logits in model.iter_logits(inputs):
-        decided = decide_sparse(logits, rule)
+    for found in model.iter_scores(inputs):
+        decided = decide_sparse(found, rule).to("cpu")
         decided = decided if close is None else close(decided)
-        probs = probabilities_of(logits, link) if probabilities and link is not None else None
-        for place, labels in enumerate(decided.lists()):
-            order = logits[place, labels].argsort(descending=True, stable=True).tolist()
-            best = [labels[each] for each in order]
+        values = scores_at(found, decided.rows, decided.indices)
+        probs = None
+        if probabilities and link is not None:
+            # Lazy scores have no calibration, and their links look at one score at a time.
+            dense = probabilities_of(found, link) if isinstance(found, Tensor) else None
+            probs = probabilities_of(values, link) if dense is None else dense[decided.rows, decided.indices]
+        for start, stop in pairwise(decided.offsets.tolist()):
+            order = start + values[start:stop].argsort(descending=True, stable=True)
             yield Prediction(
-                labels=[model.label_names[label] for label in best],
-                scores=[round(value, 6) for value in logits[place, best].tolist()] if scores else None,
-                probabilities=None if probs is None else [round(value, 6) for value in probs[place, best].tolist()],
+                labels=[model.label_names[label] for label in decided.indices[order].tolist()],
+                scores=[round(value, 6) for value in values[order].tolist()] if scores else None,
+                probabilities=None if probs is None else [round(value, 6) for value in probs[order].tolist()],
             )
 
 

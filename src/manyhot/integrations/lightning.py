@@ -134,7 +134,7 @@ class RuleTuning(lightning.Callback):
             "tuned": self.tuned.message if self.tuned is not None else None,
             "versions": versions(),
         }
-        shown = Examples(judged.labels, judged.label_names, features=judged.logits.numpy())
+        shown = Examples(judged.labels, judged.label_names, features=judged.all_scores.numpy())
         write_report(measure_scores(about, judged, Origin("validation", shown)), Path(trainer.default_root_dir) / self.report)
 
     def _judge(self, logits: Tensor, labels: Tensor, where: Tensor) -> Judged:

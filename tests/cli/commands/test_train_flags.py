@@ -53,7 +53,7 @@ SHARED = {
     "tensorboard": [True],
 }
 ROW_VALUES = SHARED | {
-    "model": ["linear", "mlp", "bag", "tree", "conv", "encoder"],
+    "model": ["linear", "mlp", "bag", "tree", "wide", "conv", "encoder"],
     "encoder": ["./no-such-folder"],
     "strategy": [name for name in STRATEGIES if name != "plain"],
     "loss": [name for name in LOSSES if name != "zlpr"],

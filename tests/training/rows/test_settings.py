@@ -27,7 +27,7 @@ def test_settings_are_frozen_and_go_through_a_dict():
         ({"learnin_rate": 1}, "Did you mean 'learning_rate'"),
         ({"loss": "zlrp"}, "Did you mean 'zlpr'"),
         ({"metric": "micro-f1"}, "Did you mean 'micro-F1'"),
-        ({"batch_size": 0}, "`batch_size` must be a whole number >= 1"),
+        ({"batch_size": -1}, "`batch_size` must be a whole number >= 0"),
         ({"epochs": 1.5}, "`epochs` must be a whole number"),
         ({"dropout": 1}, r"`dropout` must be a number in \[0, 1\)"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0"),

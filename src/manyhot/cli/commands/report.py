@@ -44,13 +44,15 @@ def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: S
     from manyhot.report.files import write_report
     from manyhot.report.run.judged import Judged, Origin, drawn_rows
     from manyhot.report.run.measure import measure_run
+    from manyhot.training.rows.wide_fit import LISTED
 
     examples, drawn_from = examples.with_labels(model.label_names), 0
-    drawn = drawn_rows(len(examples), examples.num_labels)
+    drawn = drawn_rows(len(examples), LISTED if model.lazy else examples.num_labels)
     rows = examples if drawn is None else examples[drawn]
     if drawn is not None:
         drawn_from = len(examples)
-    judged = Judged.by_model(model, model.logits(rows), rows.labels, rows.where())
+    most = max(LISTED, model.rule.top_k or model.rule.max_labels or 0)
+    judged = Judged.by_model(model, model.top_k(rows, most) if model.lazy else model.logits(rows), rows.labels, rows.where())
     origin = Origin("test", examples, drawn, file_names(files), drawn_from)
     return write_report(measure_run(model, judged, origin), folder, title=title)
 
@@ -68,7 +70,7 @@ def run_reporter(
         if tuning is None or not len(tuning.labels):
             return
         judged = Judged.by_model(model, tuning.logits, tuning.labels, tuning.where)
-        drawn = drawn_rows(len(tuning.labels), model.num_labels)
+        drawn = None if judged.listed else drawn_rows(len(tuning.labels), model.num_labels)
         places, drawn_from = tuning.rows, 0
         if drawn is not None:
             judged, drawn_from = judged.rows(drawn), len(tuning.labels)

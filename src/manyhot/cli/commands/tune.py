@@ -52,6 +52,11 @@ def tune(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     trained = open_model(model)
+    if trained.lazy:
+        raise typer.BadParameter(
+            f"the body {trained.shape['body']} has too many labels to score all at once. Its threshold is tuned in training:"
+            " manyhot train --validation-file FILE"
+        )
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)

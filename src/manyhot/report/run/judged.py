@@ -12,8 +12,10 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.decisions.top_lists import decide_top
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.confusion import Confusion, count_sets
+from manyhot.scores.top import TopScores
 from manyhot.training.rows.bundle import TrainedModel
 
 INF = float("inf")
@@ -26,7 +28,7 @@ class Judged:
     """Scores ``[R, L]`` beside the truth.
 
     Args:
-        logits: ``[R, L]`` on the CPU.
+        logits: ``[R, L]`` on the CPU, or the best of each row where there are too many labels for more.
         labels: hard labels ``[R, L]``.
         where: bool ``[R, L]``, True where the label is known; None when all are.
         rule: how scores become predictions.
@@ -36,7 +38,7 @@ class Judged:
         propensities: float64 ``[L]`` for PSP@k, or None where the model does not know them.
     """
 
-    logits: Tensor
+    logits: Tensor | TopScores
     labels: SparseLabels
     where: Tensor | None
     rule: DecisionRule
@@ -46,10 +48,32 @@ class Judged:
     propensities: Tensor | None = None
 
     @classmethod
-    def by_model(cls, model: TrainedModel, logits: Tensor, labels: SparseLabels, where: Tensor | None) -> Judged:
+    def by_model(cls, model: TrainedModel, logits: Tensor | TopScores, labels: SparseLabels, where: Tensor | None) -> Judged:
         """Scores that ``model`` gave, read as it reads them."""
         propensities = model.propensities() if model.has_propensities else None
         return cls(logits, labels, where, model.rule, model.link, model.calibration, model.label_names, propensities)
+
+    @property
+    def listed(self) -> bool:
+        """Whether the best scores of each row are known alone."""
+        return isinstance(self.logits, TopScores)
+
+    @property
+    def all_scores(self) -> Tensor:
+        """The scores of all labels, for what cannot do with the best of each row."""
+        if isinstance(self.logits, TopScores):
+            raise TypeError(f"report: the scores of all labels are needed; got {self.logits!r}.")
+        return self.logits
+
+    def scores_at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """float64 ``[N]``: the scores of some entries; of one that is not listed, the lowest that is listed in its row."""
+        if not isinstance(self.logits, TopScores):
+            return self.logits[rows, columns].double()
+        values, indices = self.logits.values, self.logits.indices
+        found = indices[rows] == columns.unsqueeze(1)
+        lowest = values.masked_fill(indices < 0, INF).amin(dim=1)
+        place = found.int().argmax(dim=1)
+        return torch.where(found.any(dim=1), values[rows, place], lowest[rows]).double()
 
     @cached_property
     def positives(self) -> SparseLabels:
@@ -63,6 +87,8 @@ class Judged:
     @cached_property
     def predictions(self) -> SparseLabels:
         """What the rule says."""
+        if isinstance(self.logits, TopScores):
+            return decide_top(self.logits, self.rule)
         return decide_sparse(self.logits, self.rule, where=self.where)
 
     @cached_property

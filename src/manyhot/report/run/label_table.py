@@ -42,14 +42,15 @@ def _row(listed: Mapping[str, Any], place: int, *, printed: bool) -> Markup:
     threshold = None if thresholds is None else thresholds[place]
     never = thresholds is not None and threshold is None
     counts = [listed[key][place] for key in ("positive", "predicted")]
-    precision, recall, f1, average_precision = (listed[key][place] for key in ("precision", "recall", "F1", "AP"))
+    precision, recall, f1 = (listed[key][place] for key in ("precision", "recall", "F1"))
+    average_precision = None if listed["AP"] is None else listed["AP"][place]
     meter = element("span", element("i"), class_="meter", style=f"--v:{f1:.3f}", aria_hidden="true")
     cells = [
         element("th", name_of(listed["name"][place], 80), scope="row", class_="name"),
         *(element("td", f"{count:,}", class_="n", data_value=count) for count in counts),
         *(element("td", f"{score:.3f}", class_="n", data_value=score) for score in (precision, recall)),
         element("td", f"{f1:.3f}", meter, class_="n", data_value=f1),
-        element("td", f"{average_precision:.3f}", class_="n", data_value=average_precision),
+        element("td", value_words(average_precision, 3), class_="n", data_value=average_precision or ""),
         element(
             "td",
             "never" if never else value_words(threshold, 3),

@@ -52,7 +52,7 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     lines += ["## Metrics", "", *markdown_table(("metric", "value", "95 %", "better", "what it is"), metrics, right=(1, 2)), ""]
     lines += ["## Labels", "", *_labels(report), ""]
     lines += _missed(report["missed"])
-    lines += _reliability(report["reliability"])
+    lines += _reliability(report["reliability"]) if report["reliability"] else []
     lines += _worst(report["worst"])
     model = report["model"]
     about = [
@@ -73,7 +73,7 @@ def _labels(report: Mapping[str, Any]) -> list[str]:
         (
             plain(listed["name"][place]),
             *(f"{listed[key][place]:,}" for key in ("positive", "predicted")),
-            *(f"{listed[key][place]:.3f}" for key in ("precision", "recall", "F1", "AP")),
+            *(value_words(listed[key] and listed[key][place], 3) for key in ("precision", "recall", "F1", "AP")),
             value_words(thresholds[place], 3),
         )
         for place in order[:LABELS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.metrics.catalog import PROBABILITIES
+from manyhot.metrics.catalog import DECISIONS, PROBABILITIES
 from manyhot.metrics.curves import mean_average_precision_score
 from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.report.parts.intervals import half_width
 from manyhot.report.run.judged import Judged, Origin, rounded
+from manyhot.report.run.listed_sweep import listed_sweep
 from manyhot.report.run.mistakes import measure_counts, measure_missed, measure_worst
 from manyhot.report.run.pr_curves import measure_curves
 from manyhot.report.run.reliability import measure_reliability
@@ -80,19 +81,9 @@ def measure_scores(
         most: as in ``measure_run``.
     """
     names = [name for name in NAMES if not _beyond(name, judged)]
-    areas = mean_average_precision_score(judged.logits, judged.labels, average="none", where=judged.where)
-    metrics = Metrics(
-        [name for name in names if name != "mAP"],
-        num_labels=judged.labels.num_labels,
-        rule=judged.rule,
-        link=judged.calibration or judged.link,
-        propensities=judged.propensities,
-        # Of several processes one has all scores and measures them alone.
-        sync_on_compute=False,
-    )
-    metrics.update(judged.logits, judged.labels, judged.where)
-    values, per_label = {**metrics.compute(), "mAP": float(areas.mean())}, {**metrics.per_label(), "AP": areas}
-    sweep = threshold_sweep(judged)
+    values, per_label = _measured(judged, names)
+    areas = per_label.get("AP")
+    sweep = listed_sweep(judged) if judged.listed else threshold_sweep(judged)
     listed, cut = listed_labels(judged, most=most)
     return {
         "format": FORMAT,
@@ -111,14 +102,35 @@ def measure_scores(
             "listed": _label_rows(judged, per_label, listed),
         },
         "slider": _slider(judged, sweep, listed),
-        "curves": measure_curves(judged, areas),
-        "reliability": measure_reliability(judged, unseen=origin.what == "test"),
+        "curves": [] if areas is None else measure_curves(judged, areas),
+        "reliability": None if areas is None else measure_reliability(judged, unseen=origin.what == "test"),
         "counts": measure_counts(judged),
         "missed": measure_missed(judged),
         "worst": measure_worst(judged, origin),
         "learning": [] if run is None else learning_curves(run / "metrics.jsonl"),
         "versions": versions(),
     }
+
+
+def _measured(judged: Judged, names: Sequence[str]) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """``(values by name, values of each label)``; AP of each label where all scores are known."""
+    areas = None
+    if not judged.listed:
+        areas = mean_average_precision_score(judged.all_scores, judged.labels, average="none", where=judged.where)
+    metrics = Metrics(
+        [name for name in names if name != "mAP"],
+        num_labels=judged.labels.num_labels,
+        rule=judged.rule,
+        link=judged.calibration or judged.link,
+        propensities=judged.propensities,
+        # Of several processes one has all scores and measures them alone.
+        sync_on_compute=False,
+    )
+    metrics.update(judged.logits, judged.labels, judged.where, predictions=judged.predictions)
+    values, per_label = metrics.compute(), metrics.per_label()
+    if areas is not None:
+        values, per_label = {**values, "mAP": float(areas.mean())}, {**per_label, "AP": areas}
+    return values, per_label
 
 
 def described(model: TrainedModel) -> dict[str, Any]:
@@ -138,6 +150,8 @@ def _beyond(name: str, judged: Judged) -> bool:
     """Whether a metric has no meaning here: more labels than there are, probabilities of scores that only rank, no counts."""
     metric = parse_metric(name)
     if metric.kind == "PSP@k" and judged.propensities is None:
+        return True
+    if judged.listed and not (metric.info.lists or metric.info.needs == DECISIONS):
         return True
     only_ranks = judged.link is None and judged.calibration is None
     return metric.k > judged.labels.num_labels or (metric.info.needs == PROBABILITIES and only_ranks)
@@ -195,7 +209,7 @@ def _label_rows(judged: Judged, per_label: Mapping[str, Tensor], listed: Tensor)
         "precision": rounded(per_label["precision"][listed].double()),
         "recall": rounded(per_label["recall"][listed].double()),
         "F1": rounded(per_label["F1"][listed].double()),
-        "AP": rounded(per_label["AP"][listed].double()),
+        "AP": rounded(per_label["AP"][listed].double()) if "AP" in per_label else None,
         "threshold": rounded(judged.thresholds[listed], 6) if has_threshold else None,
     }
 

@@ -87,7 +87,7 @@ def measure_worst(judged: Judged, origin: Origin) -> list[dict[str, Any]]:
     """The rows whose mistaken labels are farthest, all together, on the wrong side of their thresholds."""
     far = torch.zeros(len(judged.labels), dtype=torch.float64)
     for rows, columns in (without(judged.positives, judged.predictions), without(judged.predictions, judged.positives)):
-        margin = (judged.logits[rows, columns].double() - judged.thresholds[columns]).abs()
+        margin = (judged.scores_at(rows, columns) - judged.thresholds[columns]).abs()
         # A label that is never predicted, or a score without a number, is as far off as the farthest other one.
         known = margin[margin.isfinite()]
         margin = margin.nan_to_num(nan=0.0, posinf=float(known.max()) if len(known) else 1.0)
@@ -108,10 +108,13 @@ def _example(judged: Judged, origin: Origin, row: int, far: float) -> dict[str, 
     if examples.images is not None:
         told["image"] = thumbnail(examples.images[place])
     for kind, labels in (("missed", true - predicted), ("wrong", predicted - true), ("right", true & predicted)):
-        ranked = sorted(labels, key=lambda label: (-abs(float(judged.logits[row, label] - judged.thresholds[label])), label))
+        numbers = torch.tensor(sorted(labels), dtype=torch.int64)
+        scores = dict(
+            zip(numbers.tolist(), judged.scores_at(numbers.new_full((len(labels),), row), numbers).tolist(), strict=True)
+        )
+        ranked = sorted(labels, key=lambda label: (-abs(scores[label] - float(judged.thresholds[label])), label))
         told[kind] = [
-            {"label": judged.label_names[label], "score": rounded([float(judged.logits[row, label])], 3)[0]}
-            for label in ranked[:SHOWN_LABELS]
+            {"label": judged.label_names[label], "score": rounded([scores[label]], 3)[0]} for label in ranked[:SHOWN_LABELS]
         ]
         told[f"more_{kind}"] = max(0, len(labels) - SHOWN_LABELS)
     return told

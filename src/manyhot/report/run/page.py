@@ -86,7 +86,9 @@ def _empty_words(report: Mapping[str, Any]) -> str:
     )
 
 
-def _curves(report: Mapping[str, Any]) -> Section:
+def _curves(report: Mapping[str, Any]) -> Section | None:
+    if report["reliability"] is None:
+        return None
     content = element("div", curves_figure(report["curves"]), reliability_figure(report["reliability"]), class_="pair")
     return Section("curves", "Precision, recall and probabilities", None, content, short="Curves")
 

@@ -63,9 +63,9 @@ def measure_curves(judged: Judged, average_precision: Tensor) -> list[dict[str, 
     truth = judged.positives.dense(torch.bool)
     counted = known.expand_as(truth)
     rows = judged.confusion[1].pooled()
-    all_scores, all_truth = judged.logits.flatten(), truth.flatten()
+    all_scores, all_truth = judged.all_scores.flatten(), truth.flatten()
     if judged.where is not None:
-        all_scores, all_truth = judged.logits[counted], truth[counted]
+        all_scores, all_truth = judged.all_scores[counted], truth[counted]
     curves = [_curve("all labels", "every entry", all_scores, all_truth, [int(part[0]) for part in rows])]
     for label, why in chosen_labels(judged, average_precision):
         seen = counted[:, label]
@@ -74,7 +74,7 @@ def measure_curves(judged: Judged, average_precision: Tensor) -> list[dict[str, 
             _curve(
                 judged.label_names[label],
                 why,
-                judged.logits[:, label][seen],
+                judged.all_scores[:, label][seen],
                 truth[:, label][seen],
                 counts,
             )

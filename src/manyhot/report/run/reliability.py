@@ -28,11 +28,11 @@ def measure_reliability(judged: Judged, *, unseen: bool) -> dict[str, Any]:
         judged: scores and truth.
         unseen: whether the model's calibration was fitted to other rows.
     """
-    before = None if judged.link is None else _bins(probabilities(judged.logits, judged.link), judged)
+    before = None if judged.link is None else _bins(probabilities(judged.all_scores, judged.link), judged)
     after, how = None, ""
     if judged.calibration is not None and unseen:
-        after, how = _bins(judged.calibration(judged.logits), judged), f"{judged.calibration.kind}, saved with the model"
-    elif len(judged.labels) >= 4 and judged.positives.indices.numel() >= 2 and bool(judged.logits.isfinite().all()):
+        after, how = _bins(judged.calibration(judged.all_scores), judged), f"{judged.calibration.kind}, saved with the model"
+    elif len(judged.labels) >= 4 and judged.positives.indices.numel() >= 2 and bool(judged.all_scores.isfinite().all()):
         kind = "platt" if judged.calibration is None else judged.calibration.kind
         after = _bins(_cross_fitted(judged, kind), judged)
         how = f"{kind}, each half of the rows by a fit to the other half"
@@ -42,15 +42,15 @@ def measure_reliability(judged: Judged, *, unseen: bool) -> dict[str, Any]:
 def _cross_fitted(judged: Judged, kind: str) -> Tensor:
     order = torch.randperm(len(judged.labels), generator=torch.Generator().manual_seed(0))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
-    probs = torch.empty_like(judged.logits)
+    probs = torch.empty_like(judged.all_scores)
     most = max(2, MOST_FITTED[kind] // max(judged.labels.num_labels, 1))
     for own, other in (halves, halves[::-1]):
-        probs[own] = _fitted(judged.rows(other[:most]), kind)(judged.logits[own])
+        probs[own] = _fitted(judged.rows(other[:most]), kind)(judged.all_scores[own])
     return probs
 
 
 def _fitted(judged: Judged, kind: str) -> Calibration:
-    return fit_calibration(judged.logits, judged.labels, kind=kind, where=judged.where)
+    return fit_calibration(judged.all_scores, judged.labels, kind=kind, where=judged.where)
 
 
 def _bins(probs: Tensor, judged: Judged) -> dict[str, Any]:

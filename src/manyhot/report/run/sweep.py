@@ -84,13 +84,17 @@ def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
 
 def slider_shifts(judged: Judged, *, positions: int = POSITIONS) -> Tensor:
     """float64 ``[G]``: from where five times as many labels are predicted as are true to where hardly any is."""
-    scores, cuts = judged.logits, judged.thresholds
+    scores, cuts = judged.all_scores, judged.thresholds
     stride = max(1, -(-scores.numel() // SAMPLE))
     flat = torch.arange(0, scores.numel(), stride)
     rows, columns = flat // max(scores.shape[1], 1), flat % max(scores.shape[1], 1)
     margin = scores[rows, columns].double() - cuts[columns]
-    margin = margin[margin.isfinite()].sort(descending=True).values
-    true = max(judged.positives.indices.numel() / max(scores.numel(), 1), 1e-9)
+    return shifts_over(margin, judged.positives.indices.numel() / max(scores.numel(), 1), positions=positions)
+
+
+def shifts_over(margin: Tensor, true: float, *, positions: int) -> Tensor:
+    """The positions of a slider over scores less their thresholds, ``margin [N]``; ``true`` is the share that holds."""
+    margin, true = margin[margin.isfinite()].sort(descending=True).values, max(true, 1e-9)
     step, low, high = 0.1, -10, 10
     if len(margin):
         top = float(margin[min(int(true * len(margin) * 0.02), len(margin) - 1)])
@@ -111,12 +115,12 @@ def _nice_step(least: float) -> float:
 
 def _places(judged: Judged, shifts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """``(start, stop, places [R, stop - start])`` by blocks of labels: at how many positions an entry is predicted."""
-    num_rows, num_labels = judged.logits.shape
+    num_rows, num_labels = judged.all_scores.shape
     rule, size = judged.rule, len(shifts)
     limits = rule.top_k is None and (rule.min_labels or rule.max_labels is not None)
     first = last = None
     if limits:
-        key = judged.logits.float()
+        key = judged.all_scores.float()
         if isinstance(rule.threshold, tuple):
             key = key - judged.thresholds.float()
         barred = key.isnan() if judged.where is None else key.isnan() | ~judged.where
@@ -126,7 +130,7 @@ def _places(judged: Judged, shifts: Tensor) -> Iterator[tuple[int, int, Tensor]]
     width = max(1, BLOCK // max(num_rows, 1))
     for start in range(0, num_labels, width):
         stop = min(start + width, num_labels)
-        scores = judged.logits[:, start:stop].double().nan_to_num(nan=-INF, posinf=INF, neginf=-INF)
+        scores = judged.all_scores[:, start:stop].double().nan_to_num(nan=-INF, posinf=INF, neginf=-INF)
         edges = judged.thresholds[start:stop].unsqueeze(1) + shifts
         places = torch.searchsorted(edges, scores.T.contiguous()).T.contiguous()
         if judged.where is not None:

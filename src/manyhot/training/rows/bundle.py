@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from manyhot._checks import check_at_least
-from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.links import probabilities
-from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.decisions.rule import DecisionRule
 from manyhot.explain.contributions import LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
-from manyhot.labels.sparse import SparseLabels
-from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.description import (
     COUNTS,
     FORMAT,
@@ -26,9 +20,8 @@ from manyhot.training.rows.description import (
     write_bundle,
 )
 from manyhot.training.rows.explaining import explain_rows, label_words
-from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import Inputs
-from manyhot.training.rows.inputs.row_batches import SparseRows, take_rows
+from manyhot.training.rows.scoring import ScoringModel
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.bundle_folder import (
     model_folder,
@@ -37,7 +30,7 @@ from manyhot.training.run.bundle_folder import (
 )
 
 
-class TrainedModel:
+class TrainedModel(ScoringModel):
     """Inputs, body, decision rule and link of a trained model. Made by ``train`` and ``load_model``.
 
     Args:
@@ -81,81 +74,6 @@ class TrainedModel:
         self.reading = reading or Reading()
         self.label_counts = label_counts
 
-    @property
-    def num_labels(self) -> int:
-        """L."""
-        return len(self.label_names)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the body is."""
-        return next(self.body.parameters()).device
-
-    def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
-        """Logits ``[B, L]`` batch by batch, on the CPU.
-
-        Args:
-            inputs: ``Examples``, or texts, features ``[N, F]`` or images ``[N, C, H, W]`` as the model reads them.
-            batch_size: rows of a batch.
-        """
-        check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
-        if isinstance(inputs, Examples) and isinstance(self.inputs, FeatureInputs) and inputs.features is not None:
-            self.reading.check_features(inputs, self.inputs.names, sparse=self.inputs.sparse)
-        rows = self.inputs.rows(inputs)
-        device = next(self.body.parameters()).device
-        for start in range(0, rows.shape[0], batch_size):
-            batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
-            with torch.inference_mode():
-                moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
-                logits: Tensor = self.body(moved).float().cpu()
-            yield logits
-
-    def logits(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
-        """Logits ``[N, L]`` of all rows."""
-        parts = list(self.iter_logits(inputs, batch_size=batch_size))
-        return torch.cat(parts) if parts else torch.zeros(0, self.num_labels)
-
-    def predict(self, inputs: Any, *, rule: DecisionRule | None = None, batch_size: int = 1024) -> SparseLabels:
-        """What the model's rule, or another, says: hard labels ``[N, L]``."""
-        parts = [decide_sparse(logits, rule or self.rule) for logits in self.iter_logits(inputs, batch_size=batch_size)]
-        return SparseLabels.collate(parts) if parts else SparseLabels.from_lists([], num_labels=self.num_labels)
-
-    def probabilities(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
-        """``[N, L]`` by the calibration where there is one, by the link otherwise."""
-        return self.to_probabilities(self.logits(inputs, batch_size=batch_size))
-
-    def to_probabilities(self, logits: Tensor) -> Tensor:
-        """Probabilities of logits this model gave."""
-        if self.calibration is None and self.link is None:
-            raise ValueError(
-                f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
-            )
-        return probabilities(logits, self.calibration or self.link or "hard")
-
-    @property
-    def has_propensities(self) -> bool:
-        """Whether the model knows what ``propensities`` needs: label counts, of 3 training rows or more."""
-        return self.label_counts is not None and self.about.get("rows", 0) >= LEAST_ROWS
-
-    def propensities(self, *, a: float = 0.55, b: float = 1.5) -> Tensor:
-        """How likely a true label is written down, float64 ``[L]``, by its count in the training rows; see PSP@k.
-
-        Args:
-            a: how fast the propensity rises with the count; see ``label_propensities``.
-            b: added to every count.
-        """
-        if self.label_counts is None:
-            raise ValueError(
-                "PSP@k needs how many training rows carry each label, and this model was saved without these counts."
-                " Train it again, or leave PSP@k out."
-            )
-        if not self.has_propensities:
-            raise ValueError(
-                f"PSP@k needs a model of at least {LEAST_ROWS} training rows; this one has {self.about.get('rows', 0)}."
-                " Leave PSP@k out."
-            )
-        return label_propensities(self.label_counts, self.about["rows"], a=a, b=b)
-
     def factors(self) -> LinearFactors | None:
         """The tables whose product is the score, where it is linear in the inputs (linear, bag); otherwise None."""
         own = getattr(self.body, "factors", None)
@@ -179,6 +97,7 @@ class TrainedModel:
 
         Example:
             >>> from manyhot.data.examples import Examples
+            >>> from manyhot.labels.sparse import SparseLabels
             >>> from manyhot.training.rows.train import train
             >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
             >>> model = train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10))
@@ -253,6 +172,7 @@ def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
     Example:
         >>> import tempfile
         >>> from manyhot.data.examples import Examples
+        >>> from manyhot.labels.sparse import SparseLabels
         >>> from manyhot.training.rows.train import train
         >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
         >>> model = train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10))

@@ -11,8 +11,8 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, BodyInfo, bodies_for, get_body
+from manyhot.losses.catalog import LOSSES, get_loss
+from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo, bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.settings import AUTO, DEFAULT_LOSS, ENCODER, TrainSettings
 from manyhot.training.rows.strategies import PLAIN, get_strategy
@@ -32,12 +32,17 @@ STEPS_ONLY = (
 SMALL_STEP = 1 << 17
 
 
-def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs) -> BodyInfo:
-    """The body of the settings, or the first that fits the examples."""
+def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, device: str = "cpu") -> BodyInfo:
+    """The body of the settings, or the first that fits the examples, the settings and the kind of ``device``."""
     fitting = bodies_for(examples.kind)
     if settings.model == AUTO_BODY:
-        size = inputs.width * examples.num_labels
-        return next(entry for entry in fitting if entry.fits(sparse=is_sparse(examples), size=size))
+        sparse, lazy = is_sparse(examples), not any(why_not_lazy(settings, examples).values())
+        return next(
+            entry
+            for entry in fitting
+            if entry.fits(sparse=sparse, width=inputs.width, num_labels=examples.num_labels, device=device)
+            and (lazy or not entry.lazy)
+        )
     entry = get_body(settings.model)
     if entry not in fitting:
         names = " or ".join(each.name for each in fitting)
@@ -87,6 +92,21 @@ def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: s
     return None
 
 
+def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
+    """Why settings or examples cannot go with lazy scores, by the name of what stands in the way; empty texts where it can."""
+    info, lazy = get_loss(settings.loss), ", ".join(name for name, each in LOSSES.items() if each.lazy)
+    needs = "it needs the scores of all labels at once"
+    return {
+        "loss": "" if info.lazy else f"{settings.loss} needs the scores of all labels at once; {lazy} do not",
+        "strategy": needs if get_strategy(settings.strategy).make_reader is not None else "",
+        "pos_weight": "auto needs the scores of all labels at once; give a number" if settings.pos_weight == AUTO else "",
+        "calibrate": needs if settings.calibrate != "none" else "",
+        "tune": "top lists are tuned for micro-F1" if settings.tune == "macro-F1" else "",
+        **{name: needs if getattr(settings, name) else "" for name in ("flip", "mixup", "rdrop", "row_threshold")},
+        "train_examples": "some labels are unknown" if examples.unknown is not None and len(examples.unknown.indices) else "",
+    }
+
+
 def is_sparse(examples: Examples) -> bool:
     """Whether the inputs of a row are few of many: texts, and features in a sparse matrix."""
     return examples.kind == "texts" or (examples.kind == "features" and not isinstance(examples.features, np.ndarray))
@@ -102,7 +122,7 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
         settings = replace(settings, pos_weight=_weight_for(settings, examples))
     if not is_sparse(examples):
         return settings
-    small = settings.batch_size * examples.num_labels <= SMALL_STEP
+    small = (settings.batch_size or USUAL_BATCH) * examples.num_labels <= SMALL_STEP
     plain_steps = settings.model == AUTO_BODY or get_body(settings.model).fitting_on(sparse=True) == CROSSED
     if settings.threads == 0 and plain_steps and small:
         settings = replace(settings, threads=1)
@@ -114,7 +134,8 @@ def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | No
     info = get_loss(settings.loss)
     if settings.tune == "none":
         learns = settings.learn_threshold or settings.row_threshold
-        return AUTO if settings.loss == "zlpr" and not learns else None
+        lazy = settings.model != AUTO_BODY and get_body(settings.model).lazy
+        return AUTO if settings.loss == "zlpr" and not learns and not lazy else None
     # Soft labels give every label a part in the sum of the positives: there a weight would lift them all.
     hard = not (examples.soft or settings.softens)
     weighed = examples.kind == "texts" and info.learned_threshold and hard

@@ -71,6 +71,7 @@ SHAPE_SCHEMA: Schema = {
     "sparse": TRUTH.or_missing(),
     "activation": choice("relu", "none").or_missing(),
     "config": TABLE.or_missing(),
+    "head": choice("float32", "bfloat16").or_missing(),
     "padding": whole(0).or_missing(),
     "strategy": TEXT.or_missing(),
     "read_labels": whole(1).or_missing(),

@@ -61,7 +61,8 @@ def explain_rows(
         one = take_rows(rows, slice(place, place + 1))
         with torch.inference_mode():
             moved = one.to_device(model.device) if hasattr(one, "to_device") else one.to(model.device)
-            logits = model.body(moved).float().cpu()
+            scores = model.body(moved)
+            logits = (scores if isinstance(scores, Tensor) else scores.dense()).float().cpu()
         chosen = _best(logits[0], decide(logits, model.rule)[0], top) if wanted is None else wanted
         text = None if texts is None else texts[place]
         prepared = _prepared(model, rows, place, text)

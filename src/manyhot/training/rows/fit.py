@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.networks import Columns
+from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
 from manyhot.training.rows.objective import Objective, inverse_propensities
 from manyhot.training.rows.settings import TrainSettings
@@ -54,6 +55,12 @@ class TrainingRows:
             None if self.sample_weight is None else self.sample_weight[index],
             None if self.posed is None else self.posed[index],
         )
+
+    def without(self, left_out: Array) -> TrainingRows:
+        """All rows but some."""
+        kept = np.ones(len(self), dtype=bool)
+        kept[left_out] = False
+        return self.take(np.flatnonzero(kept))
 
     @property
     def targets(self) -> SparseLabels:
@@ -187,6 +194,9 @@ def _steps(body: nn.Module, objective: Objective, *, linear: bool, weight_decay:
     parameters = [*body.parameters(), *objective.parameters()]
     if linear:
         return PlainSteps(parameters)
+    if isinstance(body, WideBody):
+        # Its tables move inside backward.
+        return AdamSteps(list(objective.parameters()), weight_decay=weight_decay)
     first = getattr(without_reader(body), "first", None)
     if isinstance(first, Columns) and first.sparse_gradient:
         others = [each for each in parameters if each is not first.weight]

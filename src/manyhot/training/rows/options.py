@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, BodyInfo
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, BodyInfo
 from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import AUTO, TrainSettings
 
@@ -80,6 +80,10 @@ def _needs_held_out(run: Run) -> str | None:
     return "no rows are held out; give validation rows or a share"
 
 
+def _per_label(run: Run) -> str | None:
+    return f"one threshold is tuned for all labels of {run.title}" if run.body.lazy else _tunes(run)
+
+
 def _tunes(run: Run) -> str | None:
     if run.settings.tune == "none":
         return "the decision rule is not tuned"
@@ -113,7 +117,7 @@ def _stops(run: Run) -> str | None:
 
 
 def _metric(run: Run) -> str | None:
-    if run.fitting == MEMBERS:
+    if run.fitting in (MEMBERS, WIDE):
         return f"{run.title} is trained for all its epochs, so nothing is chosen by a metric"
     if run.fitting == CROSSED and run.settings.learning_rate is not None:
         return "with a given learning rate nothing is chosen by a metric"
@@ -155,7 +159,7 @@ UNUSED: dict[str, Reason] = {
     "pos_weight": _pos_weight,
     "mixup": _unless(lambda run: run.body.mixes, "the tokens of {run.body.name} cannot be mixed"),
     "rdrop": _rdrop,
-    "weight_decay": lambda run: run.plain_steps,
+    "weight_decay": lambda run: f"{run.title} has no weight decay" if run.body.lazy else run.plain_steps,
     "warmup": lambda run: run.plain_steps,
     "clip": _unless(lambda run: not run.sparse, "{run.title} has sparse gradients, which are not clipped"),
     "patience": _stops,
@@ -163,8 +167,8 @@ UNUSED: dict[str, Reason] = {
     "validation": _validation,
     "folds": _folds,
     "tune": _tune,
-    "per_label": _tunes,
-    "shrink": lambda run: _tunes(run) or (None if run.settings.per_label else "one threshold is tuned for all labels"),
+    "per_label": _per_label,
+    "shrink": lambda run: _per_label(run) or (None if run.settings.per_label else "one threshold is tuned for all labels"),
     "min_labels": _unless(
         lambda run: _tunable(run) or not decides_itself(run.settings),
         "the loss {run.settings.loss} decides for exactly one label",

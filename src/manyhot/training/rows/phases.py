@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, make_body
+from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, make_body
+from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.inputs.row_batches import SparseRows
@@ -21,6 +22,8 @@ from manyhot.training.rows.rule import Tuning, best_value
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
+from manyhot.training.rows.wide_fit import WideFit
+from manyhot.training.rows.wide_phase import fit_wide
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
@@ -85,7 +88,9 @@ class RowSession(RunSession):
     ) -> RowFit:
         """Run the fit called ``name`` to its end, from its checkpoint where it has one."""
         torch.manual_seed(self.settings.seed * 1000 + salt)
-        fit = RowFit(self._body(rows).to(self.device), rows, self.settings, salt=salt, device=self.device, linear=linear)
+        body = self._body(rows).to(self.device)
+        kind = WideFit if isinstance(body, WideBody) else RowFit
+        fit = kind(body, rows, self.settings, salt=salt, device=self.device, linear=linear)
 
         def score() -> float:
             assert held is not None
@@ -129,7 +134,7 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
         factor, first = _first_fold(session, folds[0], scored[0])
         scores = [first]
         for place, fold in enumerate(folds[1:], start=1):
-            fit = session.fit(f"fold-{place}", place, _without(rows, fold), linear=True, factor=factor)
+            fit = session.fit(f"fold-{place}", place, rows.without(fold), linear=True, factor=factor)
             scores.append(logits_of(fit.body, rows.take(scored[place]), session))
         tuning = _tuning_of(rows, scored, scores)
     fit = session.fit("final", 900, rows, linear=True, factor=factor)
@@ -155,7 +160,7 @@ def _tuning_of(rows: TrainingRows, scored: Sequence[np.ndarray[Any, Any]], score
 def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
     """``(multiple of the step, scores of the rows scored)``: the best of the session's ``steps`` on rows of the first fold."""
     rows, settings = session.rows, session.settings
-    rest, own = _without(rows, fold), rows.take(scored)
+    rest, own = rows.without(fold), rows.take(scored)
     tried: list[tuple[float, float, Tensor]] = []
     for factor in session.steps if settings.learning_rate is None else session.steps[:1]:
         fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
@@ -197,7 +202,7 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
         parts = [fold.numpy() for fold in folds[:NUM_MEMBERS]]
     fits, scores, scored = [], [], session.drawn(parts)
     for place in range(NUM_MEMBERS):
-        own = _without(rows, parts[place]) if parts else rows
+        own = rows.without(parts[place]) if parts else rows
         name = "final" if place == NUM_MEMBERS - 1 else f"member-{place}"
         fits.append(session.fit(name, 900 + place, own, linear=False))
         if parts:
@@ -234,7 +239,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
     if held is None and 0 < count < len(rows):
         order = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
         scored = session.drawn([np.sort(order[:count])])[0]
-        apart, held, rows = torch.from_numpy(scored), rows.take(scored), _without(rows, scored)
+        apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
     passes, threads = settings.epochs or 1, settings.threads or torch.get_num_threads()
     sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": passes, "form": settings.loss}
     body = TreeFit(session, rows, **sizes, seed=settings.seed, threads=threads).run()
@@ -248,6 +253,7 @@ FITTINGS: dict[str, Callable[[RowSession, TrainingRows | None], Fitted]] = {
     HELD_OUT: fit_held_out,
     MEMBERS: fit_members,
     SOLVED: fit_solved,
+    WIDE: fit_wide,
 }
 
 
@@ -263,9 +269,3 @@ def logits_of(body: nn.Module, rows: TrainingRows, session: RowSession) -> Tenso
             moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
             parts.append(body(moved).float().cpu())
     return processes.gathered(torch.cat(parts).clone(), len(rows))
-
-
-def _without(rows: TrainingRows, fold: np.ndarray[Any, Any]) -> TrainingRows:
-    kept = np.ones(len(rows), dtype=bool)
-    kept[fold] = False
-    return rows.take(np.flatnonzero(kept))

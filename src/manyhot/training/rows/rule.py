@@ -10,25 +10,34 @@ from torch import Tensor
 
 from manyhot.decisions.calibrate import Calibration, fit_calibration
 from manyhot.decisions.rule import DecisionRule
+from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
+from manyhot.scores.top import TopScores
 from manyhot.training.rows.settings import AUTO, TrainSettings
 from manyhot.training.rows.tracking_threshold import density_cut
 
 
 class Tuning(NamedTuple):
-    """Scores ``[R, L]`` of rows that the model did not see, with their labels.
+    """Scores ``[R, L]`` of rows that the model did not see, or the best of each row, with their labels.
 
     ``rows``, where it is given, are the rows of the training examples that they are; otherwise they are the validation rows.
     ``fold [R]`` tells which of several models scored each row, where not one did.
     """
 
-    logits: Tensor
+    logits: Tensor | TopScores
     labels: SparseLabels
     where: Tensor | None
     rows: Tensor | None = None
     fold: Tensor | None = None
+
+    @property
+    def all_scores(self) -> Tensor:
+        """The scores of all labels, for what cannot do with the best of each row."""
+        if isinstance(self.logits, TopScores):
+            raise TypeError(f"train: the scores of all labels are needed; got {self.logits!r}.")
+        return self.logits
 
 
 def bounded_cut(
@@ -38,7 +47,7 @@ def bounded_cut(
     weight = torch.ones(len(labels), dtype=torch.float64) if sample_weight is None else sample_weight.double().cpu()
     known = (weight * (labels.num_labels - (0 if unknown is None else unknown.counts()))).sum()
     density = float((weight * labels.counts()).sum() / known) if known > 0 else 0.0
-    return torch.minimum(cut.detach().cpu(), density_cut(tuning.logits[None], density, tuning.where))
+    return torch.minimum(cut.detach().cpu(), density_cut(tuning.all_scores[None], density, tuning.where))
 
 
 def fit_rule(
@@ -47,9 +56,15 @@ def fit_rule(
     """``(rule, calibration, what was found in a sentence)``."""
     if tuning is None or not len(tuning.labels) or not len(tuning.labels.indices):
         return natural, None, ""
+    if isinstance(tuning.logits, TopScores):
+        if settings.tune == "none":
+            return natural, None, ""
+        rule, value = tune_top(tuning.logits, tuning.labels, rule=DecisionRule(min_labels=settings.min_labels))
+        listed = tuning.logits.k
+        return rule, None, f"one threshold for at most {listed} labels a row, best for micro-F1 ({value:.3f}) on rows not seen"
     calibration = None
     if settings.calibrate != "none":
-        calibration = fit_calibration(tuning.logits, tuning.labels, kind=settings.calibrate, where=tuning.where)
+        calibration = fit_calibration(tuning.all_scores, tuning.labels, kind=settings.calibrate, where=tuning.where)
     if settings.tune == "none":
         return natural, calibration, ""
     rule, found = _balanced(settings, tuning) if settings.tune in (AUTO, "balanced") else _tuned(settings, natural, tuning)
@@ -60,7 +75,7 @@ def fit_rule(
 
 def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:
     tuned = tune_rule(
-        tuning.logits,
+        tuning.all_scores,
         tuning.labels,
         objective=settings.tune,
         per_label=settings.per_label,
@@ -80,10 +95,12 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
     two that are best for one of them.
     """
     if settings.per_label:
-        cuts = balanced_thresholds(tuning.logits, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold)
+        cuts = balanced_thresholds(
+            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold
+        )
         return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on rows not seen"
     ends = [
-        tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0).rule.threshold
+        tune_rule(tuning.all_scores, tuning.labels, objective=objective, where=tuning.where, folds=0).rule.threshold
         for objective in ("micro-F1", "macro-F1")
     ]
     middle = torch.tensor(ends, dtype=torch.float64).mean()
@@ -100,7 +117,7 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     rule = None
     if metric.info.needs == DECISIONS and len(tuning.labels.indices):
         objective = settings.metric if settings.metric in OBJECTIVES else "micro-F1"
-        tuned = tune_rule(tuning.logits, tuning.labels, objective=objective, where=tuning.where, folds=0)
+        tuned = tune_rule(tuning.all_scores, tuning.labels, objective=objective, where=tuning.where, folds=0)
         if objective == settings.metric:
             return tuned.value if metric.info.direction == "up" else -tuned.value
         rule = tuned.rule
@@ -108,6 +125,6 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     from manyhot.metrics.running import Metrics
 
     measured = Metrics([settings.metric], num_labels=tuning.labels.num_labels, rule=rule)
-    measured.update(tuning.logits, tuning.labels, tuning.where)
+    measured.update(tuning.all_scores, tuning.labels, tuning.where)
     value = measured.compute()[settings.metric]
     return float(value) if metric.info.direction == "up" else -float(value)

@@ -34,7 +34,9 @@ class TrainSettings(RunSettings):
         ValueError: TrainSettings: unknown setting 'epoch'. Did you mean 'epochs'?
     """
 
-    model: str = setting("auto", "body: auto, linear, mlp, bag (text), tree (many labels), conv (images) or encoder (text)")
+    model: str = setting(
+        "auto", "body: auto, linear, mlp, bag (text), tree or wide (many labels), conv (images) or encoder (text)"
+    )
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
     max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
     strategy: str = setting(PLAIN, "plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)")
@@ -61,7 +63,7 @@ class TrainSettings(RunSettings):
         "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree,"
         " 10 to 40",
     )
-    batch_size: int = setting(128, "rows of a step")
+    batch_size: int = setting(0, "rows of a step; 0 is 128, for wide 2048")
     learning_rate: float | None = setting(
         None, "peak learning rate; found where not given, by a range test for mlp on dense features and conv"
     )
@@ -127,9 +129,9 @@ class TrainSettings(RunSettings):
             check_unit(who, "dropout", self.dropout, open_end=True)
         if self.epochs is not None:
             check_whole(who, "epochs", self.epochs, 1)
-        for name in ("batch_size", "hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
+        for name in ("hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("patience", "char_ngrams", "threads", "min_labels", "seed"):
+        for name in ("batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed"):
             check_whole(who, name, getattr(self, name), 0)
         check_whole(who, "folds", self.folds, 2)
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):

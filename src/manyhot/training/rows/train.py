@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import AUTO_BODY, BodyInfo, get_body
+from manyhot.training.rows.bodies.registry import AUTO_BODY, USUAL_BATCH, BodyInfo, get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, resolved, with_body
+from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body
+from manyhot.training.rows.example_checks import check_examples, check_finite
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
@@ -27,6 +27,7 @@ from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.teacher import open_teacher, taught_labels, teacher_fingerprint
+from manyhot.training.rows.wide_fit import LISTED
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
@@ -81,7 +82,7 @@ def train(
         [[0, 1]]
     """
     given = settings or TrainSettings()
-    _check_examples(train_examples, sample_weight)
+    check_examples(train_examples, sample_weight)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
         check_finite("validation", validation)
@@ -162,6 +163,9 @@ def _train(
     if threshold is not None and tuning is not None:
         threshold = bounded_cut(threshold, tuning, hard, examples.unknown, sample_weight)
     natural = natural_rule(settings, threshold, cardinality=hard.indices.numel() / max(len(examples), 1))
+    if entry.lazy and natural.top_k is None:
+        # Top lists are all that predictions are made from.
+        natural = replace(natural, max_labels=max(LISTED, natural.min_labels))
     # Rows drawn from a table too large to score are too few for a threshold of each label.
     common = session.drew and settings.tune != "none"
     tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
@@ -198,7 +202,8 @@ def _session(
     if settings.model != AUTO_BODY and kind in get_body(settings.model).reads:
         kind = get_body(settings.model).inputs or kind
     inputs, prepared = INPUTS[kind].fit(examples, settings)
-    entry = body_for(settings, examples, inputs)
+    entry = body_for(settings, examples, inputs, device=device.type)
+    _check_lazy(entry, settings, examples)
     posed, hard = _posed(examples, settings), examples.hardened().labels
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
     sparse = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
@@ -210,7 +215,8 @@ def _session(
     if posed.reader is not None:
         shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
     epochs = settings.epochs or entry.num_epochs(len(rows), sparse=sparse)
-    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout)
+    batch_size = settings.batch_size or entry.batch_size
+    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
     session.tell(
         Event(
@@ -236,46 +242,20 @@ def _posed(examples: Examples, settings: TrainSettings) -> Posed:
     return posed
 
 
+def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) -> None:
+    """Refuse what lazy scores cannot honour."""
+    for name, why in why_not_lazy(settings, examples).items() if entry.lazy else ():
+        if why:
+            raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
+    if entry.lazy and Processes.current().count > 1:
+        raise ProcessesError(f"train: `model` {entry.name} must run in one process. Start it without torchrun.")
+
+
 def _check_processes(settings: TrainSettings, processes: Processes) -> None:
-    processes.own_size(settings.batch_size)
+    processes.own_size(settings.batch_size or USUAL_BATCH)
     if processes.count > 1 and not get_loss(settings.loss).row_separable:
         raise ProcessesError(
             f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
-        )
-
-
-def _check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
-    if not isinstance(examples, Examples):
-        raise TypeError(
-            f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
-        )
-    if not len(examples) or not examples.num_labels:
-        raise ValueError(f"train: `train_examples` must have rows and labels; got {len(examples)} and {examples.num_labels}.")
-    if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
-        raise ValueError(
-            f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
-        )
-    if sample_weight is not None and not bool((torch.isfinite(sample_weight) & (sample_weight >= 0)).all()):
-        raise ValueError("train: `sample_weight` must be finite numbers >= 0. A weight of 0 leaves a row out.")
-    check_finite("train_examples", examples)
-
-
-def check_finite(name: str, examples: Examples) -> None:
-    """Features and images are finite numbers; NaN among features is a missing value."""
-    if isinstance(examples.features, np.ndarray):
-        wrong = np.isinf(examples.features).any(axis=1)
-    elif examples.features is not None:
-        wrong = np.zeros(len(examples), dtype=bool)
-        bad = np.flatnonzero(np.isinf(examples.features.data))
-        wrong[np.searchsorted(examples.features.indptr, bad, side="right") - 1] = True
-    elif examples.images is not None and examples.images.is_floating_point():
-        wrong = ~torch.isfinite(examples.images).flatten(1).all(dim=1).numpy()
-    else:
-        return
-    if wrong.any():
-        raise ValueError(
-            f"train: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
-            " A missing feature is NaN; correct or leave out the others."
         )
 
 

@@ -20,8 +20,7 @@ from manyhot.training.run.schedule import scheduled_rate
 from manyhot.training.run.settings import RunSettings
 from manyhot.training.run.steps import Steps
 
-# On a GPU the loss is read every so many steps or seconds, because reading it waits for the device.
-STEPS_BETWEEN_READS, SECONDS_BETWEEN_READS = 16, 2.0
+SECONDS_BETWEEN_READS = 2.0
 
 
 class DivergedError(ValueError):
@@ -57,6 +56,8 @@ class Fit(ABC):
 
     # Whether a checkpoint is written after every epoch, not only once `checkpoint_seconds` have passed.
     checkpoint_every_epoch = True
+    # On a GPU the loss is read every so many steps or seconds, because reading it waits for the device; None: seconds alone.
+    steps_between_reads: int | None = 16
     # Parts whose running means are averaged over the processes after every step.
     shared_buffers: tuple[str, ...] = ()
 
@@ -117,7 +118,8 @@ class Fit(ABC):
         for batch, rows in self.batches(self.state.epoch, self.state.batch):
             total += self.step(self.rate(), batch) * rows
             self.state.batch += 1
-            often = self.device.type == "cpu" or self.state.batch % STEPS_BETWEEN_READS == 0
+            every = self.steps_between_reads
+            often = self.device.type == "cpu" or (every is not None and self.state.batch % every == 0)
             if often or time.monotonic() - looked > SECONDS_BETWEEN_READS:
                 looked = time.monotonic()
                 self._add_loss(total)

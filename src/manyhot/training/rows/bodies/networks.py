@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from manyhot.explain.contributions import LinearFactors
+from manyhot.heads.linear import LinearHead
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
 
 # Of the numbers in an embedding at the start.
@@ -185,8 +186,9 @@ def make_conv(shape: dict[str, Any]) -> ConvBody:
 def set_prior(body: nn.Module, log_odds: Tensor) -> None:
     """Start the head's bias at the labels' log odds; a hidden body's head starts small, so that the bias is what it says."""
     head = body.head
-    assert isinstance(head, (nn.Linear, Columns))
+    assert isinstance(head, (nn.Linear, LinearHead, Columns))
     with torch.no_grad():
+        assert head.bias is not None
         head.bias.copy_(log_odds)
-        if isinstance(head, nn.Linear):
+        if not isinstance(head, Columns):
             head.weight.mul_(0.1)

@@ -21,9 +21,13 @@ Shape = dict[str, Any]
 AUTO_BODY = "auto"
 # How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: two bodies, each
 # without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on. Solved: no steps at all.
-HELD_OUT, MEMBERS, CROSSED, SOLVED = "held out", "members", "crossed", "solved"
+# Wide: members whose scores are lazy, with top lists to tune on.
+HELD_OUT, MEMBERS, CROSSED, SOLVED, WIDE = "held out", "members", "crossed", "solved", "wide"
 # A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
 LARGEST_LINEAR = 50_000_000
+USUAL_BATCH = 128
+# Labels from which on a head with lazy scores is worth it.
+LEAST_WIDE = 5_000
 
 
 class Visits(NamedTuple):
@@ -46,6 +50,8 @@ HIDDEN_VISITS = Visits(500_000, 10, 40)
 LINEAR_VISITS = Visits(75_000, 3, 10)
 # 8 passes over eurlex57k were tried.
 BAG_VISITS = Visits(350_000, 5, 20)
+# 5 passes over yso_titles were tried, on its training rows.
+WIDE_VISITS = Visits(3_000_000, 5, 20)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class BodyInfo:
         visits: how many epochs it gets where the settings do not say.
         sparse_visits: the same on sparse inputs.
         epochs: a fixed number of epochs instead.
+        batch_size: rows of a step, where the settings do not say.
         learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
@@ -79,6 +86,9 @@ class BodyInfo:
         describe: entries of its description that depend on settings and prepared inputs.
         fingerprint: a digest of what it reads besides the examples, None where it reads nothing.
         trains: whether ``train`` fits it; otherwise it comes from elsewhere and is only saved and loaded.
+        fewest_labels: for ``auto``, it fits sets with at least this many labels alone.
+        devices: for ``auto``, the kinds of devices it is taken on; empty: all.
+        lazy: whether its scores are lazy, so that it goes with losses that take such alone, and with known hard labels.
         unsaved_buffers: whether it computes values when it is made that are not in its state; loading makes it anew.
     """
 
@@ -94,6 +104,7 @@ class BodyInfo:
     visits: Visits = HIDDEN_VISITS
     sparse_visits: Visits | None = None
     epochs: int | None = None
+    batch_size: int = USUAL_BATCH
     learning_rate: float | None = None
     dropout: float | None = 0.3
     hidden: bool = True
@@ -107,11 +118,17 @@ class BodyInfo:
     describe: Callable[[TrainSettings, Any], Shape] | None = None
     fingerprint: Callable[[TrainSettings], str] | None = None
     trains: bool = True
+    fewest_labels: int = 0
+    devices: tuple[str, ...] = ()
+    lazy: bool = False
     unsaved_buffers: bool = False
 
-    def fits(self, *, sparse: bool, size: int) -> bool:
-        """Whether ``auto`` may take it for inputs with ``size`` features times labels."""
-        return self.automatic and (self.largest_sparse is None or (sparse and size <= self.largest_sparse))
+    def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:
+        """Whether ``auto`` may take it for inputs of ``width`` features on a kind of device."""
+        if self.devices and device not in self.devices:
+            return False
+        small = self.largest_sparse is None or (sparse and width * num_labels <= self.largest_sparse)
+        return self.automatic and small and num_labels >= self.fewest_labels
 
     def fitting_on(self, *, sparse: bool) -> str:
         """How it is fitted to sparse or dense inputs."""
@@ -133,6 +150,12 @@ def _tree() -> Any:
     from manyhot.training.rows.bodies import tree
 
     return tree
+
+
+def _wide() -> Any:
+    from manyhot.training.rows.bodies import wide
+
+    return wide
 
 
 def _encoder() -> Any:
@@ -166,6 +189,22 @@ _ENTRIES = (
         reads=("features",),
         build=lambda shape: _networks().make_hidden(shape),
         automatic=True,
+    ),
+    BodyInfo(
+        name="wide",
+        summary="the mean of three bodies, each learned word vectors and a head for very many labels, with lazy scores",
+        reads=("texts",),
+        build=lambda shape: _wide().make_wide(shape),
+        automatic=True,
+        fewest_labels=LEAST_WIDE,
+        devices=("cuda",),
+        fitting=WIDE,
+        visits=WIDE_VISITS,
+        batch_size=2048,
+        mixes=False,
+        describe=lambda settings, _: _wide().wide_shape(settings),
+        lazy=True,
+        unsaved_buffers=True,
     ),
     BodyInfo(
         name="bag",

@@ -1,0 +1,91 @@
+"""Decisions on the best labels of each row, where the scores of all others are not kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from manyhot.decisions.rule import DecisionRule
+from manyhot.labels.sparse import SparseLabels
+from manyhot.scores.top import TopScores
+
+
+def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLabels:
+    """What a rule says, from the best labels of each row alone.
+
+    Args:
+        scores: the best labels of each row.
+        rule: one threshold for all labels; None is ``s > 0``.
+
+    Returns:
+        Hard labels ``[R, L]``, those that ``decide_sparse`` gives on all scores.
+
+    Raises:
+        ValueError: where labels that are not listed could be predicted, or thresholds differ by label.
+
+    Example:
+        >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5]]), k=3)
+        >>> decide_top(top, DecisionRule(threshold=0.3)).lists()
+        [[1, 3]]
+    """
+    rule = rule or DecisionRule()
+    if isinstance(rule.threshold, tuple):
+        raise ValueError("decide_top: `rule` must have one threshold for all labels; got one for each.")
+    there = scores.indices >= 0
+    place = torch.arange(scores.k, device=scores.device)
+    if rule.top_k is not None:
+        chosen, most = there & (place < rule.top_k), rule.top_k
+    else:
+        chosen = there & (scores.values > rule.threshold)
+        most = scores.num_labels if rule.max_labels is None else rule.max_labels
+        chosen = (chosen & (place < most)) | (there & (place < rule.min_labels))
+        most = max(most, rule.min_labels)
+    if scores.k < min(most, scores.num_labels) and bool(chosen[:, -1:].any()):
+        raise ValueError(
+            f"decide_top: `scores` must list every label that the rule predicts; a row has all its {scores.k} listed labels"
+            " above the threshold. List more, or set `max_labels`."
+        )
+    rows, columns = chosen.nonzero(as_tuple=True)
+    labels = scores.indices[rows, columns]
+    order = (rows * scores.num_labels + labels).argsort()
+    counts = chosen.sum(dim=1)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return SparseLabels(labels[order], offsets, scores.num_labels, validate=False)
+
+
+def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | None = None) -> tuple[DecisionRule, float]:
+    """The threshold for all labels with the best micro-F1, where a row gets no more labels than are listed.
+
+    All cuts between two scores are compared. The rule has ``max_labels``, the length of the lists, so that its micro-F1 on
+    all scores is the one that was measured on the lists.
+
+    Args:
+        scores: the best labels of each row, not used in training.
+        labels: hard labels ``[R, L]``.
+        rule: whose ``min_labels`` is kept.
+
+    Returns:
+        ``(rule, micro-F1)``; of equally good cuts the highest.
+
+    Example:
+        >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5], [0.4, -2.0, 0.2, -3.0]]), k=2)
+        >>> rule, f1 = tune_top(top, SparseLabels.from_lists([[1, 3], [2]], num_labels=4))
+        >>> round(rule.threshold, 3), rule.max_labels, round(f1, 3)
+        (0.1, 2, 0.857)
+    """
+    there = scores.indices >= 0
+    rows = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(there)[there]
+    values, hits = scores.values[there].double(), labels.contains(rows, scores.indices[there])
+    values, order = values.sort(descending=True, stable=True)
+    found = hits[order].cumsum(0)
+    predicted = torch.arange(1, len(values) + 1, device=values.device)
+    f1 = 2 * found.double() / (predicted + len(labels.indices))
+    # Equal scores are never split, and the lowest cut lies below all that is listed.
+    below = torch.cat([values[1:], values[-1:] - 1.0])
+    f1 = torch.where(below < values, f1, -1.0)
+    best = int(f1.argmax()) if len(f1) else 0
+    threshold = float((values[best] + below[best]) / 2) if len(f1) else 0.0
+    kept = rule or DecisionRule()
+    tuned = replace(kept, threshold=threshold, top_k=None, max_labels=max(scores.k, kept.min_labels, 1))
+    return tuned, float(f1[best]) if len(f1) else 0.0

@@ -1,0 +1,162 @@
+"""A body for very many labels: learned word vectors and a linear head, both moved inside backward; scores are lazy.
+
+Neither the scores ``[B, L]`` nor a gradient of the size of a table of weights ever exists, and no step waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
+
+from manyhot.explain.contributions import LinearFactors
+from manyhot.heads.linear import LinearHead
+from manyhot.scores.linear import LinearScores
+from manyhot.training.rows.inputs.row_batches import SparseRows
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.device import choose_device, uses_bfloat16
+
+# How far a row of word vectors moves against a row of the head, in steps of AdaGrad.
+TABLE_RATE = 3.3
+START_DEVIATION = 0.3
+# Numbers of a head up to which a finished model holds them in float32: the same scores on every device.
+LARGEST_FLOAT32 = 1 << 28
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class _MovedSum(torch.autograd.Function):
+    """``x W`` of sparse rows; backward moves the rows of W that occur in x by row-wise AdaGrad."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, squares: Tensor, rate: Tensor, *batch: Tensor) -> Tensor:
+        columns, offsets, values = batch
+        ctx.save_for_backward(columns, offsets, values)
+        ctx.moved = weight.detach(), squares, rate
+        return embedding_bag(columns, weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    @torch.no_grad()
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """``x^T g`` over the entries in the order of their columns, applied at once.
+
+        The number of different columns is known to the device alone. So there is a place for each entry: the first places
+        hold the columns, the others sum nothing and add zeros to column 0.
+        """
+        columns, offsets, values = ctx.saved_tensors
+        weight, squares, rate = ctx.moved
+        size, kind = columns.shape[0], columns.dtype
+        if size:
+            entries = torch.arange(size, dtype=kind, device=columns.device)
+            rows = torch.searchsorted(offsets[1:-1], entries, right=True, out_int32=kind == torch.int32)
+            ordered, order = columns.sort(stable=True)
+            first = torch.ones_like(ordered, dtype=torch.bool)
+            torch.ne(ordered[1:], ordered[:-1], out=first[1:])
+            place = first.cumsum(0) - 1
+            starts = entries.new_full((size + 1,), size).scatter_reduce_(0, place, entries, "amin")
+            distinct = ordered.new_zeros(size).scatter_(0, place, ordered)
+            gradient = gradients[0].float().contiguous()
+            change = embedding_bag(
+                rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
+            )
+            squares.index_add_(0, distinct, change.square().mean(dim=1))
+            length = squares[distinct].sqrt_().clamp_(min=1e-30)
+            weight.index_add_(0, distinct, change.mul_((-rate / length).unsqueeze(1)))
+        torch.autograd.graph.increment_version(weight)
+        return (None,) * 6
+
+
+class WordTable(nn.Module):
+    """``x W`` of sparse rows, ``W [F, H]``; in training backward moves W by row-wise AdaGrad.
+
+    Args:
+        width: F.
+        hidden: H.
+        moves: whether it is to be trained: the sums of squared gradients are part of its state.
+    """
+
+    rate: Tensor
+    squares: Tensor | None
+
+    def __init__(self, width: int, hidden: int, *, moves: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width, hidden).normal_(std=START_DEVIATION))
+        self.register_buffer("squares", torch.zeros(width) if moves else None)
+        self.register_buffer("rate", torch.tensor(0.0), persistent=False)
+
+    def forward(self, batch: SparseRows) -> Tensor:
+        """``[B, H]``."""
+        columns, offsets, values = batch
+        if self.squares is not None and torch.is_grad_enabled():
+            moved: Tensor = _MovedSum.apply(self.weight, self.squares, self.rate, columns, offsets, values)  # type: ignore[no-untyped-call]
+            return moved
+        return embedding_bag(columns, self.weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
+
+
+class WideBody(nn.Module):
+    """Sparse rows to lazy scores ``[B, L]``.
+
+    Args:
+        width: F, features.
+        num_labels: L.
+        hidden: H.
+        head: the number type of the head's weights, ``float32`` or ``bfloat16``.
+        dropout: share of hidden units that is dropped in training.
+        moves: whether it is to be trained.
+    """
+
+    def __init__(self, width: int, num_labels: int, *, hidden: int, head: str, dropout: float, moves: bool) -> None:
+        super().__init__()
+        self.first = WordTable(width, hidden, moves=moves)
+        self.dropout = nn.Dropout(dropout)
+        self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update="adagrad" if moves else None)
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next backward."""
+        self.head.lr = rate
+        self.first.rate.fill_(TABLE_RATE * rate)
+
+    def forward(self, batch: SparseRows) -> LinearScores:
+        """Lazy scores ``[B, L]``."""
+        scores: LinearScores = self.head(self.dropout(self.first(batch)))
+        return scores
+
+    def factors(self) -> LinearFactors:
+        """The two tables whose product is the score."""
+        bias = self.head.bias
+        assert bias is not None
+        return LinearFactors(self.first.weight.detach(), self.head.weight.detach().float(), bias.detach())
+
+
+@torch.no_grad()
+def finished(bodies: Sequence[WideBody]) -> WideBody:
+    """One body to predict with, whose scores are the mean of those of ``bodies``: their hidden layers side by side."""
+    width, num_labels = bodies[0].first.weight.shape[0], bodies[0].head.num_labels
+    hidden = sum(each.head.hidden_size for each in bodies)
+    small = num_labels * hidden <= LARGEST_FLOAT32
+    kind = "float32" if small or bodies[0].head.weight.dtype == torch.float32 else "bfloat16"
+    with torch.device("meta"):
+        joined = WideBody(width, num_labels, hidden=hidden, head=kind, dropout=0.0, moves=False)
+    weights = torch.cat([each.head.weight.to(TYPES[kind]) for each in bodies], dim=1)
+    biases = torch.stack([each.head.bias for each in bodies if each.head.bias is not None])
+    joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
+    joined.head.weight = nn.Parameter(weights.div_(len(bodies)))
+    joined.head.bias = nn.Parameter(biases.mean(dim=0))
+    for name in ("seed", "step", "rate"):
+        setattr(joined.head, name, getattr(bodies[0].head, name).clone())
+    joined.first.rate = torch.zeros_like(bodies[0].first.rate)
+    return joined.eval()
+
+
+def wide_shape(settings: TrainSettings) -> dict[str, Any]:
+    """What training adds to the description of a wide body: the type of the head's weights, and that it moves."""
+    bfloat16 = uses_bfloat16(choose_device(settings.device), settings.precision)
+    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True}
+
+
+def make_wide(shape: dict[str, Any]) -> WideBody:
+    """A wide body from its description."""
+    sizes = {"hidden": int(shape["hidden"]), "head": shape["head"], "dropout": float(shape["dropout"])}
+    return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, moves=bool(shape.get("moves", False)))

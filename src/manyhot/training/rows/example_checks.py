@@ -1,0 +1,45 @@
+"""Whether examples can be trained on: rows, labels, weights, and features that are numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.examples import Examples
+
+
+def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
+    """Examples with rows and labels, and one weight for each row."""
+    if not isinstance(examples, Examples):
+        raise TypeError(
+            f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
+        )
+    if not len(examples) or not examples.num_labels:
+        raise ValueError(f"train: `train_examples` must have rows and labels; got {len(examples)} and {examples.num_labels}.")
+    if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
+        raise ValueError(
+            f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
+        )
+    if sample_weight is not None and not bool((torch.isfinite(sample_weight) & (sample_weight >= 0)).all()):
+        raise ValueError("train: `sample_weight` must be finite numbers >= 0. A weight of 0 leaves a row out.")
+    check_finite("train_examples", examples)
+
+
+def check_finite(name: str, examples: Examples) -> None:
+    """Features and images are finite numbers; NaN among features is a missing value."""
+    if isinstance(examples.features, np.ndarray):
+        wrong = np.isinf(examples.features).any(axis=1)
+    elif examples.features is not None:
+        wrong = np.zeros(len(examples), dtype=bool)
+        bad = np.flatnonzero(np.isinf(examples.features.data))
+        wrong[np.searchsorted(examples.features.indptr, bad, side="right") - 1] = True
+    elif examples.images is not None and examples.images.is_floating_point():
+        wrong = ~torch.isfinite(examples.images).flatten(1).all(dim=1).numpy()
+    else:
+        return
+    if wrong.any():
+        raise ValueError(
+            f"train: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
+            " A missing feature is NaN; correct or leave out the others."
+        )

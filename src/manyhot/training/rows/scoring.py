@@ -1,0 +1,164 @@
+"""What a trained model does with inputs: scores, lazy or not, top lists, predictions, probabilities and propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manyhot._checks import check_at_least
+from manyhot.data.examples import Examples
+from manyhot.data.reading import Reading
+from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.links import probabilities
+from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
+from manyhot.scores.linear import LinearScores
+from manyhot.scores.top import TopScores
+from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.inputs.features import FeatureInputs
+from manyhot.training.rows.inputs.registry import Inputs
+from manyhot.training.rows.inputs.row_batches import SparseRows, take_rows
+from manyhot.training.rows.settings import TrainSettings
+
+
+class ScoringModel:
+    """A body with its inputs, rule and link; ``TrainedModel`` says what each is."""
+
+    body: nn.Module
+    shape: dict[str, Any]
+    inputs: Inputs
+    label_names: tuple[str, ...]
+    settings: TrainSettings
+    link: str | None
+    rule: DecisionRule
+    calibration: Calibration | None
+    about: dict[str, Any]
+    reading: Reading
+    label_counts: Tensor | None
+
+    @property
+    def num_labels(self) -> int:
+        """L."""
+        return len(self.label_names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the body is."""
+        return next(self.body.parameters()).device
+
+    @property
+    def lazy(self) -> bool:
+        """Whether its scores are lazy: those of all labels at once are made on request alone."""
+        return get_body(self.shape["body"]).lazy
+
+    def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
+        """Logits ``[B, L]`` batch by batch, on the CPU.
+
+        Args:
+            inputs: ``Examples``, or texts, features ``[N, F]`` or images ``[N, C, H, W]`` as the model reads them.
+            batch_size: rows of a batch.
+        """
+        for scores in self.iter_scores(inputs, batch_size=batch_size):
+            if isinstance(scores, Tensor):
+                yield scores
+            else:
+                with torch.inference_mode():
+                    dense = scores.dense().float().cpu()
+                yield dense
+
+    def top_k(self, inputs: Any, k: int, *, batch_size: int = 1024) -> TopScores:
+        """The ``k`` best labels of each row, on the CPU; nothing of rows times labels is kept.
+
+        Args:
+            inputs: what ``predict`` takes.
+            k: how many.
+            batch_size: rows of a batch.
+        """
+        k = min(k, self.num_labels)
+        values, indices = [torch.zeros(0, k)], [torch.zeros(0, k, dtype=torch.int64)]
+        for scores in self.iter_scores(inputs, batch_size=batch_size):
+            top = TopScores.from_dense(scores, k=k) if isinstance(scores, Tensor) else scores.top(k)
+            values.append(top.values.float().cpu())
+            indices.append(top.indices.cpu())
+        return TopScores(torch.cat(values), torch.cat(indices), self.num_labels)
+
+    def iter_scores(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor | LinearScores]:
+        """Scores ``[B, L]`` batch by batch: logits on the CPU, or for ``lazy`` models lazy ones where the body is.
+
+        Arguments are those of ``iter_logits``.
+        """
+        check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
+        if isinstance(inputs, Examples) and isinstance(self.inputs, FeatureInputs) and inputs.features is not None:
+            self.reading.check_features(inputs, self.inputs.names, sparse=self.inputs.sparse)
+        rows = self.inputs.rows(inputs)
+        device = next(self.body.parameters()).device
+        for start in range(0, rows.shape[0], batch_size):
+            batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
+            with torch.inference_mode():
+                moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
+                scores = self.body(moved)
+                found = scores.float().cpu() if isinstance(scores, Tensor) else scores
+            yield found
+
+    def logits(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """Logits ``[N, L]`` of all rows."""
+        parts = list(self.iter_logits(inputs, batch_size=batch_size))
+        return torch.cat(parts) if parts else torch.zeros(0, self.num_labels)
+
+    def predict(self, inputs: Any, *, rule: DecisionRule | None = None, batch_size: int = 1024) -> SparseLabels:
+        """What the model's rule, or another, says: hard labels ``[N, L]``."""
+        parts = [
+            decide_sparse(scores, rule or self.rule).to("cpu") for scores in self.iter_scores(inputs, batch_size=batch_size)
+        ]
+        return SparseLabels.collate(parts) if parts else SparseLabels.from_lists([], num_labels=self.num_labels)
+
+    def probabilities(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
+        """``[N, L]`` by the calibration where there is one, by the link otherwise."""
+        return self.to_probabilities(self.logits(inputs, batch_size=batch_size))
+
+    def to_probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities of logits this model gave."""
+        if self.calibration is None and self.link is None:
+            raise ValueError(
+                f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
+            )
+        return probabilities(logits, self.calibration or self.link or "hard")
+
+    @property
+    def has_propensities(self) -> bool:
+        """Whether the model knows what ``propensities`` needs: label counts, of 3 training rows or more."""
+        return self.label_counts is not None and self.about.get("rows", 0) >= LEAST_ROWS
+
+    def propensities(self, *, a: float = 0.55, b: float = 1.5) -> Tensor:
+        """How likely a true label is written down, float64 ``[L]``, by its count in the training rows; see PSP@k.
+
+        Args:
+            a: how fast the propensity rises with the count; see ``label_propensities``.
+            b: added to every count.
+        """
+        if self.label_counts is None:
+            raise ValueError(
+                "PSP@k needs how many training rows carry each label, and this model was saved without these counts."
+                " Train it again, or leave PSP@k out."
+            )
+        if not self.has_propensities:
+            raise ValueError(
+                f"PSP@k needs a model of at least {LEAST_ROWS} training rows; this one has {self.about.get('rows', 0)}."
+                " Leave PSP@k out."
+            )
+        return label_propensities(self.label_counts, self.about["rows"], a=a, b=b)
+
+
+@torch.inference_mode()
+def scores_at(scores: Tensor | LinearScores, rows: Tensor, columns: Tensor) -> Tensor:
+    """float32 ``[N]`` on the CPU: the scores of some entries; of lazy ones nothing else is made."""
+    if isinstance(scores, Tensor):
+        return scores[rows, columns]
+    rows, columns = rows.to(scores.device), columns.to(scores.device)
+    hidden, weight = scores.hidden[rows].float(), scores.weight[columns].float()
+    found = (hidden * weight).sum(dim=-1)
+    return (found if scores.bias is None else found + scores.bias[columns]).cpu()

@@ -1,0 +1,69 @@
+"""The fit of a body for very many labels: rows on the device, updates inside backward, held-out scores as top lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from manyhot.scores.top import TopScores
+from manyhot.training.rows.bodies.wide import WideBody
+from manyhot.training.rows.fit import RowBatch, RowFit, TrainingRows
+from manyhot.training.rows.inputs.device_rows import DeviceRows
+from manyhot.training.rows.settings import TrainSettings
+
+# Where the settings do not say.
+WIDE_RATE = 0.03
+# Best labels of a row that are listed: a rule is tuned on them, and predicts no more than these.
+LISTED = 100
+ROWS_AT_ONCE = 1024
+
+
+class WideFit(RowFit):
+    """A wide body over rows on the device; arguments are those of ``RowFit``."""
+
+    # The loss is read by the clock alone.
+    steps_between_reads = None
+
+    def __init__(
+        self, body: nn.Module, rows: TrainingRows, settings: TrainSettings, *, salt: int, device: torch.device, linear: bool
+    ) -> None:
+        assert isinstance(body, WideBody)
+        super().__init__(body, rows, settings, salt=salt, device=device, linear=linear)
+        self.wide = body
+        # The tables are large and an epoch takes seconds: checkpoints go by the clock.
+        self.checkpoint_every_epoch = False
+        self.on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
+
+    def start(self, factor: float = 1.0) -> None:
+        """Choose the learning rate where it is not given."""
+        self.state.learning_rate = (self.settings.learning_rate or WIDE_RATE) * factor
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[RowBatch, int]]:
+        """The batches of an epoch, on the device."""
+        order = np.random.default_rng([self.seed, self.salt, epoch]).permutation(len(self.rows))
+        for inputs, labels, weights in self.on_device.batches(order, self.batch_size, start):
+            yield (inputs, labels, None, weights), len(labels)
+
+    def loss(self, batch: RowBatch) -> tuple[Tensor, float]:
+        """``(mean loss, rows)``."""
+        inputs, labels, _, weights = batch
+        return self.objective(self.body, inputs, labels, None, weights), float(len(labels))
+
+    def step(self, rate: float, batch: Any) -> Tensor:
+        """One step; the tables move inside backward."""
+        self.wide.set_rate(rate)
+        return super().step(rate, batch)
+
+
+@torch.inference_mode()
+def top_scores(body: WideBody, rows: TrainingRows, device: torch.device, *, k: int = LISTED) -> TopScores:
+    """The best labels of each row, on the CPU; never more than a chunk of scores of ``ROWS_AT_ONCE`` rows."""
+    body.eval()
+    held = DeviceRows(rows.inputs, rows.targets, None, device)
+    found = [body(inputs).top(k) for inputs, *_ in held.batches(np.arange(len(rows)), ROWS_AT_ONCE)]
+    values, indices = (torch.cat([getattr(each, name) for each in found]).cpu() for name in ("values", "indices"))
+    return TopScores(values.float().clone(), indices.clone(), rows.labels.num_labels)

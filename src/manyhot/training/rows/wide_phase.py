@@ -1,0 +1,57 @@
+"""The fits of a body for very many labels: members on the device, and top lists of the rows that each did not see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+
+from manyhot.scores.top import TopScores
+from manyhot.training.rows.bodies.wide import WideBody, finished
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.rule import Tuning
+from manyhot.training.rows.wide_fit import top_scores
+
+if TYPE_CHECKING:
+    from manyhot.training.rows.phases import RowSession
+
+# Bodies that the model is the mean of.
+WIDE_MEMBERS = 3
+# Most held-out rows that are listed to tune one threshold on.
+MOST_LISTED_ROWS = 20_000
+
+
+def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[WideBody, None, Tuning | None]:
+    """``(body, None, top lists to tune on)`` of the mean of ``WIDE_MEMBERS`` bodies; see ``fit_members``.
+
+    Rows to tune on are drawn at random: with very many labels most are too rare to stratify by.
+    """
+    rows, settings = session.rows, session.settings
+    count = min(round(settings.validation * len(rows)), MOST_LISTED_ROWS) // WIDE_MEMBERS
+    parts: list[np.ndarray[Any, Any]] = []
+    if held is None and count:
+        drawn = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
+        parts = [np.sort(drawn[place * count : (place + 1) * count]) for place in range(WIDE_MEMBERS)]
+    bodies, tops = [], []
+    for place in range(WIDE_MEMBERS):
+        own = rows.without(parts[place]) if parts else rows
+        name = "final" if place == WIDE_MEMBERS - 1 else f"member-{place}"
+        fit = session.fit(name, 900 + place, own, linear=False)
+        bodies.append(cast(WideBody, fit.body))
+        session.learning_rate = fit.state.learning_rate
+        if parts:
+            tops.append(top_scores(bodies[-1], rows.take(parts[place]), session.device))
+    body = finished(bodies)
+    session.shape["hidden"] = body.head.hidden_size
+    session.shape["head"] = str(body.head.weight.dtype).removeprefix("torch.")
+    session.shape.pop("moves")
+    if held is not None:
+        return body, None, Tuning(top_scores(body, held, session.device), held.labels, None)
+    if not parts:
+        return body, None, None
+    apart = np.concatenate(parts)
+    values, indices = (torch.cat([getattr(each, name) for each in tops]) for name in ("values", "indices"))
+    fold = torch.arange(WIDE_MEMBERS).repeat_interleave(count)
+    listed = TopScores(values, indices, rows.labels.num_labels)
+    return body, None, Tuning(listed, rows.take(apart).labels, None, torch.from_numpy(apart), fold)

@@ -1,0 +1,76 @@
+"""Decisions and tuning on top lists agree with those on all scores."""
+
+import pytest
+import torch
+
+from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.decisions.top_lists import decide_top, tune_top
+from manyhot.decisions.tune import tune_rule
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.running import Metrics
+from manyhot.scores.top import TopScores
+
+
+def problem(rows=80, labels=30, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.rand(rows, labels, generator=generator) < 0.1
+    scores = torch.randn(rows, labels, generator=generator) + 2.5 * truth - 2
+    return scores, SparseLabels.from_dense(truth)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        DecisionRule(threshold=0.5),
+        DecisionRule(top_k=3),
+        DecisionRule(threshold=0.3, min_labels=2),
+        DecisionRule(threshold=-1.0, max_labels=8),
+        DecisionRule(threshold=9.0, min_labels=1, max_labels=4),
+    ],
+)
+def test_a_list_that_is_long_enough_decides_as_all_scores_do(rule):
+    scores, _ = problem()
+    assert decide_top(TopScores.from_dense(scores, k=12), rule).lists() == decide_sparse(scores, rule).lists()
+
+
+def test_a_list_that_is_too_short_for_the_rule_is_an_error():
+    scores, _ = problem()
+    with pytest.raises(ValueError, match="must list every label that the rule predicts"):
+        decide_top(TopScores.from_dense(scores, k=4), DecisionRule(threshold=-3.0))
+    with pytest.raises(ValueError, match="one threshold for all labels"):
+        decide_top(TopScores.from_dense(scores, k=4), DecisionRule(threshold=(0.0,) * 30))
+
+
+def test_empty_places_of_a_list_are_never_predicted():
+    top = TopScores(torch.tensor([[1.0, float("-inf")]]), torch.tensor([[2, -1]]), 5)
+    assert decide_top(top, DecisionRule(min_labels=2)).lists() == [[2]]
+    assert decide_top(top, DecisionRule(top_k=2)).lists() == [[2]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_threshold_of_whole_lists_is_the_best_of_all(seed):
+    scores, labels = problem(seed=seed)
+    rule, value = tune_top(TopScores.from_dense(scores, k=30), labels)
+    tuned = tune_rule(scores, labels, folds=0)
+    assert value == pytest.approx(tuned.value)
+    assert rule.threshold == pytest.approx(tuned.rule.threshold)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_the_rule_of_short_lists_has_the_value_it_says_on_all_scores(k):
+    scores, labels = problem(seed=7)
+    rule, value = tune_top(TopScores.from_dense(scores, k=k), labels)
+    metrics = Metrics(["micro-F1"], num_labels=30, rule=rule)
+    metrics.update(scores, labels)
+    assert metrics.compute()["micro-F1"] == pytest.approx(value)
+
+
+def test_equal_scores_are_not_split_and_no_rows_give_a_rule():
+    scores = torch.tensor([[1.0, 1.0, 0.0]])
+    rule, value = tune_top(TopScores.from_dense(scores, k=3), SparseLabels.from_lists([[0]], num_labels=3))
+    assert value == pytest.approx(2 / 3)
+    assert rule.threshold == 0.5
+    rule, value = tune_top(
+        TopScores(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.int64), 9), SparseLabels.from_lists([], num_labels=9)
+    )
+    assert (rule.threshold, value) == (0.0, 0.0)

@@ -1,0 +1,154 @@
+"""Training with very many labels: rows on the device, top lists to tune on, and a model that is saved, loaded and resumed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from manyhot.data.examples import Examples
+from manyhot.decisions.rule import DecisionRule
+from manyhot.evaluation import evaluate
+from manyhot.labels.sparse import SparseLabels
+from manyhot.predictor import predict_rows
+from manyhot.scores.top import TopScores
+from manyhot.training.rows.bundle import load_model
+from manyhot.training.rows.choose import body_for
+from manyhot.training.rows.inputs.device_rows import DeviceRows
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
+
+WIDE = TrainSettings(model="wide", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
+
+
+def titles(rows=300, labels=40, seed=0):
+    """Each label is a word; rows name one to three of them among others."""
+    draw = np.random.default_rng(seed)
+    sets = [sorted(draw.choice(labels, size=draw.integers(1, 4), replace=False).tolist()) for _ in range(rows)]
+    texts = [" ".join([*(f"topic{label}" for label in row), f"filler{draw.integers(20)}"]) for row in sets]
+    names = tuple(f"label {place}" for place in range(labels))
+    return Examples(SparseLabels.from_lists(sets, num_labels=labels), names, texts=texts)
+
+
+@pytest.fixture(scope="module")
+def found():
+    kept = {}
+    model = train(titles(), WIDE, held_out=lambda _, tuning: kept.update(tuning=tuning))
+    return model, kept["tuning"]
+
+
+def test_batches_on_a_device_are_the_rows_in_the_order_asked_for():
+    from scipy import sparse
+
+    matrix = sparse.random(11, 7, density=0.4, format="csr", dtype=np.float32, random_state=0)
+    labels = SparseLabels.from_lists([[row % 5] if row % 3 else [] for row in range(11)], num_labels=5)
+    weight, order = torch.arange(11.0), np.random.default_rng(0).permutation(11)
+    rows = DeviceRows(matrix, labels, weight, torch.device("cpu"))
+    assert len(rows) == 11
+    for start in (0, 2):
+        parts = list(rows.batches(order, 3, start))
+        assert sum(len(listed) for _, listed, _ in parts) == 11 - 3 * start
+        for place, (inputs, listed, own) in enumerate(parts, start=start):
+            picked = order[place * 3 : place * 3 + 3]
+            wanted = matrix[picked]
+            assert inputs.columns.tolist() == wanted.indices.tolist()
+            assert inputs.offsets.tolist() == wanted.indptr.tolist()
+            assert inputs.values.tolist() == wanted.data.tolist()
+            assert listed.lists() == labels[torch.from_numpy(picked)].lists()
+            assert own.tolist() == weight[picked].tolist()
+
+
+def test_it_learns_and_tunes_one_threshold_on_top_lists(found):
+    model, tuning = found
+    assert isinstance(tuning.logits, TopScores)
+    assert len(tuning.labels) == len(tuning.rows) == 30
+    assert model.rule.max_labels == 40  # fewer labels than are listed otherwise
+    scores = evaluate(model, titles(seed=1))
+    assert scores["P@1"] > 0.9
+    assert scores["micro-F1"] > 0.8
+
+
+def test_predictions_top_lists_and_logits_agree(found, tmp_path):
+    model, test = found[0], titles(seed=1)
+    logits = model.logits(test)
+    top = model.top_k(test, 3, batch_size=64)
+    torch.testing.assert_close(top.values, logits.topk(3).values)
+    assert evaluate(logits, test, ["micro-F1", "P@3", "AvgPrec"], rule=model.rule) == pytest.approx(
+        evaluate(model, test, ["micro-F1", "P@3", "AvgPrec"])
+    )
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert torch.equal(again.logits(test), logits)
+    assert again.predict(test).lists() == model.predict(test).lists()
+    rows = list(predict_rows(again, test.texts, DecisionRule(top_k=2), scores=True, probabilities=True))
+    best = logits.topk(2)
+    assert [[int(name.split()[1]) for name in row.labels] for row in rows] == best.indices.tolist()
+    assert torch.tensor([row.scores for row in rows]) == pytest.approx(best.values, abs=1e-4)
+    assert torch.tensor([row.probabilities for row in rows]) == pytest.approx(best.values.sigmoid(), abs=1e-4)
+    assert again.explain(test.texts[:1])[0].labels
+
+
+def test_a_killed_run_goes_on_to_the_same_model(tmp_path):
+    whole = train(titles(), WIDE, run=tmp_path / "whole")
+
+    class KilledError(Exception):
+        pass
+
+    def kill(event):
+        if event.kind == "epoch" and event.epoch == 3:
+            raise KilledError
+
+    settings = replace(WIDE, checkpoint_seconds=0.0)
+    for fit in range(3):
+        with pytest.raises(KilledError):
+            train(titles(), settings, run=tmp_path / "killed", resume=fit > 0, progress=kill)
+    resumed = train(titles(), settings, run=tmp_path / "killed", resume=True)
+    for name, each in whole.body.state_dict().items():
+        assert torch.equal(resumed.body.state_dict()[name], each), name
+
+
+def test_validation_rows_are_listed_by_the_whole_model():
+    kept = {}
+    model = train(titles(), WIDE, validation=titles(seed=1), held_out=lambda _, tuning: kept.update(tuning=tuning))
+    torch.testing.assert_close(kept["tuning"].logits.values, model.logits(titles(seed=1)).topk(40).values)
+
+
+def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone():
+    examples = titles(rows=30, labels=40)
+    labels = SparseLabels(examples.labels.indices, examples.labels.offsets, 9000)
+    many = Examples(labels, tuple(map(str, range(9000))), texts=examples.texts)
+    inputs = type("Inputs", (), {"width": 100_000})()
+    settings = TrainSettings()
+    assert body_for(settings, many, inputs, device="cuda").name == "wide"
+    assert body_for(settings, many, inputs, device="cpu").name != "wide"
+    assert body_for(settings, examples, inputs, device="cuda").name != "wide"
+    assert body_for(TrainSettings(loss="bce"), many, inputs, device="cuda").name == "bag"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"loss": "bce"}, "`loss` must be changed for the body wide: bce needs the scores of all labels at once"),
+        ({"mixup": 0.5}, "`mixup` must be changed"),
+        ({"flip": 0.1}, "`flip` must be changed"),
+        ({"strategy": "lp", "loss": "auto"}, "`(loss|strategy)` must be changed"),
+        ({"calibrate": "platt"}, "`calibrate` must be changed"),
+        ({"pos_weight": "auto", "tune": "none"}, "`pos_weight` must be changed"),
+        ({"tune": "macro-F1"}, "`tune` must be changed"),
+        ({"per_label": False}, "`per_label` must be left out"),
+        ({"weight_decay": 0.5}, "`weight_decay` must be left out"),
+    ],
+)
+def test_what_lazy_scores_cannot_honour_is_refused(change, said):
+    with pytest.raises(ValueError, match=said):
+        train(titles(), replace(WIDE, **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"smoothing": 0.1}, {"loss": "tlpr"}, {"loss": "pairwise"}, {"propensity_weights": True}, {"tune": "none"}],
+    ids=str,
+)
+def test_losses_of_the_family_train_it(change):
+    scores = evaluate(train(titles(), replace(WIDE, **change)), titles(seed=1))
+    assert scores["P@1"] > 0.5
