@@ -32,7 +32,7 @@ def test_one_entry_is_enough_for_a_body_that_is_trained_saved_and_loaded(monkeyp
     assert same_weights(again, model)
     assert again.describe()["body"] == "cosine"
     assert torch.equal(again.logits(examples), model.logits(examples))
-    with pytest.raises(ValueError, match="`model` must be linear or bag or tree or encoder for texts; got 'cosine'"):
+    with pytest.raises(ValueError, match="`model` must be linear or wide or bag or tree or encoder for texts; got 'cosine'"):
         train(text_examples(40), TrainSettings(model="cosine"))
 
 
