@@ -80,9 +80,9 @@ class EfficientGlobalPointer(nn.Module):
     (``form="hidden"``, 2 D weights a type) or in the unrotated ``[q; k]`` (``form="projected"``, 4 d weights a type). Far
     fewer weights than ``GlobalPointer`` where there are many types, and its loss is two skinny matrix products.
 
-    The post that introduced it (kexue.fm, archive 8877) writes ``"hidden"`` first and ends at ``"projected"``. Its equations
-    have neither 1/sqrt(d) nor biases: that is ``scaled=False, bias=False``. The code that goes with it has both, as the
-    default here, and halves ``u_a + v_a``, which only changes how large the weights of a type start.
+    The source (kexue.fm, archive 8877) has the form ``"hidden"``, ``q(i) . k(j) + w_a . [h_i; h_j]``, with neither 1/sqrt(d)
+    nor biases: that is ``form="hidden", scaled=False, bias=False``. Public implementations compute ``"projected"`` with both,
+    as the default here, and halve ``u_a + v_a``, which only changes how large the weights of a type start.
 
     Args:
         hidden_size: D, the width of the encoder's output.

@@ -11,6 +11,8 @@ import typer
 from rich.style import Style
 from rich.text import Text
 
+from manyhot.cli.commands.spans.explain import explain_span_files
+from manyhot.cli.commands.spans.reading import span_reading_of
 from manyhot.cli.io.blocks import read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
@@ -57,10 +59,15 @@ def explain(
 ) -> None:
     """Explain the labels of rows: what spoke for each and what against, and how it adds up to the score.
 
-    Exact for linear and bag models. For others gradient times input, with what it leaves unexplained.
+    Exact for linear and bag models. For others gradient times input, with what it leaves unexplained. Of a span model the spans
+    of texts: what is found, and the best others.
     """
     if is_span_bundle(model):
-        raise typer.BadParameter("explain reads models of labels; this is one of spans.")
+        if words:
+            raise typer.BadParameter("--words tells of linear and bag models of labels; this is one of spans.")
+        chosen = span_reading_of(reading, {})
+        explain_span_files(model, files, chosen, label, top=top, most=most, steps=steps, rows=rows, as_json=json, quiet=quiet)
+        return
     trained = open_model(model)
     if words:
         if files:

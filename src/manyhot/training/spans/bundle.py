@@ -15,6 +15,7 @@ from manyhot._files import make_folder, remove_drafts, write_json, write_whole
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.decisions.span_choice import MODES
 from manyhot.decisions.span_decoding import Span
+from manyhot.explain.span_explanation import TextExplanation
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
@@ -144,7 +145,7 @@ class TrainedSpanModel:
             windows,
             lambda batch: self.network.decode(batch, threshold=chosen.threshold, mode=chosen.decode),
             num_types=len(self.type_names),
-            device=next(self.network.parameters()).device,
+            device=self.device,
             mode=chosen.decode,
             threshold=chosen.threshold,
             batch_size=batch_size,
@@ -157,6 +158,40 @@ class TrainedSpanModel:
     def _named(self, span: Span, offsets: list[tuple[int, int]]) -> FoundSpan:
         start, end = offsets[span.start][0], offsets[span.end][1]
         return FoundSpan(self.type_names[span.type], start, end, span.score, self.link)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.network.parameters()).device
+
+    def probability(self, score: float) -> float:
+        """What a score means, by the model's link."""
+        return FoundSpan("", 0, 0, score, self.link).probability
+
+    def explain(
+        self,
+        texts: SpanExamples | Sequence[str],
+        *,
+        types: Sequence[str] | None = None,
+        top: int = 3,
+        most: int = 8,
+        steps: int = 1,
+    ) -> list[TextExplanation]:
+        """Which tokens spoke for each span and which against it: gradient times input, with what it leaves unexplained.
+
+        Args:
+            texts: strings, or ``SpanExamples``.
+            types: those to explain; None for all.
+            top: spans of each text at least: what is found, and the best others.
+            most: tokens listed for each span.
+            steps: points at which gradients are taken between tokens that say nothing and these; more are more exact.
+        """
+        from manyhot.training.spans.explaining import explain_spans
+
+        if isinstance(texts, str):
+            raise TypeError("TrainedSpanModel.explain: `texts` must be a list of strings; got one string.")
+        examples = texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])
+        return list(explain_spans(self, examples, types=types, top=top, most=most, steps=steps))
 
     def describe(self) -> dict[str, Any]:
         """What it is, fit for JSON and for a table."""
