@@ -132,8 +132,8 @@ def _baseline(encoder: Any, x: Tensor) -> Tensor:
     """Tokens that say nothing: padding, whose vector is 0 in encoders trained from scratch."""
     if hasattr(encoder, "vectors"):
         return torch.zeros_like(x)
-    table = encoder.model.get_input_embeddings().weight
-    return table[encoder.padding].detach().to(x.dtype).expand_as(x).clone()
+    padding: Tensor = encoder.model.get_input_embeddings().weight[encoder.padding]
+    return padding.detach().to(x.dtype).expand_as(x).clone()
 
 
 def _told(
