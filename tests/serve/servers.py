@@ -19,7 +19,7 @@ SOURCE = str(Path(manyhot.__file__).parents[1])
 class Server:
     """A running ``manyhot serve``."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, wait=True):
         environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         words = [sys.executable, "-m", "manyhot.cli", "serve", str(folder), "--port", "0", *map(str, flags)]
         self.process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
@@ -32,7 +32,8 @@ class Server:
                 break
         else:
             raise AssertionError("".join(self.lines))
-        self.wait_until(lambda: self.ask("GET", "/health")[0] == 200)
+        if wait:
+            self.wait_until(lambda: self.ask("GET", "/health")[0] == 200)
 
     def wait_until(self, holds, seconds=60):
         deadline = time.monotonic() + seconds

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
 from manyhot.serve.guard import Guard
+from manyhot.serve.listening import SETTLE, accept_waiting, turn_away
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.settings import ServeSettings
 
@@ -30,8 +31,10 @@ MAX_HEADERS = 32 << 10
 # Seconds for which the rest of a refused body is read and discarded, so that the client can read the response.
 LINGER = 2.0
 KEEP_ALIVE = 30
-# Seconds that an idle connection stays open after the server has stopped listening: a request may be on its way.
-GRACE = 0.3
+# Seconds that a connection without a request stays open after the server has stopped listening: one may be on its way.
+GRACE = 1.0
+# Seconds after which a worker that was told to stop does so, also if its supervisor does not say that all of them stop.
+ALONE = 5.0
 
 
 class PatientProtocol(H11Protocol):
@@ -61,10 +64,10 @@ class PatientProtocol(H11Protocol):
 
     def shutdown(self) -> None:
         """The server stops: a connection without a request is closed after a while, the others after their answer."""
-        if self.cycle is None or self.cycle.response_complete:
-            self._start_timer(GRACE)
-        else:
+        if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
+        elif not self.conn.trailing_data[0]:
+            self._start_timer(GRACE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left."""
@@ -98,52 +101,100 @@ class PatientProtocol(H11Protocol):
 
 
 class ModelServer(uvicorn.Server):
-    """uvicorn's server that stops in two steps and reloads its model.
+    """uvicorn's server that stops without losing an answer and reloads its model.
 
     On SIGTERM or SIGINT it answers for ``drain`` seconds more, telling every client to close its connection, so that load
-    balancers and clients with open connections can leave; then it finishes what it has and ends. On SIGHUP it looks for a
-    new model.
+    balancers and clients with open connections can leave; then it turns new clients away, answers those that have connected
+    and ends. On SIGHUP it looks for a new model. A worker of several leaves the socket that they share to its supervisor,
+    which sends SIGUSR1 when all of them are to end, and SIGQUIT when they are to end at once.
+
+    Args:
+        config: uvicorn's.
+        service: what answers.
+        guard: the application.
+        listening: the socket.
+        supervised: whether other workers listen on the same socket.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, guard: Guard) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, guard: Guard, listening: socket.socket, *, supervised: bool
+    ) -> None:
         super().__init__(config)
-        self.service, self.guard = service, guard
+        self.service, self.guard, self.listening, self.supervised = service, guard, listening, supervised
         self._background: set[asyncio.Task[Any]] = set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals for as long as the server runs."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._begin_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(self.service.reload()))
+        handlers = {
+            signal.SIGTERM: self._begin_to_stop,
+            signal.SIGINT: self._begin_to_stop,
+            signal.SIGHUP: lambda: self._keep(self.service.reload()),
+        }
+        if self.supervised:
+            handlers |= {signal.SIGUSR1: self._end, signal.SIGQUIT: self._end_at_once}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        # It was blocked until there was a handler: without one it ends the process.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         self._keep(self._look_for_models())
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in handlers:
                 loop.remove_signal_handler(number)
             for task in self._background:
                 task.cancel()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept every connection that was made, stop listening, and end when all of them are answered."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.listening)
+        # asyncio makes the transport of a connection one step after it was accepted, and drops it where the server is closed
+        # between the two.
+        await asyncio.sleep(0)
+        for client in accept_waiting(self.listening):
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(self._protocol, client)
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        own: Any = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol: asyncio.Protocol = self.config.http_protocol_class(**own)
+        return protocol
+
     def _begin_to_stop(self) -> None:
-        if self.guard.stopping:
-            # The second signal: stop at once.
-            self.should_exit = self.force_exit = True
-            return
-        self.guard.stopping = True
-        self._keep(self._drain())
+        if not self.guard.stopping:
+            self.guard.stopping = True
+            self._keep(self._drain())
+        elif not self.supervised:
+            # Asked twice: a person who does not want to wait. Workers hear of a signal from several sides.
+            self._end_at_once()
 
     async def _drain(self) -> None:
         await asyncio.sleep(self.service.settings.drain)
-        self.should_exit = True
+        if self.supervised:
+            await asyncio.sleep(ALONE)
+        else:
+            turn_away(self.listening)
+            await asyncio.sleep(SETTLE)
+        self._end()
+
+    def _end(self) -> None:
+        self.should_exit = self.guard.stopping = True
+
+    def _end_at_once(self) -> None:
+        self.force_exit = True
+        self._end()
 
     async def _look_for_models(self) -> None:
         parent, every = os.getppid(), self.service.settings.reload_every
         while True:
             await asyncio.sleep(min(every, 1.0) if every else 1.0)
-            if os.environ.get("MANYHOT_SERVE_WORKER") and os.getppid() != parent:
-                # The supervisor is gone, so nothing else would stop this worker.
+            if self.supervised and os.getppid() != parent:
+                # The supervisor is gone: all workers stop.
+                self.supervised = False
                 self._begin_to_stop()
                 return
             if every:
@@ -175,6 +226,8 @@ def run_worker(
     config = uvicorn.Config(
         guard,
         http=protocol,
+        # ``ModelServer.shutdown`` knows how this loop accepts connections.
+        loop="asyncio",
         ws="none",
         log_config=None,
         access_log=False,
@@ -187,23 +240,7 @@ def run_worker(
         timeout_graceful_shutdown=int(settings.timeout) + 5,
     )
     # The guard passes the lifespan on to the application.
-    ModelServer(config, service, guard).run(sockets=[listening])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, for this process or several."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small packets at once (TCP_NODELAY) only where it knows that a socket is TCP.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(2048)
-    except OSError as error:
-        listening.close()
-        raise ValueError(f"serve: {host}:{port} cannot be listened on: {error.strerror}. Choose another --port.") from error
-    listening.set_inheritable(True)
-    return listening
+    ModelServer(config, service, guard, listening, supervised=workers > 1).run(sockets=[listening])
 
 
 def set_up_log() -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from manyhot.serve.counters import Counters
-from manyhot.serve.server import listen, run_worker, set_up_log
+from manyhot.serve.listening import SETTLE, listen, turn_away
+from manyhot.serve.server import run_worker, set_up_log
 from manyhot.serve.settings import ServeSettings
 
 log = logging.getLogger("manyhot.serve")
@@ -46,6 +47,8 @@ def serve(
     chosen, folder = settings or ServeSettings(), Path(folder).absolute()
     set_up_log()
     listening = listen(host, port)
+    # A request to reload that comes while the server starts waits, and does not end it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     address = listening.getsockname()
     name = f"[{address[0]}]" if ":" in address[0] else address[0]
     log.info("serving %s on http://%s:%d, %d worker%s", folder, name, address[1], workers, "" if workers == 1 else "s")
@@ -76,13 +79,16 @@ class _Supervisor:
         for own in range(self.workers):
             self.processes.append(self._start(own))
             self.started.append(time.monotonic())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        failed = False
         while not self.stopping:
             time.sleep(0.1)
             if not self._keep_alive():
+                failed = True
                 self._stop()
-                self._wait()
-                return 1
-        return self._wait()
+        self._close()
+        self._wait()
+        return int(failed)
 
     def _start(self, own: int) -> subprocess.Popen[bytes]:
         told = {
@@ -94,11 +100,16 @@ class _Supervisor:
             "workers": self.workers,
         }
         environment = {**os.environ, "MANYHOT_SERVE_WORKER": json.dumps(told)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "manyhot.serve.supervisor"],
-            env=environment,
-            pass_fds=(self.listening.fileno(), self.shared.fileno()),
-        )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        try:
+            # The worker inherits the mask, and lifts it when it has a handler.
+            return subprocess.Popen(
+                [sys.executable, "-m", "manyhot.serve.supervisor"],
+                env=environment,
+                pass_fds=(self.listening.fileno(), self.shared.fileno()),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _keep_alive(self) -> bool:
         for own, process in enumerate(self.processes):
@@ -115,15 +126,27 @@ class _Supervisor:
         return True
 
     def _stop(self, *_: Any) -> None:
+        # Asked twice: a person who does not want to wait.
+        self._pass_on(signal.SIGQUIT if self.stopping else signal.SIGTERM)
         self.stopping = True
-        self._pass_on(signal.SIGTERM)
+
+    def _close(self) -> None:
+        """While the workers still answer, turn new clients away; then let the workers accept the others and end."""
+        deadline = time.monotonic() + self.settings.drain
+        while time.monotonic() < deadline and any(process.poll() is None for process in self.processes):
+            time.sleep(0.05)
+        turn_away(self.listening)
+        time.sleep(SETTLE)
+        # The last worker closes the socket; nobody would accept from this one.
+        self.listening.close()
+        self._pass_on(signal.SIGUSR1)
 
     def _pass_on(self, number: int) -> None:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
 
-    def _wait(self) -> int:
+    def _wait(self) -> None:
         deadline = time.monotonic() + self.settings.drain + self.settings.timeout + 10
         for process in self.processes:
             try:
@@ -132,7 +155,6 @@ class _Supervisor:
                 process.kill()
                 process.wait()
         log.info("stopped")
-        return 0
 
 
 def _worker() -> None:
