@@ -1,6 +1,6 @@
 """Do the words that an explanation names carry the score? They are deleted, and the score is taken again.
 
-    python -m benchmarks.explain_deletion --data FOLDER --models FOLDER [--page benchmarks/results/explain.md]
+    python -m benchmarks.explain_deletion --data FOLDER --models FOLDER [--page PAGE]
 
 The models are those of ``benchmarks.export_parity``.
 """
@@ -136,7 +136,7 @@ def main() -> None:
         if (folder / "model.json").exists():
             texts = list(SETS[name](given.data)[1].texts or [])
             lines.append((name, body, measure(load_model(folder), texts[:ROWS])))
-    text = page(lines, "python -m benchmarks.explain_deletion --data DATA --models MODELS --page benchmarks/results/explain.md")
+    text = page(lines, "python -m benchmarks.explain_deletion --data DATA --models MODELS --page PAGE")
     if given.page:
         given.page.write_text(text)
     sys.stdout.write(text)

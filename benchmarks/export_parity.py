@@ -1,6 +1,6 @@
 """Exported models beside the model itself: decisions on every test row, size, load time, latency on one core.
 
-    python -m benchmarks.export_parity --data FOLDER --models FOLDER [--page benchmarks/results/export.md]
+    python -m benchmarks.export_parity --data FOLDER --models FOLDER [--page PAGE]
 
 Models that are not in the folder of models yet are trained there first. Needs the extra ``onnx``.
 """
@@ -243,7 +243,7 @@ def main() -> None:
             lines += found
             with store.open("a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in found)
-    text = page(lines, "python -m benchmarks.export_parity --data DATA --models MODELS --page benchmarks/results/export.md")
+    text = page(lines, "python -m benchmarks.export_parity --data DATA --models MODELS --page PAGE")
     if given.page:
         given.page.write_text(text)
     sys.stdout.write(text)

@@ -1,6 +1,6 @@
 """Does ``choose_rows`` learn faster than random rows? Rounds of labelling on two sets, with the same start.
 
-python -m benchmarks.sample_next --data FOLDER [--page benchmarks/results/sample.md]
+python -m benchmarks.sample_next --data FOLDER [--page PAGE]
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
             values = np.array([curve(rows, test[:TEST], way, seed) for seed in range(given.seeds)])
             lines.append((name, way, values))
             sys.stderr.write(f"{name} {way} {values.mean(0).round(4).tolist()}\n")
-    text = page(lines, given.seeds, "python -m benchmarks.sample_next --data DATA --page benchmarks/results/sample.md")
+    text = page(lines, given.seeds, "python -m benchmarks.sample_next --data DATA --page PAGE")
     if given.page:
         given.page.write_text(text)
     sys.stdout.write(text)

@@ -1,6 +1,6 @@
 """``manyhot serve`` on loopback: speed, reloads, stops, hostile requests; beside a plain FastAPI round scikit-learn.
 
-    python -m benchmarks.serve_load --data FOLDER --model FOLDER [--page benchmarks/results/serve.md]
+    python -m benchmarks.serve_load --data FOLDER --model FOLDER [--page PAGE]
 
 The model is one of texts. Needs the extra ``serve``. Takes about five minutes.
 """
@@ -374,7 +374,7 @@ def main() -> None:
         found["stops"] = stops(given.model, texts)
         found["hostile"] = hostile(given.model, texts)
     sys.stderr.write(json.dumps({key: found[key] for key in ("reloads", "stops", "hostile")}, default=str) + "\n")
-    text = page(found, "python -m benchmarks.serve_load --data DATA --model MODEL --page benchmarks/results/serve.md")
+    text = page(found, "python -m benchmarks.serve_load --data DATA --model MODEL --page PAGE")
     if given.page:
         given.page.write_text(text)
     sys.stdout.write(text)

@@ -1,6 +1,6 @@
 """Planted label mistakes found by ``find_suspects`` and by cleanlab, on the same cross-fitted scores.
 
-    python -m benchmarks.suspects_planted --data FOLDER [--page benchmarks/results/suspects.md]
+    python -m benchmarks.suspects_planted --data FOLDER [--page PAGE]
 
 Mistakes are planted in 2 % of the labels: 1 % of the given labels are taken away, and as many wrong ones are added to random
 rows, by how frequent each label is. Needs the package cleanlab.
@@ -163,7 +163,7 @@ def main() -> None:
         if given.store:
             with given.store.open("a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in found)
-    text = page(lines, "python -m benchmarks.suspects_planted --data DATA --page benchmarks/results/suspects.md")
+    text = page(lines, "python -m benchmarks.suspects_planted --data DATA --page PAGE")
     if given.page:
         given.page.write_text(text)
     sys.stdout.write(text)

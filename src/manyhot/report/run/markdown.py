@@ -54,6 +54,8 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     lines += _missed(report["missed"])
     lines += _reliability(report["reliability"]) if report["reliability"] else []
     lines += _worst(report["worst"])
+    lines += _explanations(report.get("explanations") or {})
+    lines += _suspects(report.get("suspects") or {})
     model = report["model"]
     about = [
         ("decision", rule_words(model)),
@@ -121,3 +123,29 @@ def _worst(worst: Sequence[Mapping[str, Any]]) -> list[str]:
         text = f" {plain(each['text'])}" if "text" in each else ""
         lines.append(f"- row {each['row']:,}:{text} — {'; '.join(parts)}")
     return ["## Worst examples", "", *lines, ""] if lines else []
+
+
+def _explanations(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (plain(each["label"]), *(", ".join(plain(name) for name, _ in each[side]) for side in ("for", "against")))
+        for each in found.get("words", ())[:LABELS]
+    ]
+    lines = ["## Words of labels", "", *markdown_table(("label", "for", "against"), rows), ""] if rows else []
+    told = []
+    for each in found.get("examples", ()):
+        parts = ", ".join(f"{plain(name)} {part:+.2f}" for name, part in each["parts"])
+        start = f"- row {each['row']:,}, {plain(each['label'])}: {value_words(each['score'], 2)}"
+        told.append(f"{start} = base {each['base']:+.2f}, {parts}, the rest {each['rest']:+.2f}")
+    return lines + (["## Decisions explained", "", *told, ""] if told else [])
+
+
+def _suspects(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (f"{each['row']:,}", plain(each["label"]), each["looks"], f"{each['probability']:.3f}", f"{each['doubt']:.2f}")
+        for each in found.get("listed", ())
+    ]
+    if not rows:
+        return []
+    table = markdown_table(("row", "label", "looks", "probability", "doubt"), rows, right=(3, 4))
+    about = f"Of these {len(rows):,}, {found['expected']:.0%} at most are expected to be mistakes."
+    return ["## Labels that look wrong", "", *table, "", about, ""]

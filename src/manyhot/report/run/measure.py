@@ -17,11 +17,13 @@ from manyhot.metrics.curves import mean_average_precision_score
 from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.report.parts.intervals import half_width
+from manyhot.report.run.explanations import measure_explanations
 from manyhot.report.run.judged import Judged, Origin, rounded
 from manyhot.report.run.listed_sweep import listed_sweep
 from manyhot.report.run.mistakes import measure_counts, measure_missed, measure_worst
 from manyhot.report.run.pr_curves import measure_curves
 from manyhot.report.run.reliability import measure_reliability
+from manyhot.report.run.suspects import measure_suspects
 from manyhot.report.run.sweep import Sweep, pack_counts, threshold_sweep
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.run.versions import versions
@@ -107,6 +109,8 @@ def measure_scores(
         "counts": measure_counts(judged),
         "missed": measure_missed(judged),
         "worst": measure_worst(judged, origin),
+        "explanations": measure_explanations(model, judged, origin),
+        "suspects": measure_suspects(judged, origin),
         "learning": [] if run is None else learning_curves(run / "metrics.jsonl"),
         "versions": versions(),
     }

@@ -14,6 +14,7 @@ from manyhot.report.run.charts import (
 )
 from manyhot.report.run.label_table import labels_section
 from manyhot.report.run.mistakes_sections import mistakes_section, worst_section
+from manyhot.report.run.reasons_sections import explanations_section, suspects_section
 from manyhot.report.run.slider import slider_data, slider_section
 from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, training_words, value_words
 
@@ -34,6 +35,8 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
         _curves(report),
         mistakes_section(report),
         worst_section(report),
+        explanations_section(report),
+        suspects_section(report),
         _learning(report),
         _settings(report),
     ]

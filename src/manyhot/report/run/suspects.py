@@ -1,0 +1,40 @@
+"""Labels of the rows judged that look wrong or missing, for a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manyhot.curation.suspects import find_suspects
+from manyhot.report.run.judged import Judged, Origin, rounded
+from manyhot.report.run.mistakes import TEXT_CHARACTERS
+
+MOST = 25
+# What is doubted less is more probably right than wrong.
+LEAST_DOUBT = 0.5
+# Of more scores, ``manyhot suspects`` is the place to ask.
+MOST_ENTRIES = 20_000_000
+# Fewer rows say nothing of how often labels are wrong.
+LEAST_ROWS = 50
+
+
+def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
+    """``{"listed": suspects, "expected": their mean doubt}``; None where there are too few rows to tell, or too many scores."""
+    if len(judged.labels) < LEAST_ROWS or judged.logits.numel() > MOST_ENTRIES or not len(judged.labels.indices):
+        return None
+    # Scores without a number say nothing of a label.
+    where = judged.logits.isfinite() if judged.where is None else judged.where & judged.logits.isfinite()
+    found = find_suspects(judged.logits.nan_to_num(), judged.labels, most=MOST, where=where)
+    kept = [each for each in found if each.doubt >= LEAST_DOUBT]
+    listed = []
+    for each in kept:
+        place, examples = origin.place(each.row), origin.examples
+        told: dict[str, Any] = {"row": place + 1, "label": judged.label_names[each.label], "looks": each.kind}
+        told |= {"probability": rounded([each.probability], 4)[0], "doubt": rounded([each.doubt], 4)[0]}
+        if examples.ids is not None:
+            told["id"] = examples.ids[place][:TEXT_CHARACTERS]
+        if examples.texts is not None:
+            text = " ".join(examples.texts[place].split())
+            told["text"] = text[:TEXT_CHARACTERS] + ("…" if len(text) > TEXT_CHARACTERS else "")
+        listed.append(told)
+    expected = sum(each.doubt for each in kept) / max(len(kept), 1)
+    return {"listed": listed, "expected": rounded([expected], 4)[0]}
