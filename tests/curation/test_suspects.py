@@ -11,11 +11,11 @@ from training.problems import text_examples
 
 
 def planted(rows=2000, labels=6, share=0.02, *, noise=1.0, seed=0):
-    """Scores of a good model, labels with mistakes, and where these are."""
+    """Scores of a good model, labels of which a share was taken away and as many added, and where that was."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.rand(rows, labels, generator=generator) < 0.2
     logits = 6 * truth.float() - 3 + noise * torch.randn(rows, labels, generator=generator)
-    flipped = torch.rand(rows, labels, generator=generator) < share
+    flipped = torch.rand(rows, labels, generator=generator) < torch.where(truth, share, share / 4)
     return logits, SparseLabels.from_dense(truth ^ flipped), flipped
 
 
@@ -36,6 +36,12 @@ def test_without_mistakes_little_is_doubted():
     logits, labels, _ = planted(share=0.0, noise=0.5)
     doubt, _ = wrong_probabilities(logits, labels)
     assert float(doubt.sum()) < 0.002 * doubt.numel()
+
+
+def test_a_weak_model_is_not_sure_of_its_doubts():
+    logits, labels, _ = planted(noise=6.0)
+    found = find_suspects(logits, labels, most=100)
+    assert sum(each.doubt for each in found) / len(found) < 0.5
 
 
 def test_one_kind_alone_can_be_asked_for():

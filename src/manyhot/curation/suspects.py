@@ -14,9 +14,10 @@ from manyhot.decisions.calibrate import fit_calibration
 from manyhot.labels.sparse import SparseLabels
 
 WRONG, MISSING = "wrong", "missing"
-# A noise rate of 0 would mean that no label can be wrong.
-LEAST_NOISE = 1e-4
-# Bins of scores from which the rates of mistakes are estimated.
+# The share of given labels that are taken to be mistaken each way, at least and at most. A weak model bounds it only far above
+# what files have, and the ranking hardly depends on it.
+LEAST_NOISE, MOST_NOISE = 1e-4, 0.02
+# Bins of scores that the rates of mistakes are read off.
 BINS = 5
 # Fits of the calibration, each without the entries that looked mistaken in the one before.
 ROUNDS = 3
@@ -31,8 +32,8 @@ class Suspect:
         label: the label's number.
         kind: ``"wrong"`` or ``"missing"``.
         probability: that the label holds, by cross-fitted scores.
-        doubt: an upper bound on the probability that the file is wrong here. The list is ranked by it; its mean over the first
-            k is an upper bound on their precision.
+        doubt: how probable it is that the file is mistaken here. The list is ranked by it; its mean over the first k is the
+            precision to expect of them.
     """
 
     row: int
@@ -45,13 +46,13 @@ class Suspect:
 def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """``(doubt, probability)``, each ``[R, L]``: how probably each entry is mistaken, and how probable the label is.
 
-    Mistakes are assumed to be random: a row without a label is given it with probability ``a``, a row with it
-    lacks it with probability ``b``. With the probability ``t`` that a label holds, an entry that is given is wrong with the
-    odds ``(1 - t) a : t (1 - b)``, and one that is not given is missing with the odds ``t b : (1 - t) (1 - a)``. ``t`` is a
-    calibration of the scores, one slope and intercept per label, fitted again without the entries that look mistaken. For each
-    label, ``a`` is estimated from the half of the rows that score lowest, ``b`` from the rows that score highest, half as many
-    as have the label. A hard row looks like a mistake to a weak model, and no score can tell the two apart: the doubts are
-    upper bounds, and tight only for good models.
+    Mistakes are taken to fall on rows at random and to leave the labels as frequent as they are: a row with a label lacks it
+    with probability ``b``, and a row without it is given it with probability ``a``, so that as many rows gain as lose it. With
+    the probability ``t`` that a label holds, an entry that is given is wrong with the odds ``(1 - t) a : t (1 - b)``, and one
+    that is not given is missing with the odds ``t b : (1 - t) (1 - a)``. Since ``a`` is small for a rare label, a given one is
+    doubted when its score is low for a row that *has* the label by chance, not merely low. ``t`` is a calibration of the
+    scores, one slope and intercept per label, fitted again without the entries that look mistaken. ``b`` is the same for all
+    labels: what the rows that score lowest and highest allow at most, and never above 2 %.
 
     Args:
         logits: ``[R, L]``, cross-fitted: no model has seen the row that it scores.
@@ -64,7 +65,10 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
             f" got {shape_text(labels.shape)}."
         )
     given = labels.dense(torch.float64)
-    added, dropped = _noise_rates(logits, given)
+    counts = given.sum(dim=0)
+    dropped = _noise_rate(logits, given)
+    # As many are added as dropped.
+    added = (dropped * counts / (len(given) - counts).clamp(min=1)).clamp(min=LEAST_NOISE * dropped, max=0.5)
     counted = torch.ones_like(logits, dtype=torch.bool) if where is None else where.expand(logits.shape)
     clean, doubt = counted, given
     for _ in range(ROUNDS):
@@ -76,8 +80,8 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
     return doubt * counted, t
 
 
-def _noise_rates(logits: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-    """``[L]`` each: how often a label is given among low scores, and lacking among high ones.
+def _noise_rate(logits: Tensor, given: Tensor) -> float:
+    """The largest share of given labels that can be mistaken each way, by the rows that a label's scores are surest of.
 
     Random mistakes are equally frequent in every bin of scores, so the bin with the fewest gives an upper bound of their rate.
     """
@@ -90,20 +94,16 @@ def _noise_rates(logits: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         for part in range(BINS)
     ]
     high = [(rank >= part * counts // (2 * BINS)) & (rank < (part + 1) * counts // (2 * BINS)) for part in range(BINS)]
-    return _rates(ranked, low), _rates(1 - ranked, high)
+    lacking = _lowest(1 - ranked, high)
+    # A rate among the rows without a label, as a share of those that have it.
+    surplus = _lowest(ranked, low) * float((rows - counts).sum()) / max(float(counts.sum()), 1.0)
+    return min(max(min(lacking, surplus), LEAST_NOISE), MOST_NOISE)
 
 
-def _rates(found: Tensor, bins: Sequence[Tensor]) -> Tensor:
-    """``[L]``: the rate of each label over all bins, drawn to that of all labels, scaled to the bin of the lowest rate."""
-    hits = [(found * each).sum() / each.sum() for each in bins if bool(each.any())]
-    if not hits:
-        return torch.full(found.shape[1:], LEAST_NOISE, dtype=torch.float64)
-    inside = torch.stack([each.expand(found.shape) for each in bins]).any(dim=0)
-    own, whole = (found * inside).sum(dim=0), inside.sum(dim=0)
-    pooled, least = own.sum() / whole.sum(), torch.stack(hits).min()
-    # A prior of ten rows at the average rate, for labels with few rows.
-    rates = (own + 10 * pooled) / (whole + 10) * (least / pooled.clamp(min=LEAST_NOISE))
-    return rates.clamp(min=LEAST_NOISE, max=0.5)
+def _lowest(found: Tensor, bins: Sequence[Tensor]) -> float:
+    """The share of ``found`` in the bin where it is lowest, all labels together; one is added, for bins that are small."""
+    inside = [found[each.expand(found.shape)] for each in bins]
+    return min((float(each.sum()) + 1) / (len(each) + 1) for each in inside)
 
 
 def find_suspects(

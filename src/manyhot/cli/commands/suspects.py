@@ -43,7 +43,7 @@ def suspects(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """List the labels that look wrong or missing, with the precision to expect at most.
+    """List the labels that look wrong or missing, with the precision to expect.
 
     The most doubtful come first. Every row is scored by a model that has not seen it.
     """
@@ -85,7 +85,7 @@ def suspects(
         rows.append((*told_of, *(() if examples.texts is None else (_shortened(examples.texts[each.row]),))))
     show_table(("row", "label", "looks", "probability", "doubt", *(("text",) if told else ())), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
-    show_text(f"Of these {len(found):,}, {expected:.0%} at most are expected to be mistakes; the better the model, the nearer.")
+    show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the nearer that is.")
 
 
 def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, TrainSettings | None]:

@@ -147,5 +147,5 @@ def _suspects(found: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     table = markdown_table(("row", "label", "looks", "probability", "doubt"), rows, right=(3, 4))
-    about = f"Of these {len(rows):,}, {found['expected']:.0%} at most are expected to be mistakes."
+    about = f"Of these {len(rows):,}, {found['expected']:.0%} are expected to be mistakes."
     return ["## Labels that look wrong", "", *table, "", about, ""]

@@ -9,8 +9,8 @@ from manyhot.report.run.judged import Judged, Origin, rounded
 from manyhot.report.run.mistakes import TEXT_CHARACTERS
 
 MOST = 25
-# What is doubted less is more probably right than wrong.
-LEAST_DOUBT = 0.5
+# What is doubted less is not worth a look.
+LEAST_DOUBT = 0.25
 # Of more scores, ``manyhot suspects`` is the place to ask.
 MOST_ENTRIES = 20_000_000
 # Fewer rows say nothing of how often labels are wrong.
