@@ -67,7 +67,10 @@ def measure_run(
     Returns:
         A dict fit for JSON, which ``run_page`` and ``run_markdown`` read.
     """
-    return measure_scores(described(model), judged, origin, run=run, most=most)
+    measured = measure_scores(described(model), judged, origin, run=run, most=most)
+    measured["explanations"] = measure_explanations(model, judged, origin)
+    measured["suspects"] = measure_suspects(judged, origin)
+    return measured
 
 
 def measure_scores(
@@ -109,8 +112,6 @@ def measure_scores(
         "counts": measure_counts(judged),
         "missed": measure_missed(judged),
         "worst": measure_worst(judged, origin),
-        "explanations": measure_explanations(model, judged, origin),
-        "suspects": measure_suspects(judged, origin),
         "learning": [] if run is None else learning_curves(run / "metrics.jsonl"),
         "versions": versions(),
     }
