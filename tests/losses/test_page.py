@@ -1,5 +1,6 @@
 """The page of losses: every loss of the catalog is on it, with a formula that holds and a test that exists."""
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -39,6 +40,17 @@ def test_every_function_on_the_page_is_public():
     for row in ROWS:
         for word in re.findall(r"`([a-z_]+_(?:loss|labels|from|threshold)|[A-Z]\w+Loss)\b", row[2] if len(row) > 2 else ""):
             assert hasattr(manyhot, word), word
+
+
+def test_every_row_names_a_test_and_what_exists():
+    rows = [row for row in ROWS if len(row) in (5, 6) and row[0] not in ("loss", "tool")]
+    assert len(rows) >= len(LOSSES) + 8
+    known = {*dir(manyhot), *inspect.signature(zlpr_loss).parameters}
+    for row in rows:
+        assert re.fullmatch(r"`tests/[\w/]+\.py::\w+`", row[-1]), row[0]
+        names = [re.match(r"\w+", code)[0] for code in re.findall(r"`([^`]+)`", row[2])]
+        assert set(names) <= known, row[0]
+        assert names or row[2] == "every loss"
 
 
 def test_every_flag_on_the_page_is_one_of_train():

@@ -5,7 +5,6 @@ The flags are read off the command. A new one needs a changed value here, or the
 
 import gzip
 import hashlib
-import inspect
 import json
 import random
 import re
@@ -17,10 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 from cli.conftest import write_posts
-from manyhot.cli.commands.train import train
-from manyhot.cli.main import main
+from manyhot.cli.main import load_command, main
 from manyhot.data.files import streams
 from manyhot.losses.catalog import LOSSES
+from manyhot.training.rows.options import UNUSED
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import STRATEGIES
 from manyhot.training.run.session import RunSession
@@ -135,18 +134,23 @@ SPAN_SITUATIONS = {
 }
 
 
+def noisy_texts(draw, count):
+    """Texts in which a label shows by its words, mostly."""
+    lines = []
+    for _ in range(count):
+        own = [label for label, share in (("a", 0.5), ("b", 0.3), ("c", 0.15)) if draw.random() < share]
+        words = [f"{label}word{draw.randint(0, 3)}" for label in own if draw.random() < 0.8]
+        words += [f"noise{draw.randint(0, 20)}" for _ in range(4)]
+        lines.append(json.dumps({"text": " ".join(words), "labels": own}))
+    return "\n".join(lines) + "\n"
+
+
 def write_files(folder):
     """Rows of every kind, small ones."""
     draw = random.Random(0)
     write_posts(folder / "posts.jsonl", 90, 0)
     write_posts(folder / "others.jsonl", 60, 1)
-    lines = []
-    for _ in range(90):
-        own = [label for label, share in (("a", 0.5), ("b", 0.3), ("c", 0.15)) if draw.random() < share]
-        words = [f"{label}word{draw.randint(0, 3)}" for label in own if draw.random() < 0.8]
-        words += [f"noise{draw.randint(0, 20)}" for _ in range(4)]
-        lines.append(json.dumps({"text": " ".join(words), "labels": own}))
-    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "texts.jsonl").write_text(noisy_texts(draw, 90))
     lines = []
     for _ in range(300):
         own = draw.sample(range(40), draw.randint(1, 3))
@@ -163,6 +167,15 @@ def write_files(folder):
         kept = " ".join(f"{place + 1}:{value:.3f}" for place, value in enumerate(row) if abs(value) > 0.4)
         lines.append(f"{','.join(str(place) for place, there in enumerate(hit) if there)} {kept}")
     (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+    more = (folder / "texts.jsonl").read_text().splitlines()
+    (folder / "few.jsonl").write_text("\n".join(more[:20]) + "\n")
+    (folder / "more.jsonl").write_text(noisy_texts(random.Random(5), 400))
+    rows = [json.loads(line) for line in more]
+    for name, change in (
+        ("soft", lambda row: {"labels": {label: round(draw.uniform(0.5, 1), 2) for label in row["labels"]}}),
+        ("long", lambda row: {"text": row["text"] + "".join(f" noise{draw.randint(0, 20)}" for _ in range(255))}),
+    ):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({**row, **change(row)}) + "\n" for row in rows))
     lines = []
     for _ in range(30):
         name, city = draw.choice(("Ada", "Bob", "Eve", "Kim", "Lou")), draw.choice(("Rom", "Oslo", "Bonn", "Kiew"))
@@ -282,8 +295,8 @@ def check_outcomes(found, home):
 
 
 def test_every_flag_has_a_changed_value_here():
-    # `ids` names rows in what predict and evaluate write; training does not read them.
-    assert set(inspect.signature(train).parameters) - {*ROW_VALUES, *SPAN_VALUES, *CASES, "ids"} == set()
+    typed = {each.name for each in load_command("train").params}
+    assert typed == {*ROW_VALUES, *SPAN_VALUES, *CASES}
     assert set(ROW_VALUES) == set(ROW_SETTINGS)
     assert set(SPAN_VALUES) == set(SPAN_SETTINGS)
     assert {*ELSEWHERE, *NEEDS_MORE} <= set(ROW_VALUES)
@@ -293,6 +306,65 @@ def test_every_flag_has_a_changed_value_here():
 def test_no_setting_of_rows_is_silent(title, command, capfd):
     home = {name for name in ROW_VALUES if ELSEWHERE.get(name, "mlp on dense features") == title} - NEEDS_MORE
     check_outcomes(outcomes(command, capfd, ROW_SITUATIONS[title], ROW_VALUES), home)
+
+
+# Settings whose use depends on the rest of the run, tried in further situations. A value that says what holds anyway is named.
+DEPENDING = [*UNUSED, "word_starts", "strategy", "loss", "learn_threshold", "row_threshold", "smoothing", "flip", "teacher"]
+SHORT = ["--model", "linear", "--epochs", "3", "--batch-size", "32"]
+NO_HELD_OUT = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0", "--epochs", "6"]
+FURTHER = {
+    "long texts": (["long.jsonl", *SHORT], {}),
+    "few rows": (["few.jsonl", *SHORT], {}),
+    "soft labels": (["soft.jsonl", *SHORT], {}),
+    "validation rows": (["texts.jsonl", "--validation-file", "more.jsonl", *SHORT], {}),
+    "no tuned rule": (["texts.jsonl", "--tune", "none", *SHORT], {("pos_weight", "auto"): "is the default then"}),
+    "no held-out rows": (["table.csv", "--labels", "y*", "--model", "mlp", *NO_HELD_OUT], {}),
+    "label powerset": (
+        ["texts.jsonl", "--strategy", "label-powerset", *SHORT],
+        {("tune", "none"): "is the default then", ("loss", "softmax"): "is the default then"},
+    ),
+    "one label a row": (["texts.jsonl", "--loss", "softmax", *SHORT], {("tune", "none"): "is the default then"}),
+    "bce": (["texts.jsonl", "--loss", "bce", *SHORT], {("strategy", "binary-relevance"): "is bce"}),
+    "pairwise": (["texts.jsonl", "--loss", "pairwise", *SHORT], {("strategy", "label-ranking"): "is pairwise"}),
+    "tlpr": (["texts.jsonl", "--loss", "tlpr", *SHORT], {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", FURTHER)
+def test_no_setting_is_silent_where_it_cannot_be_used(title, command, capfd):
+    base, same = FURTHER[title]
+    values = {name: ROW_VALUES[name] for name in dict.fromkeys(DEPENDING)}
+    found = outcomes(command, capfd, base, values)
+    assert {key for key, what in found.items() if what == "silent"} <= set(same)
+
+
+def test_first_letters_of_long_texts_are_features_where_they_are_asked_for(command, capfd):
+    base = ["long.jsonl", *SHORT]
+    assert command(base, capfd)[0] != command([*base, "--word-starts"], capfd)[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "said"),
+    [
+        (["texts.jsonl", *SHORT], ["--max-features", "9000000"], "`max_features` changes nothing: the most is"),
+        (["posts.jsonl", "--text", "text"], ["--ids", "id", "--no-report"], "--ids names rows in the report"),
+        (["posts.jsonl"], ["--delimiter", ";"], "--delimiter must be left out: it is for csv, tsv"),
+        (["posts.jsonl"], ["--index-base", "0"], "--index-base must be left out: it is for svmlight"),
+        (["posts.jsonl"], ["--separator", ";"], "--separator must be left out: a row's labels are a list"),
+        (["posts.jsonl"], ["--label-file", "x.xml"], "--label-file must be left out: it is for arff"),
+        (["table.csv", "--labels", "y*"], ["--empty-labels", "unknown"], "--empty-labels must be left out: each"),
+        (["rows.svm"], ["--features", "x"], "--features must be left out"),
+        (["rows.svm"], ["--text", "x"], "--text must be left out"),
+        (["rows.svm"], ["--no-header"], "--header must be left out"),
+        (["rows.svm"], ["--no-quoting"], "--quoting must be left out"),
+        (["rows.svm"], ["--ids", "x"], "--ids must be left out"),
+        (["long.jsonl"], ["--no-word-starts"], "`word_starts` must be left out: texts of 26"),
+    ],
+)
+def test_a_flag_that_cannot_matter_is_refused_or_said_in_one_line(base, more, said, command, capfd):
+    main(["train", *base, *more, "--run", "one"])
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("title", SPAN_SITUATIONS)
@@ -458,6 +530,7 @@ CASES = {
     ),
     "separator": case_separator,
     "features": on_table("--features", "x0", "--features", "x1"),
+    "ids": on_table("--ids", "x0"),
     "label_names": case_label_names,
     "label_file": case_label_file,
     "delimiter": on_table("--delimiter", ";"),

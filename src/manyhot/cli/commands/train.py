@@ -151,6 +151,8 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         )
         read = [source for part in (examples, held_out, test) if part is not None for source in part.source]
         check_options_used(tables["read"], read)
+        if not resume and not report and tables["read"].get("ids") and examples.kind == "texts":
+            raise typer.BadParameter("--ids names rows in the report; with --no-report nothing uses it. Leave one of them out.")
         say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:

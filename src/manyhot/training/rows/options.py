@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
@@ -155,6 +156,7 @@ def _unless(holds: Callable[[Run], bool], reason: str) -> Reason:
 
 
 UNUSED: dict[str, Reason] = {
+    "learn_threshold": _unless(lambda run: run.settings.loss != "tlpr", "the loss tlpr always learns one"),
     "max_tokens": _unless(lambda run: run.body.inputs == "tokens", "only an encoder reads tokens"),
     "pos_weight": _pos_weight,
     "mixup": _unless(lambda run: run.body.mixes, "the tokens of {run.body.name} cannot be mixed"),
@@ -217,3 +219,22 @@ def check_used(
             why = reason(run)
             if why is not None:
                 raise ValueError(f"train: `{each.name}` must be left out: {why}.")
+
+
+def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[str]:
+    """A sentence for each limit that was set and that no row reaches, so that it changes nothing.
+
+    Args:
+        given: the settings as they were given.
+        inputs: how rows are prepared.
+        prepared: the training rows, prepared.
+    """
+    reached = {
+        "texts": ("max_features", lambda: max(len(getattr(inputs, part)) for part in inputs.parts)),
+        "tokens": ("max_tokens", lambda: int(prepared.lengths.max()) if len(prepared.lengths) else 0),
+    }
+    name, most = reached.get(inputs.kind, (None, None))
+    if name is None or most is None:
+        return []
+    limit, default = getattr(given, name), next(each.default for each in fields(TrainSettings) if each.name == name)
+    return [] if limit == default or most() >= limit else [f"`{name}` changes nothing: the most is {most():,}."]

@@ -90,8 +90,10 @@ class TrainSettings(RunSettings):
     hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag, which has two side by side)")
     dropout: float | None = setting(None, "share of hidden units dropped; where not given 0.3, for bag none")
     ngrams: int = setting(1, "longest run of words that is a feature (text)")
-    word_starts: bool = setting(
-        True, "in short texts the first 4 and 5 letters of words are features too, which forms of a word share"
+    word_starts: bool | None = setting(
+        None,
+        "the first 4 and 5 letters of words are features too, which forms of a word share (text). Default: in texts of fewer"
+        " than 200 words on average",
     )
     char_ngrams: int = setting(0, "longest run of characters that is a feature, 0 for none (text)")
     trees: int = setting(3, "label trees whose probabilities are averaged (tree)")

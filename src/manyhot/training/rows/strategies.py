@@ -73,7 +73,7 @@ class SetReader(nn.Module):
 def _pose_sets(labels: SparseLabels) -> Posed:
     """Each row's label set as its one class."""
     if labels.values is not None:
-        raise ValueError(f"train: `strategy` {POWERSET} must have hard labels; the examples have soft ones.")
+        raise ValueError(f"train: `strategy` {POWERSET} must have hard labels; the examples or the teacher give soft ones.")
     sets = LabelSets.of(labels)
     classes = sets.classes(labels)
     one_each = SparseLabels(classes, torch.arange(len(classes) + 1), len(sets), validate=False)

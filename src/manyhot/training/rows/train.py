@@ -21,7 +21,7 @@ from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.objective import check_loss, natural_rule
-from manyhot.training.rows.options import check_used
+from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
@@ -151,6 +151,8 @@ def _train(
     session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
     check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
+    for sentence in unreached_limits(given, inputs, session.rows.inputs):
+        session.note(sentence)
     held = None
     if validation is not None:
         if isinstance(inputs, FeatureInputs) and validation.features is not None:

@@ -29,6 +29,15 @@ from manyhot.training.run.schema import TEXT, Schema, listed
 LONG_TEXT = 200
 
 
+def _takes_starts(given: bool | None, words: float) -> bool:
+    """Whether first letters are features, as the settings say or by how many words a text has on average."""
+    if given is False and words >= LONG_TEXT:
+        raise ValueError(
+            f"train: `word_starts` must be left out: texts of {words:.0f} words on average go without first letters by default."
+        )
+    return words < LONG_TEXT if given is None else given
+
+
 class TextInputs:
     """Texts as weighted n-grams and first letters of words: ``(1 + log count) * idf``, rows of length 1."""
 
@@ -50,7 +59,7 @@ class TextInputs:
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
         counts = [words.counts(flat, rows, len(texts))]
         starts = characters = Runs([], [np.zeros(0, dtype=np.int64)])
-        if settings.word_starts and len(flat) < LONG_TEXT * len(texts):
+        if _takes_starts(settings.word_starts, len(flat) / max(len(texts), 1)):
             table, names = number_starts(names)
             flat, rows = table[flat].ravel(), np.repeat(rows, len(STARTS))
             starts = find_runs(flat, rows, names, longest=1, **limits)
