@@ -3,8 +3,9 @@
     python -m benchmarks.smoothing --data FOLDER --out FILE           # runs the cells that FILE does not have yet
     python -m benchmarks.smoothing --out FILE --table                 # the tables from FILE alone
 
-``manyhot train`` with its defaults, without and with smoothing. The sets in ``CHOOSE`` are measured on a third of their training rows:
-how smoothing is trained was chosen on them. The sets in ``JUDGE`` are measured on their test rows and chose nothing.
+``manyhot train`` with its defaults, without and with smoothing. The sets in ``CHOOSE`` are measured on a third of their
+training rows: how smoothing is trained was chosen on them. The sets in ``JUDGE`` are measured on their test rows and chose
+nothing.
 """
 
 from __future__ import annotations

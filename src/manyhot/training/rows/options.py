@@ -229,12 +229,11 @@ def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[s
         inputs: how rows are prepared.
         prepared: the training rows, prepared.
     """
-    reached = {
-        "texts": ("max_features", lambda: max(len(getattr(inputs, part)) for part in inputs.parts)),
-        "tokens": ("max_tokens", lambda: int(prepared.lengths.max()) if len(prepared.lengths) else 0),
-    }
-    name, most = reached.get(inputs.kind, (None, None))
-    if name is None or most is None:
+    if inputs.kind == "texts":
+        name, most = "max_features", max(len(getattr(inputs, part)) for part in inputs.parts)
+    elif inputs.kind == "tokens":
+        name, most = "max_tokens", int(prepared.lengths.max()) if len(prepared.lengths) else 0
+    else:
         return []
     limit, default = getattr(given, name), next(each.default for each in fields(TrainSettings) if each.name == name)
-    return [] if limit == default or most() >= limit else [f"`{name}` changes nothing: the most is {most():,}."]
+    return [] if limit == default or most >= limit else [f"`{name}` changes nothing: the most is {most:,}."]
