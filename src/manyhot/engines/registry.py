@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -17,6 +18,9 @@ from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
 
 class Engine(Protocol):
     """The functions of an engine. Modules implement it."""
+
+    # Whether ``half_fused`` and ``half_finish`` are there, which float16 needs: its gradients cannot be finished in forward.
+    FINISHES_HALF: bool
 
     def available(self, device: int | None = None) -> tuple[bool, str]:
         """Whether it can be used (on CUDA device number ``device``, if given), and if not, why."""
@@ -48,6 +52,16 @@ class Engine(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """``(values, grad, offset_grad)``; ``offset_grad`` is None where the offset is a number. With ``whole`` the values are
         reduced."""
+        ...
+
+    def half_fused(
+        self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: float
+    ) -> tuple[Tensor, Any]:
+        """The reduced loss of float16 scores, and the gradient for ``half_finish``."""
+        ...
+
+    def half_finish(self, held: Any, factor: Tensor, problem: Callable[[], Any]) -> Tensor:
+        """The gradient times a factor; ``problem`` gives the arguments of ``half_fused`` once more."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.engines.triton.launch.launcher import Launched, Launcher, Numbers, launcher
-from manyhot.engines.triton.plans import CUTS, Plan
+from manyhot.engines.triton.plans import COUNTER_STRIDE, CUTS, Plan
 from manyhot.engines.triton.plans import blocks as blocks
 
-WORDWISE = (torch.float32, torch.bfloat16)
+WORDWISE = (torch.float32, torch.bfloat16, torch.float16)
 BYTES = (torch.bool, torch.uint8)
 INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -34,6 +34,14 @@ def new_rows(x: Tensor) -> Tensor:
 def new_grad(x: Tensor) -> Tensor:
     """Memory for a gradient, contiguous."""
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
+
+
+def chunk_memory(x: Tensor, chunks: int) -> tuple[Tensor | None, Tensor | None]:
+    """What programs that share a row leave for each other: their sums, and counters. Neither if every row has one program."""
+    if chunks == 1:
+        return None, None
+    partial = x.new_empty((x.shape[0], chunks, 4), dtype=torch.float32)
+    return partial, x.new_zeros(x.shape[0] * COUNTER_STRIDE, dtype=torch.int32)
 
 
 def per_row(value: Tensor | float) -> tuple[Tensor | None, float]:
@@ -84,6 +92,7 @@ def _layout(
         lean=lean,
         stage=stage,
         score_bytes=x_type.itemsize,
+        half=x_type == torch.float16,
         lists=kinds[0] != "dense",
         packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
     )
@@ -157,16 +166,21 @@ class Call:
         out_total: Tensor | None = None,
         ended: Tensor | None = None,
         total: str = "none",
+        factor: Tensor | None = None,
     ) -> Launched:
         """Launch the kernel of the stage over all tiles. Tensors that a stage does not use are not read.
 
-        With ``total`` "sum" or "mean" the values are reduced too. Returns what was launched, and with which numbers.
+        With ``total`` "sum" or "mean" the values are reduced too. With a ``factor``, one number on the device, ``row_scale``
+        is a number, and their product scales the gradient; see ``half``. Returns what was launched, and with which numbers.
         """
         offsets, offset_number = per_row(offset)
         scales, scale_number = per_row(row_scale)
+        scaled = "number" if scales is None else "rows"
+        if factor is not None:
+            scales, scaled = factor, "one"
         moved = "row" if offsets is not None else ("zero" if offset_number == 0 else "number")
         rows = (offsets, scales, grad_pos, grad_neg, out_value, out_slope, out_grad, state, partial, arrived, out_total, ended)
-        key = (form, moved, total, *[None if part is None else part.dtype for part in rows])
+        key = (form, moved, total, scaled, *[None if part is None else part.dtype for part in rows])
         return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
     def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Launched:
@@ -186,7 +200,7 @@ class Call:
 
     def _kernel(self, key: Any) -> Kernel:
         """The kernel of the plan and its constants."""
-        form, moved, total, _, scale_type, *_ = key
+        form, moved, total, scaled, *_ = key
         from manyhot.engines.triton.packed.kernel import packed_kernel
         from manyhot.engines.triton.rows.segments import segment_kernel
         from manyhot.engines.triton.rows.whole import row_kernel
@@ -194,7 +208,7 @@ class Call:
         layout, cut = self.layout, self.layout.plan
         kernel = {"packed": packed_kernel, "rows": row_kernel, "segments": segment_kernel}[cut.kernel]
         labels, *others = layout.kinds
-        kinds = (labels, layout.lean, *others, moved, scale_type is not None, form, self.stage, layout.even)
+        kinds = (labels, layout.lean, *others, moved, scaled, form, self.stage, layout.even)
         sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, layout.unit)
         return kernel, (*kinds, *sizes, total)
 

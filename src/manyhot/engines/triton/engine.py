@@ -19,7 +19,9 @@ from torch import Tensor
 from manyhot.engines import plain
 from manyhot.engines.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import plans
-from manyhot.engines.triton.calls import Call, new_grad, new_rows
+from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
+from manyhot.engines.triton.half import half_finish as half_finish
+from manyhot.engines.triton.half import half_fused as half_fused
 from manyhot.engines.triton.labelwise import labelwise as labelwise
 from manyhot.engines.triton.launch.gate import falls_back_to, refusal
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
@@ -31,6 +33,8 @@ from manyhot.engines.triton.reductions import total as total
 from manyhot.engines.triton.replay import relaunch, remember, replay_key, workspace_for
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
+# Float16 gradients are finished by ``half_fused`` and ``half_finish``.
+FINISHES_HALF = True
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
@@ -123,7 +127,7 @@ def _fuse(
     call = Call(x, terms, "fused", wordwise)
     num_rows, chunks, programs = x.shape[0], call.layout.plan.chunks, call.layout.programs
     slope = new_rows(x) if isinstance(offset, Tensor) else None
-    partial = arrived = added = ended = None
+    added = ended = None
     how = "none"
     if whole and adds_up(call.layout.plan, programs):
         ended = workspace_for(x)
@@ -133,9 +137,7 @@ def _fuse(
     else:
         values = new_rows(x)
     grad = new_grad(x)
-    if chunks > 1:
-        partial = x.new_empty((num_rows, chunks, 4), dtype=torch.float32)
-        arrived = x.new_zeros(num_rows * COUNTER_STRIDE, dtype=torch.int32)
+    partial, arrived = chunk_memory(x, chunks)
     launched = call.launch(
         form,
         offset=offset,

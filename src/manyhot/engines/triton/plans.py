@@ -48,6 +48,8 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 4): [(8192, 4, 96, 128)],
     ("hard", 2): [(8192, 4, 80, 128)],
 }
+# The same for lists of float16, whose conversion takes more registers.
+HALF_LISTS = [(8192, 4, 72, 128)]
 BLOCK = 4096
 # Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
@@ -88,6 +90,7 @@ def plan(
     score_bytes: int = 4,
     lists: bool = False,
     packed: str | None = None,
+    half: bool = False,
     together: int | None = None,
 ) -> Plan:
     """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: chunks that wait
@@ -98,7 +101,7 @@ def plan(
     less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
     wait for another.
     """
-    found = _packed_plan(num_rows, num_labels, score_bytes, packed, together) if packed else None
+    found = _packed_plan(num_rows, num_labels, score_bytes, packed, half, together) if packed else None
     if found is not None:
         return found
     block = max(16, 1 << max(num_labels - 1, 0).bit_length())
@@ -121,7 +124,7 @@ def plan(
     return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
 
 
-def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
+def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
     """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
 
     A row that is a little longer than a power of two is that and a smaller tile. Of short rows every program has several, but
@@ -139,7 +142,7 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, to
     if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
     ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
-    options = CHUNKS[kind, score_bytes]
+    options = HALF_LISTS if half and kind == "lists" else CHUNKS[kind, score_bytes]
     for chunk, warps, registers, most in RAGGED_CHUNKS.get((kind, score_bytes), options) if ragged else options:
         pieces = -(-num_labels // chunk)
         if together is not None and pieces <= min(most, together):

@@ -15,7 +15,7 @@ from torch import Tensor
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, new_grad, new_rows
 from manyhot.engines.triton.launch.direct import BoundKernel, DirectKernel
-from manyhot.engines.triton.launch.launcher import Launched, Launcher, Numbers, stream_for
+from manyhot.engines.triton.launch.launcher import Launched, stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT
 
 MOST = 4096
@@ -35,14 +35,11 @@ class Replay(NamedTuple):
         stream = stream_for(device)
         if stream is None:
             return False
-        bits = x.data_ptr()
-        pointers = [bits, *map(Tensor.data_ptr, inputs)]
-        for pointer in pointers:
-            bits |= pointer
-        if bits % 16:
+        pointers = aligned(x, inputs)
+        if pointers is None:
             return False
         if rows is None:
-            workspace = workspace_for(x) if torch.cuda.is_current_stream_capturing() else _workspace(device, stream)
+            workspace = workspace_for(x) if torch.cuda.is_current_stream_capturing() else workspace_of(device, stream)
             counter = workspace.data_ptr()
             return self.kernel(stream, (*pointers, counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter))
         assert self.total is not None
@@ -51,6 +48,15 @@ class Replay(NamedTuple):
 
 
 REPLAYS: dict[Any, Replay] = {}
+
+
+def aligned(x: Tensor, inputs: list[Tensor]) -> list[int] | None:
+    """The addresses of all tensors; None if one is not a multiple of 16, as compiled kernels expect."""
+    bits = x.data_ptr()
+    pointers = [bits, *map(Tensor.data_ptr, inputs)]
+    for pointer in pointers:
+        bits |= pointer
+    return None if bits % 16 else pointers
 
 
 def replay_key(
@@ -76,18 +82,24 @@ def replay_key(
 
 def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: Launched, total: Launched | None) -> None:
     """Cache what was launched, for the loss and for the total, unless a tensor had to be copied for it."""
-    taken = [tensor for tensor in call.inputs if tensor is not None]
-    as_they_are = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
-    first = _bound(call.layout.programs, *launched)
-    last = None if total is None else _bound(1, *total)
-    if as_they_are and call.layout.plan.chunks == 1 and first and (last or not total):
+    first = bound(call.layout.programs, launched)
+    last = None if total is None else bound(1, total)
+    if as_given(call, x, inputs) and first and (last or not total):
         if len(REPLAYS) >= MOST:
             REPLAYS.clear()
         REPLAYS[key] = Replay(first, last, x.new_empty((), dtype=torch.float32))
 
 
-def _bound(programs: int, launcher: Launcher, numbers: Numbers) -> BoundKernel | None:
+def as_given(call: Call, x: Tensor, inputs: list[Tensor]) -> bool:
+    """Whether the kernel of the call got the tensors as they are, none of them copied, and no memory beside them."""
+    taken = [tensor for tensor in call.inputs if tensor is not None]
+    unchanged = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
+    return unchanged and call.layout.plan.chunks == 1
+
+
+def bound(programs: int, launched: Launched) -> BoundKernel | None:
     """The launched kernel with its numeric arguments; None if Triton launched it."""
+    launcher, numbers = launched
     kernel = launcher.compiled.get(None)
     return kernel.bind(programs, numbers) if isinstance(kernel, DirectKernel) else None
 
@@ -109,9 +121,10 @@ def workspace_for(x: Tensor) -> Tensor:
     """
     if not x.is_cuda or torch.cuda.is_current_stream_capturing():
         return x.new_zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32)
-    return _workspace(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
+    return workspace_of(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
 
 
 @functools.cache
-def _workspace(device: int, stream: int) -> Tensor:
+def workspace_of(device: int, stream: int) -> Tensor:
+    """The workspace of a stream."""
     return torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}")

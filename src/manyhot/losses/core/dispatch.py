@@ -13,20 +13,15 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_broadcast, check_choice, check_device, check_engine, check_reduction, check_sample_weight
-from manyhot.engines import ops
-from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import NAMES, Engine, choose
-from manyhot.engines.saved import put_together, take_apart
-from manyhot.engines.terms import DenseTerms, SparseTerms, Weight, accumulation_dtype
-from manyhot.engines.totals import total
+from manyhot.engines.terms import Weight, accumulation_dtype
 from manyhot.losses.core import plain_forms as plain_forms  # registers the plain forms that an engine falls back to
 from manyhot.losses.core.forms import FORMS
+from manyhot.losses.core.fusion import Terms, apply_fused, apply_half
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.core.layout import Rows, arrange
 from manyhot.losses.core.logsumexp import Dim, LazyScores, Scores, sides_of_rows, two_sided_logsumexp
 from manyhot.losses.core.reduction import reduce
-
-Terms = DenseTerms | SparseTerms
 
 
 def side_loss(
@@ -77,6 +72,9 @@ def side_loss(
     # The exact type is compared first: isinstance of Tensor is slow for other objects.
     if type(offset) is not float and isinstance(offset, Tensor):
         offset = fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
+    if chosen is not None and wants_half(chosen, rows.logits, offset, sample_weight, reduction):
+        scale = row_scale(who, rows, None, reduction, validate)
+        return apply_half(rows, scale, chosen, _SideLoss(form), offset)
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
@@ -98,6 +96,13 @@ def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
     scaling."""
     differentiable = logits.requires_grad or (type(other) is not float and isinstance(other, Tensor) and other.requires_grad)
     return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
+
+
+def wants_half(engine: Engine, logits: Tensor, offset: Tensor | float, sample_weight: Tensor | None, reduction: str) -> bool:
+    """Whether forward begins a float16 gradient and backward finishes it: loss scaling apart, its scale is one number."""
+    if logits.dtype != torch.float16 or not engine.FINISHES_HALF or reduction == "none" or torch.compiler.is_compiling():
+        return False
+    return torch.is_grad_enabled() and logits.requires_grad and sample_weight is None and not isinstance(offset, Tensor)
 
 
 def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str, validate: bool) -> Tensor | float:
@@ -182,95 +187,3 @@ class _LabelwiseLoss:
     def plain(self, x: Tensor, _: Any, terms: Terms) -> Tensor:
         """Values of the rows in the plain form."""
         return sum_over_labels(Rows(x, terms, x.shape[:1]), self.term)
-
-
-def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
-    """The reduced loss, with its gradient computed in the same pass."""
-    if torch.compiler.is_compiling():
-        out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
-    else:
-        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
-    return out
-
-
-class _Eager(torch.autograd.Function):
-    """Forward keeps the finished gradient; the first backward scales it in place and returns it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
-        scale, engine, loss, terms = call
-        value: Tensor
-        value, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
-        tensors, ctx.constants = take_apart((offset, scale, *terms))
-        ctx.save_for_backward(x, *tensors)
-        ctx.settings, ctx.finished = (engine, loss, type(terms)), [(grad, slope)]
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        # Autograd runs CUDA backward on its own thread; keep Python work here minimal. Reading the saved tensors is what
-        # raises if one was changed in place, or if the graph was freed.
-        saved = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return (*_differentiable(ctx, saved, grad_out), None)
-        own, finished = is_readable(grad_out), ctx.finished
-        grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
-        if slope is None:
-            return ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out), None, None
-        by_x, by_offset = ctx.needs_input_grad[:2]
-        by_slope = slope * _inputs(ctx, saved)[2] * grad_out if by_offset else None
-        return scaled(grad, grad_out) if by_x else None, by_slope, None
-
-
-def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
-    """Scores, offset, scale and terms, as forward had them."""
-    x, *tensors = saved
-    (offset, scale, *fields), _ = put_together(tensors, ctx.constants)
-    return x, offset, scale, ctx.settings[2](*fields)
-
-
-def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
-    """The gradient for a second backward of a graph that was retained."""
-    engine, loss, _ = ctx.settings
-    x, offset, scale, terms = _inputs(ctx, saved)
-    _, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
-    return grad, slope
-
-
-def scaled(grad: Tensor, factor: Tensor) -> Tensor:
-    """``grad * factor`` in the type of ``grad``, for a factor that is not a plain tensor, as under ``vmap``."""
-    return (grad * factor).to(grad.dtype)
-
-
-def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient recomputed by the plain form, so that it can be differentiated again."""
-    x, offset, scale, terms = _inputs(ctx, saved)
-    wanted = ctx.needs_input_grad[:2]
-    reduced = total(ctx.settings[1].plain(x, offset, terms), scale)
-    inputs = [part for part, want in zip((x, offset), wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
-    by_x, by_offset = (next(found) if want else None for want in wanted)
-    return by_x, by_offset
-
-
-# Function.apply without its handling of torch.func, which takes as long as a launch; under torch.func no engine is chosen.
-_run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
-
-
-class _Compiled(torch.autograd.Function):
-    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
-        values, grad, slope = loss.fused(ops, x, offset, kind(*fields), scale)
-        by_offset = slope * scale if isinstance(offset, Tensor) else None
-        ctx.save_for_backward(grad, by_offset)
-        ctx.rest = 3 + len(fields)
-        return total(values, scale)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad, by_offset = ctx.saved_tensors
-        by_offset = None if by_offset is None else by_offset * grads[0]
-        return scaled(grad, grads[0]), by_offset, *((None,) * ctx.rest)

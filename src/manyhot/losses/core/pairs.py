@@ -18,8 +18,9 @@ from manyhot.engines.registry import Engine, choose
 from manyhot.engines.saved import put_together, take_apart
 from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.engines.totals import total
-from manyhot.losses.core.dispatch import Terms, row_scale, scaled, wants_fusion
+from manyhot.losses.core.dispatch import row_scale, wants_fusion
 from manyhot.losses.core.forms import FORMS
+from manyhot.losses.core.fusion import Terms, scaled
 from manyhot.losses.core.layout import Rows
 from manyhot.losses.core.logsumexp import sides_of_rows
 

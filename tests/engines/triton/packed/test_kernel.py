@@ -14,7 +14,7 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.packed.test_kernel import check, check_negative_scale
-for dtype in (torch.float32, torch.bfloat16):
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
     for num_labels in (16, 19, 32, 61, 131):
         for kind in ("hard", "soft", "weighted"):
             check("cpu", dtype, 5, num_labels, kind)
@@ -85,7 +85,7 @@ def test_words_agree_with_float64_in_the_interpreter():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ["hard", "soft", "weighted", "lists"])
 @pytest.mark.parametrize("num_labels", [1000, 3993, 4271, 4272, 16_384, 18_003, 40_003])
 def test_words_agree_with_float64_on_the_device(dtype, kind, num_labels):
@@ -94,7 +94,7 @@ def test_words_agree_with_float64_on_the_device(dtype, kind, num_labels):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_short_rows_and_few_rows_agree_with_float64_on_the_device(dtype):
     for rows, num_labels in ((1, 16), (1001, 17), (333, 20), (65, 128), (3, 32_768), (2, 300_001)):
         for kind in ("hard", "soft", "weighted"):
@@ -108,7 +108,7 @@ def test_rows_may_count_negatively(kind):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_lists_of_few_rows_agree_with_float64_on_the_device(dtype):
     for rows, num_labels in ((1, 300), (3, 32_768), (2, 300_001), (2, 1_048_576)):
         check("cuda", dtype, rows, num_labels, "lists")

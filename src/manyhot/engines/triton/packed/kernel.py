@@ -21,7 +21,7 @@ from manyhot.engines.triton.rows.lists import find_listed
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
 from manyhot.engines.triton.rows.tiles import SAFE, add_pairs
-from manyhot.engines.triton.rows.totals import add_up
+from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def packed_kernel(
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
@@ -41,7 +41,11 @@ def packed_kernel(
     row behind row: words are those of the whole, and what is left of a row at either end, at most seven labels, is taken apart.
     A whole row is one tile, or two where it is little longer than a power of two: BLOCK labels and what SEGMENT has beyond.
     """
+    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+        if is_finished(row_scale, scale_number, state):
+            return
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
+    HALF: tl.constexpr = x.dtype.element_ty == tl.float16
     GROUP: tl.constexpr = 2 * PER
     WORDS: tl.constexpr = BLOCK // PER
     TAIL: tl.constexpr = 0 if CHUNKS > 1 else (SEGMENT - BLOCK) // PER
@@ -75,12 +79,12 @@ def packed_kernel(
     end = tl.minimum(end, num_labels)
     s, t, in_tile, grad_at = read_words(
         x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, chunk * WORDS,
-        LABELS, HARD, RAGGED, EVEN or TAIL > 0, ROWS, WORDS, PER, UNIT, "",
+        LABELS, HARD, RAGGED, EVEN or TAIL > 0, ROWS, WORDS, PER, HALF, UNIT, "",
     )  # fmt: skip
     if TAIL > 0:
         tail_s, tail_t, in_tail, tail_at = read_words(
             x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, WORDS,
-            LABELS, HARD, RAGGED, EVEN, ROWS, TAIL, PER, UNIT, "",
+            LABELS, HARD, RAGGED, EVEN, ROWS, TAIL, PER, HALF, UNIT, "",
         )  # fmt: skip
     cursor, stop = tl.zeros([ROWS], tl.int64), tl.zeros([ROWS], tl.int64)
     if LABELS == "lists":
@@ -92,19 +96,20 @@ def packed_kernel(
         if TAIL == 0:
             tail_s = s
         s, tail_s, pos_sum = take_listed(
-            s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit, WORDS, TAIL, RAGGED, PER
-        )
-        neg_sum = tl.sum(negative_sums(s, PAIRED, PER), axis=1)
+            s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit,
+            WORDS, TAIL, RAGGED, PER, HALF,
+        )  # fmt: skip
+        neg_sum = tl.sum(negative_sums(s, PAIRED, PER, HALF), axis=1)
         if TAIL > 0:
-            neg_sum += tl.sum(negative_sums(tail_s, False, PER), axis=1)
+            neg_sum += tl.sum(negative_sums(tail_s, False, PER, HALF), axis=1)
     else:
         if BITS:
-            pos, neg, t = bits_sums(s, t)
+            pos, neg, t = bits_sums(s, t, HALF)
             pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
         else:
-            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER)
+            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER, HALF)
         if TAIL > 0:
-            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER)
+            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER, HALF)
             pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
     if RAGGED:
         columns, rest, pos_rest, neg_rest = read_rest(
@@ -118,30 +123,18 @@ def packed_kernel(
     if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
+            row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
         if not LEAN:
             pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
         _store(
-            out_grad,
-            grad_at,
-            s,
-            t,
-            in_tile,
-            smoothing,
-            pos_factor,
-            neg_factor,
-            offset_number,
-            LABELS,
-            HAS_SCALE,
-            HARD,
-            BITS,
-            PER,
-        )
+            out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, offset_number,
+            LABELS, SCALE, HARD, BITS, PER, HALF,
+        )  # fmt: skip
         if TAIL > 0:
             _store(
                 out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, offset_number,
-                LABELS, HAS_SCALE, HARD, False, PER,
+                LABELS, SCALE, HARD, False, PER, HALF,
             )  # fmt: skip
         if RAGGED:
             grad = neg_rest * neg_factor[:, None] - pos_rest * pos_factor[:, None]
@@ -156,7 +149,7 @@ def packed_kernel(
         )  # fmt: skip
         pos_factor, neg_factor = conclude(
             pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
+            row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
         careful_store(
             out_grad, num_labels,
@@ -165,19 +158,21 @@ def packed_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
         )  # fmt: skip
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)
+    note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
 @triton.jit
 def _store(
     out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
-    LABELS: tl.constexpr, HAS_SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
+    LABELS: tl.constexpr, SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
+    HALF: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile. Only scales of rows can be negative; the host makes one of a negative number."""
     if LABELS == "lists":
-        grad = negative_gradient(s, neg_factor[:, None], zero, HAS_SCALE, PER)
+        grad = negative_gradient(s, neg_factor[:, None], zero, SCALE != "number", PER, HALF)
     elif BITS:
-        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero)
+        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero, HALF)
     else:
-        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER)
+        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER, HALF)
     tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

@@ -17,7 +17,7 @@ from manyhot.engines.triton.rows.lists import AT_ONCE
 @triton.jit
 def take_listed(
     s, tail_s, first, x, indices, end, cursor, stop, ahead, limit,
-    WORDS: tl.constexpr, TAIL: tl.constexpr, RAGGED: tl.constexpr, PER: tl.constexpr,
+    WORDS: tl.constexpr, TAIL: tl.constexpr, RAGGED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """A row's words from the ``first`` on, and the TAIL behind them, without the labels listed from ``cursor`` to ``stop``.
 
@@ -37,10 +37,10 @@ def take_listed(
         c, d = _entry(at, 2, left, ahead, limit, RAGGED), _entry(at, 3, left, ahead, limit, RAGGED)
         e, f = _entry(at, 4, left, ahead, limit, RAGGED), _entry(at, 5, left, ahead, limit, RAGGED)
         g, h = _entry(at, 6, left, ahead, limit, RAGGED), _entry(at, 7, left, ahead, limit, RAGGED)
-        s = leave_out(s, words, a, b, c, d, e, f, g, h, PER)
+        s = leave_out(s, words, a, b, c, d, e, f, g, h, PER, HALF)
         if TAIL > 0:
             tail_words = WORDS + tl.arange(0, TAIL)[None, :]
-            tail_s = leave_out(tail_s, tail_words, a, b, c, d, e, f, g, h, PER)
+            tail_s = leave_out(tail_s, tail_words, a, b, c, d, e, f, g, h, PER, HALF)
         pos += exp(-own)
         left -= AT_ONCE
         at += AT_ONCE

@@ -1,7 +1,7 @@
 """PTX for the word kernels, for two words of 64 bits at once (CUDA); ``words`` uses it.
 
-Four bfloat16 or two float32 make a word. Hard labels come as a byte a score, nonzero for a positive: 32 or 16 bits beside a
-word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the sums (another
+Four bfloat16, four float16 or two float32 make a word. Hard labels come as a byte a score, nonzero for a positive: 32 or 16
+bits beside a word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the sums (another
 way to unpack, adding a zero that the assembler cannot see); otherwise the assembler would notice that both need the same
 exponentials and keep them in registers in between.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-_REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, b, d; .reg .pred any, p; "
+_REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, b, d; .reg .b16 x<2>; .reg .pred any, p; "
 
 
 class _Writer:
@@ -21,8 +21,8 @@ class _Writer:
     the last two are the second ``half``.
     """
 
-    def __init__(self, per: int) -> None:
-        self.per = per
+    def __init__(self, per: int, *, float16: bool = False) -> None:
+        self.per, self.float16 = per, float16
 
     def each(self, line: str, half: int = 0) -> str:
         """A line for each score."""
@@ -50,6 +50,8 @@ class _Writer:
         """Floats from the words of an operand, under its name."""
         if self.per == 2:
             return "".join(f"mov.b64 {{{operand}{2 * k}, {operand}{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
+        if self.float16:
+            return self.unpack_float16(operand, again=again)
         low, high = "shl.b32 {}, {}, 16; ", "and.b32 {}, {}, 0xffff0000; "
         if again:
             low, high = "prmt.b32 {}, {}, 0, 0x1044; ", "prmt.b32 {}, {}, 0, 0x3244; "
@@ -58,11 +60,21 @@ class _Writer:
             lines += low.format(f"{operand}{2 * k}", f"h{k}") + high.format(f"{operand}{2 * k + 1}", f"h{k}")
         return lines
 
+    def unpack_float16(self, operand: str, *, again: bool) -> str:
+        lines = "".join(f"mov.b64 {{h{2 * k}, h{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
+        # The bits of the zero which the assembler cannot know, so that these are other words to it.
+        lines += "mov.b32 d, $zero0; " if again else ""
+        for k in range(4):
+            lines += f"or.b32 h{k}, h{k}, d; " if again else ""
+            lines += f"mov.b32 {{x0, x1}}, h{k}; cvt.f32.f16 {operand}{2 * k}, x0; cvt.f32.f16 {operand}{2 * k + 1}, x1; "
+        return lines
+
     def pack(self) -> str:
         """Words $grad from ``e``."""
         if self.per == 2:
             return "mov.b64 $grad0, {e0, e1}; mov.b64 $grad1, {e2, e3}; "
-        halves = "".join(f"cvt.rn.bf16x2.f32 h{k}, e{2 * k + 1}, e{2 * k}; " for k in range(4))
+        kind = "f16x2" if self.float16 else "bf16x2"
+        halves = "".join(f"cvt.rn.{kind}.f32 h{k}, e{2 * k + 1}, e{2 * k}; " for k in range(4))
         return halves + "mov.b64 $grad0, {h0, h1}; mov.b64 $grad1, {h2, h3}; "
 
     def exponentials(self, zero: str = "") -> str:
@@ -208,8 +220,9 @@ class _Writer:
         if self.per == 4:
             lines += "mov.b64 {h0, h1}, $s0; mov.b64 {h2, h3}, $s1; "
             for k in range(8):
-                # The lower or the upper half of a register from 0xff80.
-                lines += bit.format(1 << k) + f"@p prmt.b32 h{k // 2}, h{k // 2}, 0xff80, {'0x5410' if k % 2 else '0x3254'}; "
+                # The lower or the upper half of a register from -inf.
+                half, place = "0xfc00" if self.float16 else "0xff80", "0x5410" if k % 2 else "0x3254"
+                lines += bit.format(1 << k) + f"@p prmt.b32 h{k // 2}, h{k // 2}, {half}, {place}; "
             lines += "mov.b64 $out0, {h0, h1}; mov.b64 $out1, {h2, h3}; "
         else:
             lines += self.unpack("s")
@@ -219,7 +232,7 @@ class _Writer:
         return self.finish(f"out:=&l:2 s:l:2 word:r:2 {lists}", lines, "done: ")
 
 
-_TWO, _FOUR = _Writer(2), _Writer(4)
+_TWO, _FOUR, _HALF = _Writer(2), _Writer(4), _Writer(4, float16=True)
 HARD_SUMS_2, HARD_SUMS_2_TYPES = _TWO.hard_sums(paired=False)
 HARD_PAIRS_2, HARD_PAIRS_2_TYPES = _TWO.hard_sums(paired=True)
 HARD_SUMS_4, HARD_SUMS_4_TYPES = _FOUR.hard_sums(paired=False)
@@ -234,3 +247,9 @@ NEG_PAIRS_4, NEG_PAIRS_4_TYPES = _FOUR.negative_sums(paired=True)
 NEG_GRAD_2, NEG_GRAD_2_TYPES = _TWO.negative_gradient(log=False)
 (NEG_GRAD_4, NEG_GRAD_4_TYPES), (NEG_LOG_4, _) = _FOUR.negative_gradient(log=False), _FOUR.negative_gradient(log=True)
 (LEFT_OUT_2, LEFT_OUT_2_TYPES), (LEFT_OUT_4, LEFT_OUT_4_TYPES) = _TWO.left_out(), _FOUR.left_out()
+# Words of float16 have the operands of those of bfloat16.
+(HARD_SUMS_H, _), (HARD_GRAD_H, _) = _HALF.hard_sums(paired=False), _HALF.hard_gradient()
+(BITS_SUMS_H, _), (BITS_GRAD_H, _) = _HALF.bits_sums(), _HALF.bits_gradient()
+(SOFT_SUMS_H, _), (SOFT_GRAD_H, _) = _HALF.soft_sums(), _HALF.soft_gradient()
+(NEG_SUMS_H, _), (NEG_PAIRS_H, _) = _HALF.negative_sums(paired=False), _HALF.negative_sums(paired=True)
+(NEG_GRAD_H, _), (LEFT_OUT_H, _) = _HALF.negative_gradient(log=False), _HALF.left_out()

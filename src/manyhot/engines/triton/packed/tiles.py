@@ -15,14 +15,14 @@ from manyhot.engines.triton.packed.words import word_sums
 from manyhot.engines.triton.rows.tiles import add_pairs
 
 # -inf in every score of a word, for places beyond the end of a row: the term is 0.
-NOTHING_4, NOTHING_2 = tl.constexpr(-0x007F007F007F0080), tl.constexpr(-0x007FFFFF00800000)
+NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
 
 
 @triton.jit
 def read_words(
     x, labels, num_labels, x_stride, label_stride, rows, in_rows, lead, first,
     LABELS: tl.constexpr, HARD: tl.constexpr, RAGGED: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
-    WORDS: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr, EVICT: tl.constexpr,
+    WORDS: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """A tile of words from the ``first`` on: scores, labels, which words exist, and the places of their gradient.
 
@@ -42,7 +42,7 @@ def read_words(
         at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
         label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
         grad_at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
-    other: tl.constexpr = 0 if not HARD else (NOTHING_4 if PER == 4 else NOTHING_2)
+    other: tl.constexpr = 0 if not HARD else (NOTHING_H if HALF else (NOTHING_4 if PER == 4 else NOTHING_2))
     s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=other, eviction_policy=EVICT)
     if LABELS == "lists":
         t = s
@@ -55,9 +55,9 @@ def read_words(
 
 
 @triton.jit
-def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr):
+def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr):
     """The sums ``[ROWS]`` of both sides of a tile."""
-    pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER)
+    pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER, HALF)
     if not HARD:
         # No score makes both terms of a soft label vanish.
         pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)

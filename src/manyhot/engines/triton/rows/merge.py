@@ -131,12 +131,13 @@ def _merge_published(
 def conclude(
     pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
     row, rows, in_rows, chunk,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
+    OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
     ROWS: tl.constexpr, INTEGERS: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
 
-    Where there is a TOTAL, what is stored is their sum, one number a tile.
+    With a TOTAL of "sum" or "mean", what is stored is their sum, one number a tile; with "again" only the factors are wanted.
+    SCALE says what scales the gradient: a "number", one value for each of the "rows", or "one" value on the device.
     """
     pos_here, neg_here = pos_top, neg_top
     if CHUNKS > 1:
@@ -157,15 +158,19 @@ def conclude(
     if OFFSET == "row":
         tl.store(out_slope + rows, slope, mask=mine)
     scale = tl.zeros([ROWS], tl.float32) + scale_number
-    if HAS_SCALE:
+    if SCALE == "rows":
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-    if TOTAL == "none":
+    elif SCALE == "one":
+        scale = scale * tl.load(row_scale)
+    if TOTAL == "again":
+        pass
+    elif TOTAL == "none":
         tl.store(out_value + rows, value, mask=mine)
     elif CHUNKS == 1:
-        store_sum(out_value + row // ROWS, value, scale, in_rows, HAS_SCALE)
+        store_sum(out_value + row // ROWS, value, scale, in_rows, SCALE)
     else:
         if chunk == 0:
-            store_sum(out_value + row, value, scale, in_rows, HAS_SCALE)
+            store_sum(out_value + row, value, scale, in_rows, SCALE)
     pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
     if CHUNKS > 1:
         pos_factor *= exp(distance(pos_here, pos_top))

@@ -21,7 +21,7 @@ from manyhot.engines.triton.rows.tiles import (
     tile_gradient,
     tile_where,
 )
-from manyhot.engines.triton.rows.totals import add_up
+from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 UNROLL = tl.constexpr(2)
 
@@ -33,11 +33,14 @@ def segment_kernel(
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One segment of one row, twice."""
+    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+        if is_finished(row_scale, scale_number, state):
+            return
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
     program = tl.program_id(0)
@@ -78,7 +81,7 @@ def segment_kernel(
 
     pos_factor, neg_factor = conclude(
         pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-        row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, 1, False, TOTAL,
+        row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, 1, False, TOTAL,
     )  # fmt: skip
     if plain:
         cursor = listed
@@ -104,4 +107,5 @@ def segment_kernel(
             pos_top, neg_top, pos_factor, neg_factor,
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,
         )  # fmt: skip
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)
+    note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)

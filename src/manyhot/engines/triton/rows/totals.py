@@ -29,22 +29,22 @@ def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE:
 
 
 @triton.jit
-def store_sum(out, value, scale, counts, HAS_SCALE: tl.constexpr):
-    """The sum of a program's values that count; where they have scales, times these."""
-    if HAS_SCALE:
+def store_sum(out, value, scale, counts, SCALE: tl.constexpr):
+    """The sum of a program's values that count; where rows have scales, times these."""
+    if SCALE == "rows":
         value, counts = value * scale, counts & (scale != 0)
     tl.store(out, tl.sum(tl.where(counts, value, 0.0), axis=0))
 
 
 @triton.jit
 def add_up(
-    out, ended, sums, num_rows, scale_number, chunk, HAS_SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
+    out, ended, sums, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
 ):  # fmt: skip
     """The last of the programs adds up what all of them left in ``sums``: the "sum" of the rows or their "mean".
 
     ``ended`` counts them and is 0 again when the last one has gone. Of a row's chunks the first has its value.
     """
-    if TOTAL != "none":  # noqa: SIM102 - this is known to the compiler, what follows is not
+    if TOTAL == "sum" or TOTAL == "mean":  # noqa: SIM102 - known to the compiler, what follows is not
         if chunk == 0:
             tl.debug_barrier()
             num_sums = tl.num_programs(0) // CHUNKS
@@ -52,10 +52,24 @@ def add_up(
                 total = _sum_rows(sums, sums, num_sums, False, ADDED, True)
                 if TOTAL == "mean":
                     total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
-                elif not HAS_SCALE:
+                elif SCALE == "number":
                     total *= scale_number
                 tl.store(out, total)
                 tl.store(ended, 0)
+
+
+@triton.jit
+def is_finished(factor, scale_number, used):
+    """Whether the gradient was written with the factor that is wanted now."""
+    return tl.load(factor) * scale_number == tl.load(used)
+
+
+@triton.jit
+def note_factor(factor, scale_number, used, expected, SCALE: tl.constexpr, TOTAL: tl.constexpr):
+    """Where one factor on the device scales all rows: note the one that was used, and "again" the one to expect."""
+    if SCALE == "one":  # noqa: SIM102 - known to the compiler, what follows is not
+        if tl.program_id(0) == 0:
+            tl.store(expected if TOTAL == "again" else used, tl.load(factor) * scale_number)
 
 
 @triton.jit

@@ -29,7 +29,7 @@ from manyhot.engines.triton.rows.tiles import (
     tile_gradient,
     tile_where,
 )
-from manyhot.engines.triton.rows.totals import add_up
+from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
 @triton.jit
@@ -39,11 +39,14 @@ def row_kernel(
     num_rows, num_labels, x_stride, label_stride, where_stride,
     offset_number, scale_number, pos_number, neg_number, smoothing,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    OFFSET: tl.constexpr, HAS_SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One tile a program. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (them in)."""
+    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+        if is_finished(row_scale, scale_number, state):
+            return
     program = tl.program_id(0)
     # Sizes as multiples of UNIT, which they are: how many elements can be read at once hangs on what Triton can prove.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
@@ -82,7 +85,7 @@ def row_kernel(
         if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
             pos_factor, neg_factor = conclude(
                 zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
+                row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
             )  # fmt: skip
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
@@ -98,7 +101,7 @@ def row_kernel(
             )  # fmt: skip
             pos_factor, neg_factor = conclude(
                 pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
+                row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
             )  # fmt: skip
             careful_store(
                 out_grad, num_labels,
@@ -132,12 +135,13 @@ def row_kernel(
             else:
                 pos_factor, neg_factor = conclude(
                     pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-                    row, rows, in_rows, chunk, OFFSET, HAS_SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
+                    row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, False, TOTAL,
                 )  # fmt: skip
         if STAGE != "sides":
             grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
             _store(out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE, WIDTH)
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, HAS_SCALE, CHUNKS, TOTAL)
+    note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
 @triton.jit

@@ -1,0 +1,192 @@
+"""The loss and its gradient in float16: host side.
+
+Float16 cannot hold every gradient, so losses are scaled (2^16 to begin with), and the factor of a gradient is known only in
+backward. It seldom changes. So forward writes the gradient with the factor of the last backward, and backward has it written
+again if the factor is another one. The device decides that, nothing waits for it, and the gradient has the same bits either
+way. In a captured graph the factor is guessed for every replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import plain
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
+from manyhot.engines.triton.launch.direct import BoundKernel
+from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.launch.launcher import stream_for
+from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
+from manyhot.engines.triton.reductions import launch_sum
+from manyhot.engines.triton.replay import MOST, aligned, as_given, bound, replay_key, workspace_for, workspace_of
+
+Terms = DenseTerms | SparseTerms
+# The loss scale that torch's GradScaler starts with.
+FIRST_LOSS_SCALE = 65536.0
+
+
+class Held(NamedTuple):
+    """A gradient that may have to be written again."""
+
+    grad: Tensor
+    used: Tensor  # float32 []: the factor it was written with
+    expected: Tensor  # float32 []: the factor of the last backward
+    # The kernel that writes it again, and the addresses of scores and labels; None if backward has to look for them.
+    writer: tuple[BoundKernel, list[int]] | None = None
+
+
+class _Replay(NamedTuple):
+    """Kernels of an earlier call with all their numbers: the loss, and the sum of its rows if that is another."""
+
+    loss: BoundKernel
+    total: BoundKernel | None
+
+    def run(self, x: Tensor, pointers: list[int], stream: int, held: Held) -> Tensor | None:
+        """The reduced loss, with the gradient written; None if the driver declines."""
+        value = torch.empty_like(held.used)
+        if self.total is None:
+            capturing = torch.cuda.is_current_stream_capturing()
+            workspace = workspace_for(x) if capturing else workspace_of(x.get_device(), stream)
+            counter = workspace.data_ptr()
+            rows = counter + 4 * COUNTER_STRIDE
+            ends: tuple[int, ...] = (value.data_ptr(), counter)
+        else:
+            values = new_rows(x)
+            rows, ends = values.data_ptr(), ()
+        inner = (held.expected.data_ptr(), rows, held.grad.data_ptr(), held.used.data_ptr())
+        done = self.loss(stream, (*pointers, *inner, *ends))
+        if done and self.total is not None:
+            done = self.total(stream, (rows, value.data_ptr()))
+        return value if done else None
+
+
+# Scores, terms, form, offset and scale of a call.
+Problem = tuple[Tensor, Terms, str, float, float]
+_STARTS: dict[Any, _Replay] = {}
+_WRITERS: dict[Any, BoundKernel] = {}
+_EXPECTED: dict[Any, Tensor] = {}
+
+
+def _start_in_torch(x: Tensor, terms: Terms, form: str, offset: float, scale: float) -> tuple[Tensor, None]:
+    return plain.fused(x, terms, form, offset, scale, whole=True)[0], None
+
+
+def _finish_in_torch(_: Held | None, factor: Tensor, problem: Callable[[], Problem]) -> Tensor:
+    x, terms, form, offset, scale = problem()
+    grad: Tensor = plain.fused(x, terms, form, offset, (factor * scale).expand(x.shape[0]))[1]
+    return grad
+
+
+@falls_back_to(_start_in_torch)
+def half_fused(x: Tensor, terms: Terms, form: str, offset: float, scale: float) -> tuple[Tensor, Held | None]:
+    """``scale`` times the sum of the rows' losses, and the gradient, to be finished by ``half_finish``.
+
+    ``x [R, L]`` is float16, and ``scale`` and ``offset`` are the same for all rows.
+    """
+    kind = replay_key(x, terms, form, offset, scale)
+    stream = stream_for(x.get_device()) if x.is_cuda else None
+    expected = _expected(x, scale, stream, (x.shape, form) if kind is None else kind[0])
+    held = Held(new_grad(x), torch.empty_like(expected), expected)
+    if kind is None:
+        return _start(x, terms, form, offset, scale, held, None), held
+    key, inputs = kind
+    replay, writer = _STARTS.get(key), _WRITERS.get(key)
+    pointers = aligned(x, inputs) if stream is not None else None
+    if pointers is not None and writer is not None:
+        held = held._replace(writer=(writer, pointers))
+    value = None
+    if replay is not None and stream is not None and pointers is not None:
+        value = replay.run(x, pointers, stream, held)
+    return _start(x, terms, form, offset, scale, held, kind) if value is None else value, held
+
+
+def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:
+    """Where the factor of the last backward is noted: one place for each kind of call and each stream."""
+    if stream is None or torch.cuda.is_current_stream_capturing():
+        return x.new_full((), FIRST_LOSS_SCALE * scale, dtype=torch.float32)
+    found = _EXPECTED.get((stream, key))
+    if found is None:
+        if len(_EXPECTED) >= MOST:
+            _EXPECTED.clear()
+        found = _EXPECTED[stream, key] = x.new_full((), FIRST_LOSS_SCALE * scale, dtype=torch.float32)
+    return found
+
+
+def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held: Held, kind: Any) -> Tensor:
+    """The reduced loss of the first call of a kind, and of calls that are not replayed."""
+    call = Call(x, terms, "fused", form == "split" and offset == 0)
+    plan, programs, mean = call.layout.plan, call.layout.programs, scale == 1.0 / x.shape[0]
+    added = ended = None
+    how = "none"
+    if adds_up(plan, programs) and (mean or scale == 1.0):
+        ended, how = workspace_for(x), "mean" if mean else "sum"
+        values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // plan.chunks].view(torch.float32)
+        added = torch.empty_like(held.used)
+    else:
+        values = new_rows(x)
+    partial, arrived = chunk_memory(x, plan.chunks)
+    launched = call.launch(
+        form,
+        offset=offset,
+        factor=held.expected,
+        out_value=values,
+        out_grad=held.grad,
+        state=held.used,
+        partial=partial,
+        arrived=arrived,
+        out_total=added,
+        ended=ended,
+        total=how,
+    )
+    summing = None
+    if added is None:
+        added, summing = launch_sum(values, scale)
+    loss, last = bound(programs, launched), None if summing is None else bound(1, summing)
+    if kind is not None and as_given(call, x, kind[1]) and loss and (how != "none" or last):
+        if len(_STARTS) >= MOST:
+            _STARTS.clear()
+        _STARTS[kind[0]] = _Replay(loss, last)
+    return added
+
+
+@falls_back_to(_finish_in_torch)
+def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem]) -> Tensor:
+    """The gradient times ``factor``, a float32 number on the device: ``held.grad``, written again if it has to be.
+
+    ``problem`` gives the arguments of ``half_fused`` once more; it is called only if they are needed.
+    """
+    if held is None:
+        return _finish_in_torch(held, factor, problem)
+    grad, used, expected, writer = held
+    address = factor.data_ptr()
+    if writer is not None and address % 16 == 0:
+        kernel, pointers = writer
+        stream = stream_for(factor.get_device())
+        places = (*pointers, address, expected.data_ptr(), grad.data_ptr(), used.data_ptr())
+        if stream is not None and kernel(stream, places):
+            return grad
+    x, terms, form, offset, scale = problem()
+    call = Call(x, terms, "fused", form == "split" and offset == 0)
+    partial, arrived = chunk_memory(x, call.layout.plan.chunks)
+    launched = call.launch(
+        form,
+        offset=offset,
+        row_scale=scale,
+        factor=factor,
+        grad_neg=expected,
+        out_grad=grad,
+        state=used,
+        partial=partial,
+        arrived=arrived,
+        total="again",
+    )
+    kind, again = replay_key(x, terms, form, offset, scale), bound(call.layout.programs, launched)
+    if kind is not None and as_given(call, x, kind[1]) and again:
+        if len(_WRITERS) >= MOST:
+            _WRITERS.clear()
+        _WRITERS[kind[0]] = again
+    return grad

@@ -1,0 +1,149 @@
+"""A reduced loss whose gradient is computed in the same pass: what autograd keeps of it, and what backward still has to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot.engines import ops
+from manyhot.engines.readable import is_readable
+from manyhot.engines.registry import Engine
+from manyhot.engines.saved import put_together, take_apart
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.totals import total
+from manyhot.losses.core.layout import Rows
+
+Terms = DenseTerms | SparseTerms
+
+
+def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
+    """The reduced loss, with its gradient computed in the same pass."""
+    if torch.compiler.is_compiling():
+        out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
+    return out
+
+
+def apply_half(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
+    """The same of float16 scores."""
+    out: Tensor = _run_half(rows.logits, offset, (scale, engine, loss, rows.terms))
+    return out
+
+
+class _Eager(torch.autograd.Function):
+    """Forward keeps the finished gradient; the first backward scales it in place and returns it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
+        scale, engine, loss, terms = call
+        value: Tensor
+        value, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
+        tensors, ctx.constants = take_apart((offset, scale, *terms))
+        ctx.save_for_backward(x, *tensors)
+        ctx.settings, ctx.finished = (engine, loss, type(terms)), [(grad, slope)]
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        # Autograd runs CUDA backward on its own thread; keep Python work here minimal. Reading the saved tensors is what
+        # raises if one was changed in place, or if the graph was freed.
+        saved = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return (*_differentiable(ctx, saved, grad_out), None)
+        own, finished = is_readable(grad_out), ctx.finished
+        grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
+        if slope is None:
+            return ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out), None, None
+        by_x, by_offset = ctx.needs_input_grad[:2]
+        by_slope = slope * _inputs(ctx, saved)[2] * grad_out if by_offset else None
+        return scaled(grad, grad_out) if by_x else None, by_slope, None
+
+
+def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
+    """Scores, offset, scale and terms, as forward had them."""
+    x, *tensors = saved
+    (offset, scale, *fields), _ = put_together(tensors, ctx.constants)
+    return x, offset, scale, ctx.settings[2](*fields)
+
+
+def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
+    """The gradient for a second backward of a graph that was retained."""
+    engine, loss, _ = ctx.settings
+    x, offset, scale, terms = _inputs(ctx, saved)
+    _, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
+    return grad, slope
+
+
+def scaled(grad: Tensor, factor: Tensor) -> Tensor:
+    """``grad * factor`` in the type of ``grad``, for a factor that is not a plain tensor, as under ``vmap``."""
+    return (grad * factor).to(grad.dtype)
+
+
+def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient recomputed by the plain form, so that it can be differentiated again."""
+    x, offset, scale, terms = _inputs(ctx, saved)
+    wanted = ctx.needs_input_grad[:2]
+    reduced = total(ctx.settings[1].plain(x, offset, terms), scale)
+    inputs = [part for part, want in zip((x, offset), wanted, strict=True) if want]
+    found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
+    by_x, by_offset = (next(found) if want else None for want in wanted)
+    return by_x, by_offset
+
+
+# Function.apply without its handling of torch.func, which takes as long as a launch; under torch.func no engine is chosen.
+_run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
+
+
+class _EagerHalf(_Eager):
+    """The same in float16, which cannot hold every gradient before its scale is known: backward finishes it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
+        scale, engine, loss, terms = call
+        value, held = engine.half_fused(x, terms, loss.form, offset, scale)
+        tensors, ctx.constants = take_apart((offset, scale, *terms))
+        ctx.save_for_backward(x, *tensors)
+        ctx.settings, ctx.finished = (engine, loss, type(terms)), [held]
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return (*_differentiable(ctx, saved, grad_out), None)
+        if not is_readable(grad_out):
+            with torch.enable_grad():
+                return (*_differentiable(ctx, saved, grad_out), None)
+        engine, loss, _ = ctx.settings
+
+        def problem() -> tuple[Any, ...]:
+            x, offset, scale, terms = _inputs(ctx, saved)
+            return x, terms, loss.form, offset, scale
+
+        held = ctx.finished.pop() if ctx.finished else engine.half_fused(*problem())[1]
+        return engine.half_finish(held, grad_out, problem), None, None
+
+
+_run_half: Any = getattr(super(torch.autograd.Function, _EagerHalf), "apply", _EagerHalf.apply)
+
+
+class _Compiled(torch.autograd.Function):
+    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
+        values, grad, slope = loss.fused(ops, x, offset, kind(*fields), scale)
+        by_offset = slope * scale if isinstance(offset, Tensor) else None
+        ctx.save_for_backward(grad, by_offset)
+        ctx.rest = 3 + len(fields)
+        return total(values, scale)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad, by_offset = ctx.saved_tensors
+        by_offset = None if by_offset is None else by_offset * grads[0]
+        return scaled(grad, grads[0]), by_offset, *((None,) * ctx.rest)

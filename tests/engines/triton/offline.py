@@ -1,0 +1,120 @@
+"""Kernels compiled for devices that are not there: what they take of registers, shared memory and stack.
+
+A driver that only names its device stands in for CUDA; Triton compiles for it and loads nothing. Runs in a process of its own.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+
+class NamedDevice:
+    """As much of Triton's driver as compiling needs."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self):
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, _):
+        return 0
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+    def get_device_interface(self):
+        return torch.cuda
+
+    def get_benchmarker(self):
+        return None
+
+
+# What a program may have on the device: threads, registers of a multiprocessor, bytes of shared memory.
+LIMITS = {80: (1024, 65536, 163 << 10), 86: (1024, 65536, 99 << 10), 89: (1024, 65536, 99 << 10)} | {
+    capability: (1024, 65536, 227 << 10 if capability < 120 else 99 << 10) for capability in (90, 100, 120)
+}
+
+
+def resources(compiled) -> dict[str, int]:
+    """Registers a thread, bytes of stack a thread, bytes of shared memory and threads of a compiled kernel."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder, "kernel.cubin")
+        cubin.write_bytes(compiled.asm["cubin"])
+        text = subprocess.run([tool, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text))
+    return {
+        "registers": int(found["REG"]),
+        "stack": int(found["STACK"]),
+        "local": int(found["LOCAL"]),
+        "shared": compiled.metadata.shared,
+        "threads": 32 * compiled.metadata.num_warps,
+    }
+
+
+def compile_all(capability: int, calls) -> dict[str, dict[str, int]]:
+    """What the kernels that ``calls``, functions by name, would launch take on the device."""
+    from manyhot.engines.triton import plans
+    from manyhot.engines.triton.launch import launcher as launching
+
+    driver.set_active(NamedDevice(capability))
+    plans._multiprocessors = lambda _: 84 if capability in (86, 89) else 108
+    found: dict[str, dict[str, int]] = {}
+    name = [""]
+
+    def compile_only(self, programs, x, others, numbers):
+        given = [x if tensor is None else tensor for tensor in (x, *others)]
+        given = [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
+        compiled = self.kernel.warmup(*given, *numbers, *self.constants, grid=(programs,), **self.options)
+        found[f"{name[0]} {self.kernel.__name__}"] = resources(compiled)
+
+    launching.Launcher.__call__ = compile_only
+    original = plans.plan
+    plans.plan = lambda *sizes, **about: original(*sizes, **(about | {"together": about["together"] or 108}))
+    for name[0], call in calls.items():
+        call()
+    return found
+
+
+def main() -> None:
+    """Print what row kernels take on the device of a capability: all of them, or those that are named."""
+    from manyhot import SparseLabels
+    from manyhot.engines.terms import DenseTerms, SparseTerms
+    from manyhot.engines.triton import engine, half
+
+    calls = {}
+    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    for rows, num_labels in ((64, 20), (64, 4096), (512, 20_001), (64, 131_072)):
+        for kind, dtype in types.items():
+            x = torch.zeros(rows, num_labels, dtype=dtype)
+            labels = torch.zeros(rows, num_labels, dtype=torch.uint8)
+            lists = SparseLabels.from_lists([[0]] * rows, num_labels=num_labels)
+            for form, terms in (("hard", DenseTerms(labels)), ("lists", SparseTerms(lists.indices, lists.offsets))):
+                about = f"{rows}x{num_labels} {kind} {form}"
+                if kind == "float16":
+                    calls[about] = lambda x=x, terms=terms: half.half_fused(x, terms, "split", 0.0, 1.0 / len(x))
+                    held = half.Held(x, torch.zeros(()), torch.zeros(()))
+                    problem = (x, terms, "split", 0.0, 1.0 / rows)
+                    calls[about + " again"] = lambda held=held, problem=problem: half.half_finish(
+                        held, torch.zeros(()), lambda: problem
+                    )
+                else:
+                    calls[about] = lambda x=x, terms=terms: engine.fused(x, terms, row_scale=1.0 / len(x), whole=True)
+    wanted = {name: calls[name] for name in sys.argv[2:]} or calls
+    for name, taken in compile_all(int(sys.argv[1]), wanted).items():
+        print(name, *[f"{key}={value}" for key, value in taken.items()], flush=True)
+
+
+if __name__ == "__main__":
+    main()

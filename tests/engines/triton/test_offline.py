@@ -1,0 +1,36 @@
+"""Row kernels compile for every generation of devices and fit there; ``python offline.py CAPABILITY`` tries all of them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyhot.engines.triton.engine import interpreted
+
+CALLS = ("64x20 bfloat16 hard", "64x4096 float16 hard", "512x20001 float32 lists", "64x131072 float16 lists again")
+OFFLINE = Path(__file__).with_name("offline.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(interpreted(), reason="this is the interpreter")
+@pytest.mark.parametrize("capability", [80, 89, 100, 120])
+def test_the_kernels_compile_for_a_device_that_is_not_there_and_fit(capability, tmp_path):
+    pytest.importorskip("triton")
+    from engines.triton.offline import LIMITS
+
+    env = os.environ | {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
+    env["PYTHONPATH"] = os.pathsep.join([str(OFFLINE.parents[2]), *sys.path])
+    done = subprocess.run([sys.executable, OFFLINE, str(capability), *CALLS], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) >= len(CALLS)
+    threads, registers, shared = LIMITS[capability]
+    for line in lines:
+        taken = {key: int(value) for key, value in (part.split("=") for part in line.split() if "=" in part)}
+        assert taken["threads"] <= threads, line
+        assert taken["threads"] * taken["registers"] <= registers, line
+        assert taken["shared"] <= shared, line
+        assert taken["local"] == 0, line
+        assert taken["stack"] <= 128, line  # spilled registers, in the part for extreme scores
