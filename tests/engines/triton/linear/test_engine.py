@@ -14,8 +14,10 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.linear.test_engine import check_kinds, check_hostile
-from manyhot.engines.triton.linear import engine
-engine.COLS, engine.ROWS = 16, 4
+from manyhot.engines.triton.linear import backward, engine, inputs
+for module in (backward, engine, inputs):
+    module.COLS = 16
+inputs.ROWS = 4
 if sys.argv[2] == "hostile":
     check_hostile("cpu", torch.float32, 16)
 else:
