@@ -1,9 +1,9 @@
 """PTX for the word kernels, for two words of 64 bits at once (CUDA); ``words`` uses it.
 
 Four bfloat16, four float16 or two float32 make a word. Hard labels come as a byte a score, nonzero for a positive: 32 or 16
-bits beside a word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the sums (another
-way to unpack, adding a zero that the assembler cannot see); otherwise the assembler would notice that both need the same
-exponentials and keep them in registers in between.
+bits beside a word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the
+sums (another way to unpack, adding a zero that the assembler cannot see); otherwise the assembler would notice that both need
+the same exponentials and keep them in registers in between.
 """
 
 from __future__ import annotations

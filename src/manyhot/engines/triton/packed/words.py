@@ -174,7 +174,7 @@ def negative_sums(s, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr
 def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr):
     """The gradient of each word, ``e^s`` times a factor, in the type of the scores.
 
-    A factor that is not SIGNED is added to the exponent, where that is exact enough: in bfloat16. In float16 it is always SIGNED.
+    A factor that is not SIGNED is added to the exponent, where that is exact enough: in bfloat16. Float16 is always SIGNED.
     """
     LOG: tl.constexpr = PER == 4 and not SIGNED and not HALF
     if not COMPILED:
