@@ -7,22 +7,10 @@ import spacy
 from spacy.tokens import DocBin
 from spacy.training import Example
 
-from integrations import hostile, tiny
-from manyhot.integrations.spacy import zlpr_rows
+from integrations import tiny
 
 BOW = {"@architectures": "spacy.TextCatBOW.v3", "exclusive_classes": False, "ngram_size": 1, "no_output_layer": False}
 SMALL = {**BOW, "length": 1024}
-
-
-@pytest.mark.parametrize("name", hostile.CASES)
-def test_values_and_gradients_are_those_of_torch_on_hostile_rows(name):
-    case = hostile.CASES[name]
-    values, gradient = hostile.reference(name, "zlpr_loss")
-    where = np.ones(case.logits.shape, bool) if case.where is None else case.where
-    with np.errstate(all="ignore"):
-        found, got = zlpr_rows(np, case.logits, case.labels, where)
-    np.testing.assert_allclose(found, values, rtol=2e-6)
-    np.testing.assert_allclose(got, gradient, rtol=1e-4, atol=1e-6)
 
 
 def examples_of(nlp, texts, **missing):

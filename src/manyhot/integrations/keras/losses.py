@@ -56,7 +56,8 @@ class ZLPRLoss(_RowLoss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """One value per row ``[...]``."""
-        return row_losses().zlpr(prepared("ZLPRLoss", y_true, y_pred), self.threshold, self.smoothing)
+        rows = prepared("ZLPRLoss", y_true, y_pred)
+        return rows.marked(row_losses().zlpr(rows, self.threshold, self.smoothing))
 
     def get_config(self) -> dict[str, Any]:
         """All settings, for saving."""
@@ -82,7 +83,7 @@ class PairwiseLoss(_RowLoss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """One value per row ``[...]``."""
         rows = prepared("PairwiseLoss", y_true, y_pred)
-        return row_losses().pairwise(rows, self.scale, self.margin, self.smoothing)
+        return rows.marked(row_losses().pairwise(rows, self.scale, self.margin, self.smoothing))
 
     def get_config(self) -> dict[str, Any]:
         """All settings, for saving."""
@@ -120,7 +121,7 @@ class AsymmetricLoss(_RowLoss):
         """One value per row ``[...]``."""
         rows = prepared("AsymmetricLoss", y_true, y_pred)
         powers = {"gamma_pos": self.gamma_pos, "gamma_neg": self.gamma_neg, "margin": self.margin}
-        return row_losses().asymmetric(rows, self.smoothing, **powers)
+        return rows.marked(row_losses().asymmetric(rows, self.smoothing, **powers))
 
     def get_config(self) -> dict[str, Any]:
         """All settings, for saving."""

@@ -21,17 +21,22 @@ Tensor = Any
 
 
 class Rows(NamedTuple):
-    """Arguments of a row function."""
+    """Arguments of a row function; ``sound [...]`` is NaN for rows whose labels cannot be right, or None."""
 
     scores: Tensor
     labels: Tensor
     where: Tensor | None
+    sound: Tensor | None = None
+
+    def marked(self, values: Tensor) -> Tensor:
+        """The losses of the rows, NaN where their labels cannot be right."""
+        return values if self.sound is None else values * self.sound
 
 
 def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
     """Labels and scores of equal shape; unknown labels are 0 and excluded by ``where``.
 
-    A label above 1 is an error. A compiled step cannot raise: there the score becomes NaN, and so does the loss.
+    A label above 1 is an error. A compiled step cannot raise: there the loss of its row is NaN.
     """
     scores, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
     if len(scores.shape) != len(labels.shape) or scores.shape[-1] != labels.shape[-1]:
@@ -45,16 +50,16 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
         low, high = (float(end) for end in labels.aminmax())
         if low >= 0 and high <= 1:
             return Rows(scores, labels, None)
-    too_large = labels > 1
-    if _is_concrete(labels) and bool(ops.any(too_large)):
+    too_large, sound = labels > 1, None
+    if not _is_concrete(labels):
+        sound = ops.where(ops.any(too_large, axis=-1), float("nan"), 1.0)
+    elif bool(ops.any(too_large)):
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
     if keras.backend.backend() == "jax":
         # JaxRows looks for the marks itself: whatever is made of the labels here would be kept for the way back.
-        return Rows(scores, labels, None)
+        return Rows(scores, labels, None, sound)
     known = labels >= 0
-    scores = ops.where(too_large, float("nan"), scores)
-    # Half a label counts on both sides, so that the NaN reaches the loss.
-    return Rows(scores, ops.where(known, ops.where(too_large, 0.5, labels), 0.0), known)
+    return Rows(scores, ops.where(known, ops.minimum(labels, 1.0), 0.0), known, sound)
 
 
 def _is_concrete(tensor: Tensor) -> bool:
@@ -107,7 +112,7 @@ class JaxRows:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         from manyhot.integrations.jax import tlpr_loss
 
-        return tlpr_loss(rows.scores, rows.labels, threshold, unknown=True, smoothing=smoothing) * _sound(rows.labels)
+        return tlpr_loss(rows.scores, rows.labels, threshold, unknown=True, smoothing=smoothing)
 
     @staticmethod
     def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
@@ -115,7 +120,7 @@ class JaxRows:
         from manyhot.integrations.jax import pairwise_loss
 
         given: Any = {"unknown": True, "smoothing": smoothing}
-        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given) * _sound(rows.labels)
+        return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given)
 
     @staticmethod
     def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
@@ -124,12 +129,7 @@ class JaxRows:
 
         known = rows.labels >= 0
         labels = ops.where(known, rows.labels, 0.0)
-        return asymmetric_loss(rows.scores, labels, where=known, smoothing=smoothing, **powers) * _sound(rows.labels)
-
-
-def _sound(labels: Tensor) -> Tensor:
-    """1 for each row, NaN where it has a label above 1."""
-    return ops.where(ops.any(labels > 1, axis=-1), float("nan"), 1.0)
+        return asymmetric_loss(rows.scores, labels, where=known, smoothing=smoothing, **powers)
 
 
 class OpsRows:
