@@ -67,7 +67,7 @@ def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity
     """
     graph, content = onnx_bytes(model, rows)
     parity = compare_onnx(model, content, rows)
-    _refuse_difference(parity)
+    refuse_difference(parity)
     folder = Path(folder)
     make_folder(folder)
     if isinstance(model.inputs, TextInputs):
@@ -81,7 +81,7 @@ def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity
 
 def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
     """The graph of a model and its ONNX file, traced on some of ``rows``."""
-    _need("onnx", "onnxscript", "onnxruntime")
+    need_packages("onnx", "onnxscript", "onnxruntime")
     graph = ModelGraph(model)
     # An example batch of one row would fix the batch at one.
     example = next(graph_inputs(model, _some(rows, 3), batch_size=3))
@@ -93,7 +93,7 @@ def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
         names = [name for name in port.axes if name]
         sizes.update({name: torch.export.Dim.DYNAMIC for name in names if name not in sizes})
         shapes.append({axis: sizes[name] for axis, name in enumerate(port.axes) if name})
-    with _quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
         program: Any = torch.onnx.export(
             graph,
             example,
@@ -134,7 +134,7 @@ def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: 
 
 def open_session(content: bytes | str, *, threads: int = 1) -> Any:
     """An ONNX file, as bytes or by its path, ready to run on the CPU."""
-    _need("onnxruntime")
+    need_packages("onnxruntime")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -143,7 +143,8 @@ def open_session(content: bytes | str, *, threads: int = 1) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _refuse_difference(parity: Parity) -> None:
+def refuse_difference(parity: Parity) -> None:
+    """A graph that decides otherwise than the model is an error."""
     if parity.different:
         raise ValueError(
             f"export: {parity.different} of {parity.decisions:,} decisions differ between the model and its graph."
@@ -178,7 +179,8 @@ def _some(rows: Any, count: int) -> Any:
     return rows[:count]
 
 
-def _need(*packages: str) -> None:
+def need_packages(*packages: str) -> None:
+    """Packages of the extra ``onnx`` are there, or an error says how to get them."""
     from importlib.util import find_spec
 
     for package in packages:
@@ -187,7 +189,7 @@ def _need(*packages: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Any:
+def quiet() -> Any:
     """Silences the exporter, which prints progress and warns about its own deprecations."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from manyhot._checks import check_choice
+from manyhot.cli.commands.spans.export import export_span_files
+from manyhot.cli.commands.spans.reading import span_reading_of
 from manyhot.cli.io.config import CONFIG, read_config
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
@@ -47,7 +49,11 @@ def export(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if is_span_bundle(model):
-        raise typer.BadParameter("export reads models of labels; this is one of spans. manyhot serve answers for it.")
+        if to != "onnx":
+            raise typer.BadParameter("a span model is exported --to onnx; manyhot serve answers for it too.")
+        target = folder or model.with_name(f"{model.absolute().name}-{to}")
+        export_span_files(model, files, target, span_reading_of(reading, {}), rows=rows, as_json=json, quiet=quiet)
+        return
     trained = open_model(model)
     target = folder or model.with_name(f"{model.absolute().name}-{to}")
     check_outputs({"--folder": target}, [model])

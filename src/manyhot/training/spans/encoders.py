@@ -45,10 +45,11 @@ class LetterFilters(nn.Module):
     def forward(self, letters: Tensor) -> Tensor:
         """``[B, T, D]``."""
         flat, places = letters.flatten(0, 1), None
-        if not flat.is_cuda and not torch.compiler.is_exporting():
+        traced = torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        if not flat.is_cuda and not traced:
             # Words repeat, and filters are most of a step on a CPU. A GPU would have to wait for the number of words.
             flat, places = torch.unique(flat, dim=0, return_inverse=True)
-        vectors = self.table(flat).mT
+        vectors = self.table(flat).transpose(-1, -2)
         there = (flat != PADDING).unsqueeze(1)
         answers = [each(vectors).masked_fill(~there, -math.inf).amax(dim=2) for each in self.filters]
         # A padding token has no letters: relu makes its output 0.
