@@ -9,6 +9,7 @@ import torch
 from manyhot import SparseLabels, TrainSettings, evaluate, load_model, train
 from manyhot.engines.native import tree as native
 from manyhot.engines.tree.problem import TreeMemoryError
+from manyhot.training.rows.bodies.registry import BODIES
 from manyhot.training.run.checkpoint import CheckpointError
 from training.problems import feature_examples, same_weights, title_examples
 
@@ -40,6 +41,16 @@ def test_the_usual_loss_of_a_tree_is_squared_hinge():
     assert TrainSettings(model="bag").loss == "zlpr"
     with pytest.raises(ValueError, match="`loss` must be squared_hinge or zlpr for the model tree; got 'bce'"):
         train(title_examples(), replace(TREE, loss="bce"))
+
+
+def test_auto_takes_a_tree_for_very_many_labels_on_a_cpu(monkeypatch):
+    examples = title_examples(200)
+    assert train(examples, TrainSettings(device="cpu")).shape["body"] == "linear"
+    monkeypatch.setitem(BODIES, "tree", replace(BODIES["tree"], automatic_labels=40))
+    model = train(examples, TrainSettings(device="cpu"))
+    assert (model.shape["body"], model.settings.loss) == ("tree", "squared_hinge")
+    for other in (TrainSettings(smoothing=0.1), TrainSettings(loss="bce"), TrainSettings(learning_rate=0.1)):
+        assert train(examples, replace(other, device="cpu", epochs=1)).shape["body"] != "tree"
 
 
 def test_the_number_of_threads_changes_no_bit():

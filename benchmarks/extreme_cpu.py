@@ -1,0 +1,200 @@
+"""Label trees against their peers on very many labels: ``python -m benchmarks.extreme_cpu --data FOLDER --work FOLDER``.
+
+Every system gets the same tf-idf rows, made by manyhot's text inputs, and the same test rows. A cell, one system on one set,
+runs in a process of its own (``extreme_peers``) and is kept in ``--work``; a cell that is there is not run again. Peers run
+under ``--python SYSTEM=INTERPRETER``. ``--page`` prints the page of all cells that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from benchmarks.extreme_peers import SYSTEMS, THREADS, TOP, clock, since
+from benchmarks.tuning import processor
+from manyhot.data.read import read_examples
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import label_propensities, precision_at_k, propensity_precision_at_k
+from manyhot.scores.top import TopScores
+
+OURS = "manyhot"
+NAMES = {
+    OURS: "manyhot, `tree` (squared hinge)",
+    "omikuji-parabel": "omikuji, Parabel (defaults)",
+    "omikuji-bonsai": "omikuji, Bonsai",
+    "pecos": "PECOS XR-Linear (defaults)",
+    "napkinxc": "napkinXC PLT (defaults)",
+    "libmultilabel": "LibMultiLabel tree (defaults)",
+}
+
+
+def prepare(data: Path, work: Path, name: str, rows: int | None, test_rows: int | None) -> Path:
+    """The folder of a set with the rows of all systems; made once."""
+    folder = work / f"{name}-{rows or 'all'}"
+    if (folder / "about.json").exists():
+        return folder
+    from manyhot.training.rows.inputs.texts import TextInputs
+    from manyhot.training.rows.settings import TrainSettings
+
+    folder.mkdir(parents=True, exist_ok=True)
+    examples, test = (read_examples(data / name / f"{part}.jsonl.xz") for part in ("train", "test"))
+    picked = torch.arange(len(examples))[:rows]
+    labels = examples.labels[picked]
+    used = torch.bincount(labels.indices, minlength=labels.num_labels) > 0
+    names = tuple(np.asarray(examples.label_names)[used.numpy()].tolist())
+    fitted = examples[picked].with_labels(names)
+    begun = clock()
+    inputs, train_rows = TextInputs.fit(fitted, TrainSettings())
+    took = since(begun)
+    test = test[torch.arange(len(test))[:test_rows]].with_labels(names)
+    sparse.save_npz(folder / "train.npz", train_rows, compressed=False)
+    sparse.save_npz(folder / "test.npz", inputs.rows(test), compressed=False)
+    for part, own in (("train_labels", fitted.labels), ("test_labels", test.labels)):
+        ones = np.ones(len(own.indices), dtype=np.float32)
+        matrix = sparse.csr_matrix((ones, own.indices.numpy(), own.offsets.numpy()), shape=tuple(own.shape))
+        sparse.save_npz(folder / f"{part}.npz", matrix, compressed=False)
+    about = {"set": name, "rows": len(fitted), "test_rows": len(test), "labels": len(names), "features": train_rows.shape[1]}
+    (folder / "about.json").write_text(json.dumps({**about, "features_seconds": took}))
+    return folder
+
+
+def run_ours(folder: Path, out: Path) -> None:
+    """manyhot's tree on prepared rows, as ``train --model tree`` fits it."""
+    from manyhot.training.rows.fit import TrainingRows
+    from manyhot.training.rows.inputs.row_batches import take_rows
+    from manyhot.training.rows.settings import TrainSettings
+    from manyhot.training.rows.tree_fit import TreeFit
+    from manyhot.training.run.session import RunSession
+
+    torch.set_num_threads(THREADS)
+    rows, test = (sparse.load_npz(folder / f"{name}.npz") for name in ("train", "test"))
+    labels = SparseLabels.from_scipy(sparse.load_npz(folder / "train_labels.npz"))
+    settings, session = TrainSettings(model="tree"), RunSession(None, None, checkpoint_seconds=1e9, metric="P@1")
+    begun = clock()
+    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": settings.loss}
+    body = TreeFit(session, TrainingRows(rows, labels), **sizes, seed=0, threads=THREADS).run()
+    trained, begun = since(begun), clock()
+    parts = [body.top(take_rows(rows=test, picked=slice(at, at + 1024)), TOP).indices for at in range(0, test.shape[0], 1024)]
+    predicted = since(begun)
+    size = sum(each.numel() * each.element_size() for each in body.state_dict().values())
+    import resource
+
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    np.savez(f"{out}.npz", top=torch.cat(parts).numpy())
+    report = {"train": trained, "predict": predicted, "size": size, "memory": memory, "threads": THREADS}
+    Path(f"{out}.json").write_text(json.dumps({**report, "version": "this repository"}))
+
+
+def run_cell(folder: Path, system: str, python: str | None) -> None:
+    """One system in a process of its own, if its result is not there."""
+    out = folder / system
+    if Path(f"{out}.json").exists():
+        return
+    begun = clock()
+    if system == OURS:
+        command = [sys.executable, "-m", "benchmarks.extreme_cpu", "--ours", str(folder), str(out)]
+    else:
+        peers = Path(__file__).with_name("extreme_peers.py")
+        command = [python or sys.executable, str(peers), system, str(folder), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        (folder / f"{system}.error").write_text(done.stderr[-2000:])
+        print(f"{system}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}", file=sys.stderr)
+    else:
+        print(f"{folder.name} {system}: {since(begun)} s wall and CPU", file=sys.stderr)
+
+
+def measured(folder: Path, system: str) -> dict[str, Any]:
+    """P@k and PSP@k in per cent, with the cell's own report."""
+    labels = SparseLabels.from_scipy(sparse.load_npz(folder / "test_labels.npz"))
+    train_labels = sparse.load_npz(folder / "train_labels.npz")
+    counts = torch.from_numpy(np.bincount(train_labels.indices, minlength=train_labels.shape[1]))
+    propensities = label_propensities(counts, train_labels.shape[0])
+    top = torch.from_numpy(np.load(folder / f"{system}.npz")["top"]).long()
+    values = torch.arange(TOP, 0, -1, dtype=torch.float32).expand(top.shape).contiguous()
+    scores = TopScores(torch.where(top >= 0, values, -torch.inf), top, labels.num_labels)
+    found = json.loads((folder / f"{system}.json").read_text())
+    for k in (1, 3, 5):
+        found[f"P@{k}"] = 100 * float(precision_at_k(scores, labels, k=k))
+        found[f"PSP@{k}"] = 100 * float(propensity_precision_at_k(scores, labels, propensities, k=k))
+    return found
+
+
+def page(work: Path) -> str:
+    """The page of all cells that are there."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    lines = [
+        "# Very many labels on a CPU: label trees against their peers",
+        "",
+        f"{processor()}, {os.cpu_count()} cores, {platform.system()}; Python {platform.python_version()},"
+        f" torch {torch.__version__}, NumPy {np.__version__}; {today}. Command: `python -m benchmarks.extreme_cpu`.",
+        "",
+        "All systems are fitted to the same tf-idf rows (manyhot's text inputs: words and first letters of words) and predict"
+        " the same test rows, each with the settings that its own documentation uses. Several other jobs shared the machine"
+        " during all runs, so that wall time says little: compare CPU seconds (user and system, all threads). Training time is"
+        " from prepared rows to a model in memory. Memory is the largest of the process, with the rows.",
+    ]
+    for folder in sorted(path.parent for path in work.glob("*/about.json")):
+        about = json.loads((folder / "about.json").read_text())
+        lines += [
+            "",
+            f"## {about['set']}: {about['rows']:,} rows, {about['labels']:,} labels, {about['features']:,} features",
+            "",
+            f"{about['test_rows']:,} test rows. Making the rows took {about['features_seconds'][1]:.0f} CPU seconds.",
+            "",
+            "| system | P@1 | P@3 | P@5 | PSP@1 | PSP@3 | PSP@5 | training, CPU s | wall s | threads"
+            " | prediction, CPU ms a row | memory | model |",
+            "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        ]
+        for system, title in NAMES.items():
+            if not (folder / f"{system}.json").exists():
+                lines.append(f"| {title} |{' not run |' * 12}")
+                continue
+            own = measured(folder, system)
+            best = " | ".join(f"{own[f'{metric}@{k}']:.2f}" for metric in ("P", "PSP") for k in (1, 3, 5))
+            each = 1000 * own["predict"][1] / about["test_rows"]
+            title = title if own["version"] == "this repository" else f"{title} {own['version']}"
+            lines.append(
+                f"| {title} | {best} | {own['train'][1]:.0f} | {own['train'][0]:.0f} | {own['threads']} | {each:.2f}"
+                f" | {own['memory'] / 2**30:.1f} GiB | {own['size'] / 2**20:.0f} MiB |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--set", action="append", default=[], help="NAME or NAME:ROWS")
+    parser.add_argument("--test-rows", type=int)
+    parser.add_argument("--system", action="append", choices=[OURS, *SYSTEMS])
+    parser.add_argument("--python", action="append", default=[], help="SYSTEM=INTERPRETER")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--ours", nargs=2, type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.ours:
+        run_ours(*given.ours)
+        return
+    pythons = dict(each.split("=", 1) for each in given.python)
+    for each in given.set:
+        name, _, rows = each.partition(":")
+        folder = prepare(given.data, given.work, name, int(rows) if rows else None, given.test_rows)
+        for system in given.system or NAMES:
+            run_cell(folder, system, pythons.get(system))
+    if given.page:
+        print(page(given.work), end="")
+
+
+if __name__ == "__main__":
+    main()
