@@ -153,13 +153,8 @@ def _train(
     check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
     for sentence in unreached_limits(given, inputs, session.rows.inputs):
         session.note(sentence)
-    held = None
-    if validation is not None:
-        if isinstance(inputs, FeatureInputs) and validation.features is not None:
-            Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
-        held = TrainingRows(inputs.rows(validation), validation.hardened().labels, validation.unknown)
     fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
-    body, threshold, tuning = fitted(session, held)
+    body, threshold, tuning = fitted(session, None if validation is None else _held_rows(examples, validation, inputs))
     body.zero_grad(set_to_none=True)
     session.note("tuning the decision rule")
     if threshold is not None and tuning is not None:
@@ -228,6 +223,13 @@ def _session(
         )
     )
     return session, inputs, entry
+
+
+def _held_rows(examples: Examples, validation: Examples, inputs: Inputs) -> TrainingRows:
+    """The validation rows, prepared as the training rows are."""
+    if isinstance(inputs, FeatureInputs) and validation.features is not None:
+        Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
+    return TrainingRows(inputs.rows(validation), validation.hardened().labels, validation.unknown)
 
 
 def _posed(examples: Examples, settings: TrainSettings) -> Posed:
