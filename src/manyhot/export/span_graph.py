@@ -81,7 +81,8 @@ class SpanGraph(nn.Module):
         assert isinstance(head, EfficientGlobalPointer)
         ends = head.type_ends(hidden if head.form == "hidden" else projected).transpose(1, 2)
         u, v = ends[:, : head.num_types], ends[:, head.num_types :]
-        return products.unsqueeze(1) + u.unsqueeze(3) + v.unsqueeze(2)
+        scores: Tensor = products.unsqueeze(1) + u.unsqueeze(3) + v.unsqueeze(2)
+        return scores
 
     def inputs_of(self, batch: SpanBatch) -> tuple[Tensor, ...]:
         """A batch of windows as inputs of the graph."""
