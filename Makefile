@@ -37,7 +37,7 @@ test-gpu:
 
 # Fifty kills of every command that writes, where make test has a few.
 test-kills: setup
-	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
+	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py tests/training/run/test_rank_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
 
 # What a model in production needs (serve, onnx), in an environment of its own. torch comes first: that takes a CPU build.
 $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import json
 import os
@@ -121,9 +122,9 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def remove_drafts(folder: Path) -> None:
-    """Take away what a killed process left half-written."""
-    for draft in folder.glob(f".*{DRAFT_SUFFIX}"):
+def remove_drafts(folder: Path, name: str = "") -> None:
+    """Take away what a killed process left half-written; with ``name``, of that file alone."""
+    for draft in folder.glob(f".{glob.escape(name)}{'.' if name else ''}*{DRAFT_SUFFIX}"):
         _remove_quietly(draft)
 
 

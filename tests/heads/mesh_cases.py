@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.nn.parallel import DistributedDataParallel
 
 from manyhot import LinearHead, LinearScores, SparseLabels, gather_rows, zlpr_loss
+from scores.scale_page import formulas
 
 ROWS, SIZE, NUM_LABELS = 8, 6, 21
 
@@ -39,6 +40,10 @@ def check_updates(rank):
         head = LinearHead(SIZE, NUM_LABELS, mesh=mesh, **settings)
         assert isinstance(head.weight, DTensor)
         alone = head_alone(head, **settings)
+        if rank == 0:
+            held = [each.to_local() for each in head.state_dict().values() if isinstance(each, DTensor)]
+            memory = formulas()["head_memory"](NUM_LABELS, SIZE, dist.get_world_size(), dtype.itemsize, kind)
+            assert sum(each.numel() * each.element_size() for each in held) == memory
         for step in range(4):
             hidden, labels = batch(step)
             values = [zlpr_loss(one(hidden.requires_grad_()), labels) for one in (head, alone)]

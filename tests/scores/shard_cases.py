@@ -20,6 +20,7 @@ from manyhot import (
 )
 from manyhot.metrics import auroc_score, f1_score, precision_at_k
 from manyhot.scores import shards
+from scores.scale_page import formulas
 
 ROWS, SIZE, NUM_LABELS = 7, 5, 23
 LOSSES = {
@@ -137,6 +138,10 @@ def check_wire(rank):
         place = {"group": dist.group.WORLD, "offset": own.start, "num_labels": NUM_LABELS}
         zlpr_loss(LinearScores(*mine, **place), truth).backward()
         assert seen == [("gather", 16 * ROWS), ("reduce", 4 * ROWS * SIZE)]
+        # A process sends its part of a gather to all others; a ring sum passes the tensor round twice, less one part.
+        count = dist.get_world_size()
+        sent = count * (count - 1) * seen[0][1] + 2 * (count - 1) * seen[1][1]
+        assert sent == formulas()["sent_in_a_step"](ROWS, SIZE, count)
     finally:
         shards.all_gather, dist.all_reduce = gather, reduce
 

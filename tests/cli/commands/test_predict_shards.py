@@ -100,6 +100,7 @@ def test_killed_parts_are_started_again_and_give_the_folder_of_one_run(run, trai
         killed = _start(trained, files, tmp_path / "out", killed, draw)
     assert _start(trained, files, tmp_path / "out", set(), draw) == set()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not list((tmp_path / "out").glob(".*.part"))
 
 
 def _start(trained, files, out, kill, draw):

@@ -79,3 +79,20 @@ def train_spans_and_save(rank, folder, examples, settings):
     from manyhot import train_spans
 
     train_spans(examples, settings, run=folder / "run").save(folder / f"rank{rank}")
+
+
+def killed_in_processes(function, *arguments, count=2, victim=0, after=1.0):
+    """The same with one process killed ``after`` seconds; the others must end by themselves, or are killed as torchrun does."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["training.run.process_runs", "manyhot.evaluation"])
+    port = free_port()
+    started = [context.Process(target=_joined, args=(rank, count, port, function, arguments)) for rank in range(count)]
+    for process in started:
+        process.start()
+    started[victim].join(after)
+    started[victim].kill()
+    for process in started:
+        process.join(60)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in started]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from manyhot._checks import check_choice
+from manyhot._files import remove_drafts
 from manyhot.cli.commands.spans.predict import predict_spans
 from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.io.blocks import STDIN, read_blocks
@@ -167,7 +168,11 @@ def _unfinished(
     finished = sum(outputs[name].exists() for name in own)
     if finished:
         say(f"{folder}: {finished:,} of {len(own):,} files are there already", quiet=quiet)
-    yield from ((name, outputs[name]) for name in own if not outputs[name].exists())
+    for name in own:
+        if not outputs[name].exists():
+            # No other part writes this file: a draft of it was left by a call that was killed.
+            remove_drafts(folder, outputs[name].name)
+            yield name, outputs[name]
 
 
 def _offered(incomplete: str) -> list[str]:
