@@ -252,7 +252,9 @@ def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) ->
         if why:
             raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
     if entry.lazy and Processes.current().count > 1:
-        raise ProcessesError(f"train: `model` {entry.name} must run in one process. Start it without torchrun.")
+        raise ProcessesError(
+            f"train: `model` {entry.name} must run in one process, since its tables move inside backward. Start it without torchrun."
+        )
 
 
 def _check_processes(settings: TrainSettings, processes: Processes) -> None:
