@@ -112,8 +112,12 @@ def test_when_one_process_ends_the_other_says_so(tmp_path):
     ("make", "settings", "words"),
     [
         (text_examples, TEXTS, "`model` must not be linear for several processes"),
-        (text_examples, replace(TEXTS, model="wide"), "`model` wide must run in one process"),
-        (text_examples, TrainSettings(model="tree", threads=1), "`model` must not be tree for several processes"),
+        (text_examples, replace(TEXTS, model="wide"), "`model` wide must run in one process: its fit cannot divide rows"),
+        (
+            text_examples,
+            TrainSettings(model="tree", threads=1),
+            "`model` tree must run in one process: its fit cannot divide rows",
+        ),
         (feature_examples, replace(PLAIN, loss="two_way"), "`loss` must judge each row by itself"),
         (feature_examples, replace(PLAIN, batch_size=15), "`batch_size` must be a multiple of the number of processes, 2"),
     ],
