@@ -22,7 +22,7 @@ from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.run.processes import Processes, ProcessesError, several_processes
-from training.problems import feature_examples, image_examples, same_weights, text_examples
+from training.problems import feature_examples, image_examples, same_weights, text_examples, title_examples
 from training.run.process_runs import (
     die_early,
     in_processes,
@@ -112,11 +112,11 @@ def test_when_one_process_ends_the_other_says_so(tmp_path):
     ("make", "settings", "words"),
     [
         (text_examples, TEXTS, "`model` must not be linear for several processes"),
-        (text_examples, replace(TEXTS, model="wide"), "`model` wide must run in one process: its fit cannot divide rows"),
+        (text_examples, replace(TEXTS, model="wide"), "`model` wide must run in one process: backward moves its tables"),
         (
-            text_examples,
+            title_examples,
             TrainSettings(model="tree", threads=1),
-            "`model` tree must run in one process: its fit cannot divide rows",
+            "`model` must not be tree for several processes; one takes all",
         ),
         (feature_examples, replace(PLAIN, loss="two_way"), "`loss` must judge each row by itself"),
         (feature_examples, replace(PLAIN, batch_size=15), "`batch_size` must be a multiple of the number of processes, 2"),

@@ -253,7 +253,7 @@ def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) ->
             raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
     if entry.lazy and Processes.current().count > 1:
         raise ProcessesError(
-            f"train: `model` {entry.name} must run in one process: its fit cannot divide rows. Start it without torchrun."
+            f"train: `model` {entry.name} must run in one process: backward moves its tables. Start it without torchrun."
         )
 
 
