@@ -157,6 +157,7 @@ def run_cross_encoder(rows):
     from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
 
     from manyhot.integrations.sentence_transformers import MultiLabelLoss
+    from manyhot.integrations.sentence_transformers import scores_of as scores_of_texts
 
     data = Dataset.from_dict({"text": list(rows.texts[0]), "label": rows.labels[0].tolist()})
     for name in ("bce", "zlpr"):
@@ -182,7 +183,10 @@ def run_cross_encoder(rows):
             seconds = time.perf_counter() - start
 
         def scores_of(part, model=model):
-            return model.predict(list(rows.texts[part]), activation_fn=torch.nn.Identity(), show_progress_bar=False)
+            model.eval()
+            texts = list(rows.texts[part])
+            with torch.inference_mode():
+                return torch.cat([scores_of_texts(model, texts[n : n + 256], None, None) for n in range(0, len(texts), 256)])
 
         yield f'MultiLabelLoss(model, "{name}")', both_ways(rows, scores_of), seconds
 
