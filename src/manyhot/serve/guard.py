@@ -32,6 +32,10 @@ HEADERS = [
 ]
 
 
+# Bytes of a request's first line and headers at most.
+MAX_HEADERS = 32 << 10
+
+
 class Guard:
     """ASGI middleware.
 
@@ -83,6 +87,9 @@ class Guard:
     async def _guarded(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if self.open > self.settings.max_connections:
             raise Refusal(429, f"{self.settings.max_connections:,} requests are being answered already. Try again later.")
+        # The parser counts what it waits for; headers that come in one piece pass it.
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > MAX_HEADERS:
+            raise Refusal(400, f"the headers must have at most {MAX_HEADERS:,} bytes; got more.")
         body = await self._body(scope, receive)
         given = False
 

@@ -20,14 +20,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
-from manyhot.serve.guard import Guard
+from manyhot.serve.guard import MAX_HEADERS, Guard
 from manyhot.serve.listening import SETTLE, accept_waiting, turn_away
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.settings import ServeSettings
 
 log = logging.getLogger("manyhot.serve")
-# Bytes of a request's first line and headers at most.
-MAX_HEADERS = 32 << 10
 # Seconds for which the rest of a refused body is read and discarded, so that the client can read the response.
 LINGER = 2.0
 KEEP_ALIVE = 30

@@ -1,0 +1,140 @@
+"""EuroVoc's hierarchy on eurlex57k: decisions as they are, closed upwards, and top-down.
+
+    python -m benchmarks.hierarchy_eurlex --data FOLDER [--rows 45000] [--characters 2000] [--page PAGE]
+
+One linear model is trained on the labels of the file, which are the most special concepts, another on the same labels closed
+upwards. Labels with fewer than ``LEAST`` training rows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.text_sets import SETS
+from manyhot import SparseLabels, TrainSettings
+from manyhot.data.examples import Examples
+from manyhot.decisions.hierarchy import Hierarchy
+from manyhot.metrics.counts import count_sets
+from manyhot.training.rows.train import train
+
+LEAST = 10
+TEST_ROWS = 3000
+
+
+def parents_of(data: Path) -> list[tuple[str, str]]:
+    """``(concept, parent)`` of every concept."""
+    with gzip.open(data / "eurlex57k" / "EURLEX57K.json.gz", "rt", encoding="utf-8") as file:
+        concepts = json.load(file)
+    return [(name, parent) for name, concept in concepts.items() for parent in concept["parents"]]
+
+
+def some_labels(examples: Examples, names: list[str]) -> Examples:
+    """The examples with these labels alone."""
+    own = {name: place for place, name in enumerate(names)}
+    lists = [
+        [own[examples.label_names[each]] for each in row if examples.label_names[each] in own] for row in rows_of(examples)
+    ]
+    return replace(examples, labels=SparseLabels.from_lists(lists, num_labels=len(names)), label_names=tuple(names))
+
+
+def rows_of(examples: Examples) -> list[list[int]]:
+    return examples.labels.lists()
+
+
+def shortened(examples: Examples, rows: int, characters: int) -> Examples:
+    """The first rows, and the first characters of their texts."""
+    part = examples[:rows]
+    return replace(part, texts=[text[:characters] for text in part.texts or []])
+
+
+def micro_f1(predicted: SparseLabels, truth: SparseLabels) -> float:
+    hits, said, true = (float(each.sum()) for each in count_sets(predicted, truth)[1])
+    return 2 * hits / max(said + true, 1.0)
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Rows of the table, and what they are from."""
+    whole, test = SETS["eurlex57k"](given.data)
+    rows, test = shortened(whole, given.rows, given.characters), shortened(test, TEST_ROWS, given.characters)
+    counts = torch.bincount(rows.labels.indices, minlength=rows.num_labels)
+    names = [name for name, count in zip(rows.label_names, counts.tolist(), strict=True) if count >= LEAST]
+    tree = Hierarchy(names, parents_of(given.data), ignore_unknown=True)
+    rows, test = some_labels(rows, names), some_labels(test, names)
+    closed = tree.close(test.labels, "up")
+    lines, started = [], time.perf_counter()
+    for trained_on, labels in (("file", rows.labels), ("closed upwards", tree.close(rows.labels, "up"))):
+        model = train(replace(rows, labels=labels), TrainSettings(model="linear", tune="none", epochs=given.epochs, threads=1))
+        own = model.predict(test)
+        for decision, found in (
+            ("as they are", own),
+            ("closed upwards", tree.close(own, "up")),
+            ("top-down", tree.close(own, "down")),
+        ):
+            told = {"trained": trained_on, "decisions": decision, **tree.metrics(found, test.labels)}
+            told |= {"file F1": micro_f1(found, test.labels), "closed F1": micro_f1(found, closed)}
+            lines.append({**told, "labels a row": len(found.indices) / len(found)})
+    about = {"rows": len(rows), "test": len(test), "labels": len(names), "seconds": time.perf_counter() - started}
+    about |= {"with parent": sum(bool(each) for each in tree.parents)}
+    return {"lines": lines, **about, "true": len(test.labels.indices) / len(test), "closed": len(closed.indices) / len(test)}
+
+
+def page(found: dict[str, Any], given: argparse.Namespace) -> str:
+    """The result page."""
+    keys = ("h-precision", "h-recall", "h-F1", "broken-rows", "file F1", "closed F1", "labels a row")
+    table = ["| trained on labels | decisions | " + " | ".join(keys) + " |", "|---|---|" + "---:|" * len(keys)]
+    for line in found["lines"]:
+        shown = [f"{line[key]:.3f}" for key in keys[:-1]] + [f"{line[keys[-1]]:.2f}"]
+        table.append(f"| {line['trained']} | {line['decisions']} | " + " | ".join(shown) + " |")
+    return "\n".join(
+        [
+            "# EuroVoc's hierarchy on eurlex57k",
+            "",
+            f"Linear models on the first {found['rows']:,} training rows, texts cut at {given.characters:,} characters,"
+            f" {given.epochs} epochs, no tuned",
+            f"thresholds; the first {found['test']:,} test rows. {found['labels']:,} labels with at least {LEAST} training"
+            f" rows, {found['with parent']:,} of them below another one.",
+            f"A test row has {found['true']:.2f} labels in the file and {found['closed']:.2f} when they are closed upwards.",
+            "`h-` metrics close predictions and truth upwards (micro). `file F1` and `closed F1` are the micro-F1 against the",
+            "labels of the file and against those closed upwards; `broken-rows` have a label without any of its parents.",
+            "",
+            *table,
+            "",
+            f"{time.strftime('%Y-%m-%d')}, {platform.machine()} CPU, one thread, other work on the machine (load"
+            f" {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), Python {platform.python_version()}, torch"
+            f" {torch.__version__}; both models {found['seconds']:,.0f} s. One seed.",
+            "",
+            f"    python -m benchmarks.hierarchy_eurlex --data DATA --rows {given.rows} --characters {given.characters}"
+            f" --epochs {given.epochs} --page PAGE",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=45_000)
+    parser.add_argument("--characters", type=int, default=2000)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    text = page(measure(given), given)
+    if given.page:
+        given.page.write_text(text)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
