@@ -42,14 +42,9 @@ def parents_of(data: Path) -> list[tuple[str, str]]:
 def some_labels(examples: Examples, names: list[str]) -> Examples:
     """The examples with these labels alone."""
     own = {name: place for place, name in enumerate(names)}
-    lists = [
-        [own[examples.label_names[each]] for each in row if examples.label_names[each] in own] for row in rows_of(examples)
-    ]
+    new = [own.get(name) for name in examples.label_names]
+    lists = [[new[each] for each in row if new[each] is not None] for row in examples.labels.lists()]
     return replace(examples, labels=SparseLabels.from_lists(lists, num_labels=len(names)), label_names=tuple(names))
-
-
-def rows_of(examples: Examples) -> list[list[int]]:
-    return examples.labels.lists()
 
 
 def shortened(examples: Examples, rows: int, characters: int) -> Examples:
