@@ -47,7 +47,8 @@ def _label_words(model: TrainedModel, judged: Judged) -> list[dict[str, Any]]:
 
 
 def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[str, Any]]:
-    if origin.examples.kind == "images":
+    # Bodies for very many labels give the best scores of a row alone, and have no gradient to explain them by.
+    if origin.examples.kind == "images" or judged.listed:
         return []
     told = []
     for row, label in [*_right(judged), *_mistaken(judged)]:
@@ -67,7 +68,8 @@ def _right(judged: Judged) -> list[tuple[int, int]]:
         if len(chosen) == RIGHT:
             break
         own = rows[judged.positives.indices == label]
-        order = own[judged.logits[own, label].argsort(descending=True, stable=True)].tolist()
+        scores = judged.scores_at(own, torch.full_like(own, label))
+        order = own[scores.argsort(descending=True, stable=True)].tolist()
         row = next((row for row in order if row not in chosen and (row, label) in predicted), None)
         if row is not None:
             chosen[row] = label
@@ -78,7 +80,7 @@ def _mistaken(judged: Judged) -> list[tuple[int, int]]:
     """The entries farthest on the wrong side of their thresholds, missed and wrongly predicted ones in turn."""
     kinds = []
     for rows, columns in (without(judged.positives, judged.predictions), without(judged.predictions, judged.positives)):
-        margin = (judged.logits[rows, columns].double() - judged.thresholds[columns]).abs()
+        margin = (judged.scores_at(rows, columns) - judged.thresholds[columns]).abs()
         order = margin.where(margin.isfinite(), -torch.ones_like(margin)).argsort(descending=True, stable=True)[:MISTAKEN]
         kinds.append(list(zip(rows[order].tolist(), columns[order].tolist(), strict=True)))
     chosen: dict[int, int] = {}

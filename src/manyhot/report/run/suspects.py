@@ -19,11 +19,13 @@ LEAST_ROWS = 50
 
 def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
     """``{"listed": suspects, "expected": their mean doubt}``; None where there are too few rows to tell, or too many scores."""
-    if len(judged.labels) < LEAST_ROWS or judged.logits.numel() > MOST_ENTRIES or not len(judged.labels.indices):
+    few = len(judged.labels) < LEAST_ROWS or not len(judged.labels.indices)
+    if few or judged.listed or judged.all_scores.numel() > MOST_ENTRIES:
         return None
+    scores = judged.all_scores
     # Scores without a number say nothing of a label.
-    where = judged.logits.isfinite() if judged.where is None else judged.where & judged.logits.isfinite()
-    found = find_suspects(judged.logits.nan_to_num(), judged.labels, most=MOST, where=where)
+    where = scores.isfinite() if judged.where is None else judged.where & scores.isfinite()
+    found = find_suspects(scores.nan_to_num(), judged.labels, most=MOST, where=where)
     kept = [each for each in found if each.doubt >= LEAST_DOUBT]
     listed = []
     for each in kept:
