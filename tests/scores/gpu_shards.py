@@ -49,7 +49,9 @@ def main(backend, rank, count, port):
     check_losses(rank, device="cuda", dtype=torch.float32, close=2e-4)
     check_extremes(rank, device="cuda")
     check_decisions(rank, device="cuda")
-    check_head(rank, count)
+    if backend == "nccl":
+        # DTensors of a mesh gather by themselves, which gloo cannot do with CUDA tensors.
+        check_head(rank, count)
     dist.destroy_process_group()
     print("checked", flush=True)
 

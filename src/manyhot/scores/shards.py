@@ -173,6 +173,9 @@ def gather_equal(own: Tensor, group: Group) -> Tensor:
     """``[processes, ...]``: the tensors of one shape that the processes have."""
     if own.dtype == torch.bool:
         return gather_equal(own.byte(), group).bool()
+    if own.is_cuda and dist.get_backend(group) == "gloo":
+        # Gloo gathers tensors of the CPU alone; given others, torch 2.11 ends in a segmentation fault.
+        return gather_equal(own.cpu(), group).to(own.device)
     own = own.contiguous()
     parts = own.new_empty((dist.get_world_size(group), *own.shape))
     all_gather(parts.view(-1, *own.shape[1:]) if own.ndim else parts, own, group=group)
