@@ -22,6 +22,11 @@ class ClassifierBody(nn.Module):
         super().__init__()
         self.model, self.padding = model, padding
 
+    @property
+    def encoder(self) -> nn.Module:
+        """What holds the vectors of the tokens, under the name that the body ``encoder`` has for it."""
+        return self.model
+
     def forward(self, batch: Any) -> Tensor:
         """``[B, L]`` of ``TokenRows``, some rows of like length at a time."""
         order = batch.lengths.argsort(stable=True)
