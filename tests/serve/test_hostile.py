@@ -41,7 +41,7 @@ KINDS = {
     "slow body": (HEAD + b"Content-Length: 50\r\nConnection: close\r\n\r\n{", {"408"}),
     "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\n{}", {"400"}),
     "100 MB announced": (HEAD + b"Content-Length: 104857600\r\n\r\n" + b" " * 100_000, {"413", "closed"}),
-    "100 MB in chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", {"413", "closed"}),
+    "100 MB in chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", {"408", "413", "closed"}),
 }
 
 
