@@ -42,6 +42,8 @@ _transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatc
 MISSING = tuple(name for name, found in _FOUND.items() if found is None)
 KNOWN = not MISSING
 
+# The types of devices that engines serve; ``manyhot.engines.registry`` fills it.
+DEVICES: set[str] = set()
 # The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is seen.
 _PLAIN: set[int] = set()
 
@@ -110,7 +112,7 @@ def _warn_of_missing() -> None:
 def _is_new_plain(tensor: Tensor) -> bool:
     """Whether the tensor has the dispatch keys of a new tensor on its device. Slow; called once per device, and for unusual
     tensors."""
-    if tensor.device.type not in ("cpu", "cuda") or is_watched():
+    if tensor.device.type not in DEVICES or is_watched():
         return False
     _PLAIN.update(_plain_keys(tensor.device.type))
     return _dispatch_keys(tensor).raw_repr() in _PLAIN

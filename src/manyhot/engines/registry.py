@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot.engines.gate import Gate
 from manyhot.engines.native import engine as native
 from manyhot.engines.native.library import GATE as NATIVE_GATE
-from manyhot.engines.readable import can_be_read
+from manyhot.engines.readable import DEVICES, can_be_read
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
@@ -107,6 +107,7 @@ ENTRIES = (
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 _BY_DEVICE = {entry.device: entry for entry in ENTRIES}
+DEVICES.update(_BY_DEVICE)
 # The values of ``engine=`` other than "auto".
 NAMES = ("torch", *_BY_NAME)
 
@@ -143,7 +144,15 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
     if x.numel() == 0 or not can_be_read((x, *terms, *others)):
         return None
     on_cuda = x.is_cuda
-    entry = _BY_DEVICE["cuda" if on_cuda else "cpu"] if engine == "auto" else _BY_NAME[engine]
+    if engine != "auto":
+        entry = _BY_NAME[engine]
+    elif on_cuda or x.is_cpu:
+        entry = _BY_DEVICE["cuda" if on_cuda else "cpu"]
+    else:
+        other = _BY_DEVICE.get(x.device.type)
+        if other is None:
+            return None
+        entry = other
     return entry.engine if is_there(entry.name, x.get_device() if on_cuda else -1) and entry.engine.supports(x, terms) else None
 
 
