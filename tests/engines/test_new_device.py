@@ -1,7 +1,5 @@
 """An engine for a new device is a module and one entry: what CONTRIBUTING promises is tried with the device "meta"."""
 
-import types
-
 import torch
 
 from manyhot import zlpr_loss
@@ -11,23 +9,23 @@ from manyhot.engines.gate import Gate
 CALLS = []
 
 
-def fused(x, terms, form, offset, row_scale, *, whole=False):
-    CALLS.append(form)
-    return (
-        (x.new_empty((), dtype=torch.float32) if whole else x.new_empty(len(x), dtype=torch.float32)),
-        torch.empty_like(x),
-        None,
-    )
+class ToyEngine:
+    """As much of an engine as one loss with its gradient needs."""
 
+    FINISHES_HALF = False
 
-def toy_engine():
-    return types.SimpleNamespace(
-        FINISHES_HALF=False,
-        available=lambda device=None: (True, ""),
-        supports=lambda x, terms: x.device.type == "meta",
-        fused=fused,
-        scale_=lambda grad, factor: grad,
-    )
+    def available(self, _=None):
+        return True, ""
+
+    def supports(self, x, _):
+        return x.device.type == "meta"
+
+    def fused(self, x, terms, form, *_, whole=False):
+        CALLS.append((form, type(terms).__name__))
+        return x.new_empty(() if whole else len(x), dtype=torch.float32), torch.empty_like(x), None
+
+    def scale_(self, grad, _):
+        return grad
 
 
 def test_scores_on_a_new_device_take_its_engine(monkeypatch):
@@ -43,5 +41,5 @@ def test_scores_on_a_new_device_take_its_engine(monkeypatch):
     monkeypatch.setattr(readable, "DEVICES", readable.DEVICES | {"meta"})
     monkeypatch.setattr(readable, "_PLAIN", set())
     zlpr_loss(scores, labels).backward()
-    assert CALLS == ["split"]
+    assert CALLS == [("split", "DenseTerms")]
     assert scores.grad.shape == scores.shape
