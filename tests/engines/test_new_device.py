@@ -29,9 +29,7 @@ class ToyEngine:
 
 
 def test_scores_on_a_new_device_take_its_engine(monkeypatch):
-    entry = registry.ENTRIES[0]._replace(
-        name="toy", engine=toy_engine(), device="meta", dispatch_key="Meta", gate=Gate("toy", "toy")
-    )
+    entry = registry.Entry("toy", ToyEngine(), "meta", "Meta", Gate("toy", "meta"))
     scores = torch.zeros(3, 5, device="meta", requires_grad=True)
     labels = torch.zeros(3, 5, device="meta", dtype=torch.bool)
     zlpr_loss(scores, labels)
