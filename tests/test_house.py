@@ -45,6 +45,7 @@ LADDER = [
     ["estimator"],
     ["integrations"],
     ["cli"],
+    ["__main__"],
 ]
 RUNG = {room: height for height, rooms in enumerate(LADDER) for room in rooms}
 

@@ -1,6 +1,8 @@
 """Help, catalogs, exit codes, and the one line that an error is."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,11 @@ def test_help_lists_the_verbs_in_the_order_a_person_works(run):
     places = [done.out.index(f"│ {verb} ") for verb in VERBS]
     assert done.code == 0
     assert places == sorted(places)
+
+
+def test_python_runs_the_package_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "manyhot", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"manyhot {manyhot.__version__}\n"
 
 
 def test_the_bare_command_prints_help(run):

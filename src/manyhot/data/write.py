@@ -26,6 +26,7 @@ def write_examples(examples: Examples, path: PathLike) -> None:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> from manyhot import SparseLabels
         >>> path = Path(tempfile.mkdtemp()) / "pets.jsonl"
         >>> write_examples(Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"]), path)

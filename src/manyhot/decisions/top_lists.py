@@ -72,7 +72,7 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5], [0.4, -2.0, 0.2, -3.0]]), k=2)
         >>> rule, f1 = tune_top(top, SparseLabels.from_lists([[1, 3], [2]], num_labels=4))
         >>> round(rule.threshold, 3), rule.max_labels, round(f1, 3)
-        (0.1, 2, 0.857)
+        (-0.3, 2, 0.857)
     """
     there = scores.indices >= 0
     rows = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(there)[there]

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
     "suspects": (
         "suspects",
-        "List the labels that look wrong or missing, with the precision to expect at most.",
+        "List the labels that look wrong or missing, with the precision to expect.",
     ),
     "sample": ("sample", "Choose the rows to label next: the least certain, spread over different decisions."),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),

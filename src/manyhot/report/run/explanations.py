@@ -10,6 +10,7 @@ from manyhot.explain.explanation import LabelExplanation
 from manyhot.report.run.judged import Judged, Origin, rounded
 from manyhot.report.run.mistakes import TEXT_CHARACTERS, without
 from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.explaining import can_explain
 
 LABELS, WORDS = 60, 8
 # Decisions that are explained: right ones, of the most frequent labels, and mistakes, the farthest off.
@@ -47,8 +48,8 @@ def _label_words(model: TrainedModel, judged: Judged) -> list[dict[str, Any]]:
 
 
 def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[str, Any]]:
-    # Bodies for very many labels give the best scores of a row alone, and have no gradient to explain them by.
-    if origin.examples.kind == "images" or judged.listed:
+    # Lists of the best labels do not say what the others scored; label trees have no gradient.
+    if origin.examples.kind == "images" or judged.listed or not can_explain(model):
         return []
     told = []
     for row, label in [*_right(judged), *_mistaken(judged)]:

@@ -23,6 +23,7 @@ from manyhot.explain.explanation import (
     WordShares,
     largest,
 )
+from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.places import feature_name, find_places
 from manyhot.training.rows.inputs.row_batches import take_rows
@@ -46,6 +47,11 @@ class _Row(NamedTuple):
     split: Callable[[Sequence[int], int], Attribution]
 
 
+def can_explain(model: TrainedModel) -> bool:
+    """Whether ``explain_rows`` serves the body of a model."""
+    return get_body(model.shape["body"]).explains
+
+
 def explain_rows(
     model: TrainedModel, inputs: Any, *, labels: Sequence[str] | None, top: int, most: int, steps: int
 ) -> Iterator[Explanation]:
@@ -53,6 +59,11 @@ def explain_rows(
     who = "TrainedModel.explain"
     for name, value in (("top", top), ("most", most), ("steps", steps)):
         check_at_least(who, name, value, 1)
+    if not can_explain(model):
+        raise ValueError(
+            f"{who}: the body must split its scores among its inputs, by weights or by gradients; {model.shape['body']!r} does"
+            " not. Train another one, such as linear or bag."
+        )
     wanted = None if labels is None else _numbers(who, model.label_names, labels)
     texts = texts_of(inputs) if isinstance(model.inputs, (TextInputs, TokenInputs)) else None
     rows = model.inputs.rows(inputs if texts is None else texts)

@@ -74,3 +74,17 @@ def test_arrays_that_point_outside_of_each_other_are_refused(body, name, change,
     state[name] = change(state[name])
     with pytest.raises(ValueError, match=message):
         TreeBody(300, sizes_of(body.trees()), beam=3).load_state_dict(state)
+
+
+def test_a_body_without_gradients_is_not_explained_and_says_so(tmp_path):
+    from manyhot.data.examples import Examples
+    from manyhot.labels.sparse import SparseLabels
+    from manyhot.training.rows.settings import TrainSettings
+    from manyhot.training.rows.train import train
+
+    names = tuple(f"label{number}" for number in range(20))
+    texts = [f"word{number % 20} word{(number + 1) % 20}" for number in range(200)]
+    labels = SparseLabels.from_lists([[number % 20] for number in range(200)], num_labels=20)
+    model = train(Examples(labels, names, texts=texts), TrainSettings(model="tree", epochs=1, tune="none"))
+    with pytest.raises(ValueError, match="'tree' does not"):
+        model.explain(["word1"])

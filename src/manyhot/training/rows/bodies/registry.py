@@ -89,6 +89,7 @@ class BodyInfo:
         fewest_labels: for ``auto``, it fits sets with at least this many labels alone.
         devices: for ``auto``, the kinds of devices it is taken on; empty: all.
         lazy: whether its scores are lazy, so that it goes with losses that take such alone, and with known hard labels.
+        explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
         unsaved_buffers: whether it computes values when it is made that are not in its state; loading makes it anew.
     """
 
@@ -121,6 +122,7 @@ class BodyInfo:
     fewest_labels: int = 0
     devices: tuple[str, ...] = ()
     lazy: bool = False
+    explains: bool = True
     unsaved_buffers: bool = False
 
     def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:
@@ -233,6 +235,7 @@ _ENTRIES = (
         automatic_labels=5_000,
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,
+        explains=False,
     ),
     BodyInfo(
         name="conv",
