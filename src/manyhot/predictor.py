@@ -80,12 +80,12 @@ class Predictor:
             share its cores.
 
     Example:
-        >>> import pickle, tempfile
+        >>> import tempfile
         >>> from manyhot import Examples, SparseLabels, train
         >>> labels = SparseLabels.from_lists([[0], [1]] * 10, num_labels=2)
         >>> folder = tempfile.mkdtemp()
         >>> train(Examples(labels, ("cat", "dog"), texts=["a cat sat", "a dog ran"] * 10)).save(folder)
-        >>> predictor = pickle.loads(pickle.dumps(Predictor(folder)))
+        >>> predictor = Predictor(folder)
         >>> predictor(["the dog", "my cat"])
         {'labels': [['dog'], ['cat']]}
     """

@@ -67,7 +67,7 @@ def changes(data, draw):
 
 # Fields that older models do not have, and values that are as good as the field's own.
 HARMLESS = {"no documents", "no reading", "calibration = None", "link = None", "no activation", "names = None"}
-# Span models of before have no link, and the model of this test no dropout.
+# Older span models have no link, and no dropout is a dropout like any other.
 HARMLESS |= {"no link", "dropout = 0"}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from manyhot.report.parts.markup import Markup, data_block, element, join
-from manyhot.report.parts.page import Section, facts, page, table
+from manyhot.report.parts.page import Section, page, table
 from manyhot.report.run.charts import (
     curves_figure,
     learning_figures,
@@ -15,8 +15,9 @@ from manyhot.report.run.charts import (
 from manyhot.report.run.label_table import labels_section
 from manyhot.report.run.mistakes_sections import mistakes_section, worst_section
 from manyhot.report.run.reasons_sections import explanations_section, suspects_section
+from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.slider import slider_data, slider_section
-from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, training_words, value_words
+from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, training_words, value_words
 
 HEADLINE = 4
 
@@ -114,9 +115,7 @@ def _input_words(model: Mapping[str, Any]) -> str:
 
 
 def _settings(report: Mapping[str, Any]) -> Section:
-    model, chosen = report["model"], report["model"]["chosen"]
-    own = [(name, setting_words(model["settings"][name])) for name in chosen]
-    others = [(name, setting_words(value)) for name, value in model["settings"].items() if name not in chosen]
+    model = report["model"]
     about = [
         ("body", f"{model['body']}, {model['parameters']:,} parameters"),
         ("inputs", _input_words(model)),
@@ -126,27 +125,4 @@ def _settings(report: Mapping[str, Any]) -> Section:
         ("probabilities", _probability_words(model)),
         *training_words(model),
     ]
-    versions: Sequence[tuple[str, Any]] = [(name, value) for name, value in model["versions"].items()]
-    return Section(
-        "settings",
-        "Settings and versions",
-        None,
-        element(
-            "div",
-            element("div", element("h3", "Model"), facts(about)),
-            element(
-                "div",
-                element("h3", "Chosen settings"),
-                facts(own) if own else element("p", "All settings are the defaults."),
-                element("h3", "Versions"),
-                facts(versions),
-            ),
-            class_="pair",
-        ),
-        element(
-            "details",
-            element("summary", f"The {len(others)} settings left at their defaults"),
-            facts(others),
-            class_="no-print",
-        ),
-    )
+    return settings_section(model, about, chosen_words="Chosen settings")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from manyhot.report.parts.markup import Markup, element, join, name_of
-from manyhot.report.parts.page import Section, facts, page, table
+from manyhot.report.parts.page import Section, page, table
 from manyhot.report.parts.svg import Plot, legend
 from manyhot.report.run.charts import figure, learning_figures
 from manyhot.report.run.page import metric_table, metric_tiles
-from manyhot.report.run.words import setting_words, value_words
+from manyhot.report.run.settings_section import settings_section
+from manyhot.report.run.words import value_words
 from manyhot.report.spans.words import KINDS, span_lead_words, span_model_words, texts_words
 
 TAG_WORDS = {"missed": "true, not found", "wrong": "found, not true", "right": "right"}
@@ -180,19 +181,5 @@ def _learning(report: Mapping[str, Any]) -> Section | None:
 
 
 def _settings(report: Mapping[str, Any]) -> Section:
-    model, chosen = report["model"], report["model"]["chosen"]
-    own = [(name, setting_words(model["settings"][name])) for name in chosen]
-    others = [(name, setting_words(value)) for name, value in model["settings"].items() if name not in chosen]
-    versions = list(model.get("versions", {}).items())
-    told = element(
-        "div",
-        element("h3", "Settings, as chosen or found from the data"),
-        facts(own) if own else element("p", "All settings are the defaults."),
-        element("h3", "Versions"),
-        facts(versions),
-    )
-    content = element("div", element("div", element("h3", "Model"), facts(span_model_words(model))), told, class_="pair")
-    rest = element(
-        "details", element("summary", f"The {len(others)} settings left at their defaults"), facts(others), class_="no-print"
-    )
-    return Section("settings", "Settings and versions", None, content, rest)
+    model = report["model"]
+    return settings_section(model, span_model_words(model), chosen_words="Settings, as chosen or found from the data")

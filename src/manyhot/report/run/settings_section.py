@@ -1,0 +1,38 @@
+"""Settings and versions of a run, in the reports of rows and of spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manyhot.report.parts.markup import element
+from manyhot.report.parts.page import Section, facts
+from manyhot.report.run.words import setting_words
+
+
+def settings_section(model: Mapping[str, Any], about: Sequence[tuple[str, Any]], *, chosen_words: str) -> Section:
+    """What the model is, its settings and versions.
+
+    Args:
+        model: the part ``model`` of a report.
+        about: names and values that describe it.
+        chosen_words: the heading of the settings that are not at their defaults.
+    """
+    chosen = model["chosen"]
+    own = [(name, setting_words(model["settings"][name])) for name in chosen]
+    others = [(name, setting_words(value)) for name, value in model["settings"].items() if name not in chosen]
+    told = element(
+        "div",
+        element("h3", chosen_words),
+        facts(own) if own else element("p", "All settings are the defaults."),
+        element("h3", "Versions"),
+        facts(list(model.get("versions", {}).items())),
+    )
+    left = element("summary", f"The {len(others)} settings left at their defaults")
+    return Section(
+        "settings",
+        "Settings and versions",
+        None,
+        element("div", element("div", element("h3", "Model"), facts(about)), told, class_="pair"),
+        element("details", left, facts(others), class_="no-print"),
+    )
