@@ -12,7 +12,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-setup: $(STAMP)
+# The native engine again where its C files have changed.
+NATIVE := src/manyhot/engines/native
+$(NATIVE)/_native.so: $(wildcard $(NATIVE)/*.[ch]) | $(STAMP)
+	@$(BIN)/python hatch_build.py || true
+
+setup: $(NATIVE)/_native.so
 
 demo: setup
 	$(BIN)/manyhot demo
@@ -37,7 +42,7 @@ test-gpu:
 
 # Fifty kills of every command that writes, where make test has a few.
 test-kills: setup
-	MANYHOT_KILLS=50 $(BIN)/pytest tests/training/run/test_kills.py tests/training/run/test_rank_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
+	MANYHOT_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/training/run/test_kills.py tests/training/run/test_rank_kills.py tests/cli/test_kills.py tests/cli/test_writing.py
 
 # What a model in production needs (serve, onnx), in an environment of its own. torch comes first: that takes a CPU build.
 $(PRODUCTION)/.installed: pyproject.toml constraints.txt constraints-production.txt

@@ -6,6 +6,7 @@ Python 3. Without a compiler, or where the build fails, a pure wheel comes out, 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shlex
@@ -34,6 +35,14 @@ def find_compiler() -> list[str]:
     return [found] if found else []
 
 
+def sources_digest() -> str:
+    """A digest of the C files; the package compares it with that of the library (``native/library.py``)."""
+    digest = hashlib.sha256()
+    for path in sorted(NATIVE.glob("*.[ch]")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def compile_native(library: Path = LIBRARY) -> str:
     """Compile ``engine.c`` to ``library``; returns why that could not be done, or nothing."""
     if sys.platform == "win32":
@@ -45,7 +54,8 @@ def compile_native(library: Path = LIBRARY) -> str:
     problem = ""
     # A compiler that cannot build for wider vectors than its default still gives a good engine.
     for narrower in ([], ["-DMANYHOT_PLAIN"]):
-        command = [*compiler, *FLAGS, *narrower, str(NATIVE / "engine.c"), "-o", str(unfinished)]
+        built_from = f'-DMANYHOT_SOURCES="{sources_digest()}"'
+        command = [*compiler, *FLAGS, *narrower, built_from, str(NATIVE / "engine.c"), "-o", str(unfinished)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             unfinished.replace(library)

@@ -15,12 +15,15 @@ from cli.writers import READERS, WRITERS, check_whole, next_call, openml, start 
 from manyhot.cli.commands import COMMANDS
 
 KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))
+# Kills of one test: many are spread over several, which run side by side.
+PART = 10
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="signals"), pytest.mark.slow]
 
 
+@pytest.mark.parametrize("first", range(0, KILLS, PART))
 @pytest.mark.parametrize("name", list(WRITERS))
-def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, start, openml, tmp_path, monkeypatch):  # noqa: F811
+def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, first, start, openml, tmp_path, monkeypatch):  # noqa: F811
     whole = tmp_path / "whole"
     shutil.copytree(start, whole)
     monkeypatch.chdir(whole)
@@ -29,8 +32,8 @@ def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, start
     seconds = time.monotonic() - began
     assert done.code == 0, done.err
     check_whole(whole)
-    draw = random.Random(name)
-    for kill in range(KILLS):
+    draw = random.Random(f"{name} {first}")
+    for kill in range(first, min(first + PART, KILLS)):
         folder = tmp_path / f"kill{kill}"
         shutil.copytree(start, folder)
         monkeypatch.chdir(folder)

@@ -322,6 +322,18 @@ def test_without_the_library_the_package_works_and_says_why(tmp_path):
     assert state == "False _native.so was not built with this package: no C compiler was found, or the build failed."
 
 
+def test_a_library_of_other_sources_is_not_used(tmp_path, monkeypatch):
+    for path in (native_library.LIBRARY, *native_library.LIBRARY.parent.glob("*.[ch]")):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(native_library, "LIBRARY", tmp_path / native_library.LIBRARY.name)
+    assert native_library.load.__wrapped__()[0] is not None
+    with (tmp_path / "tree.h").open("a") as file:
+        file.write("// Changed after the build.\n")
+    library, why = native_library.load.__wrapped__()
+    assert library is None
+    assert "python hatch_build.py" in why
+
+
 @pytest.mark.skipif(not (ROOT / "hatch_build.py").exists(), reason="the build hook is not beside the tests")
 def test_a_build_without_a_compiler_says_so():
     pytest.importorskip("hatchling")

@@ -239,4 +239,10 @@ int manyhot_run(const job *j) {
 /* Lets library.py detect a library of another version. */
 int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
 
+// A digest of the files it was built from.
+#ifndef MANYHOT_SOURCES
+#define MANYHOT_SOURCES ""
+#endif
+const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
+
 #include "tree.h"

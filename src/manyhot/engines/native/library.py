@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,7 @@ def load() -> tuple[Any, str]:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         return None, f"{LIBRARY.name} cannot be loaded: {error}."
-    library.manyhot_job_size.restype = ctypes.c_int64
-    if library.manyhot_job_size() != ctypes.sizeof(Job):
+    if not _is_of_these_sources(library):
         return None, f"{LIBRARY.name} belongs to another version of this package; build it again with `python hatch_build.py`."
     library.manyhot_run.argtypes = [ctypes.POINTER(Job)]
     library.manyhot_run.restype = ctypes.c_int
@@ -53,6 +53,21 @@ def load() -> tuple[Any, str]:
     library.manyhot_share_threads.argtypes = [ctypes.c_void_p]
     library.manyhot_share_threads(_torch_threads())
     return library, ""
+
+
+def _is_of_these_sources(library: Any) -> bool:
+    """Whether the library was built from the C files beside it, as after an update in place it may not be."""
+    try:
+        library.manyhot_sources.restype = ctypes.c_char_p
+        built_from = library.manyhot_sources().decode()
+    except AttributeError:
+        return False
+    digest, sources = hashlib.sha256(), sorted(LIBRARY.parent.glob("*.[ch]"))
+    for path in sources:
+        digest.update(path.read_bytes())
+    library.manyhot_job_size.restype = ctypes.c_int64
+    same = not sources or built_from == digest.hexdigest()
+    return same and bool(library.manyhot_job_size() == ctypes.sizeof(Job))
 
 
 def _torch_threads() -> Any:
