@@ -37,19 +37,19 @@ class CompareSettings:
         4
     """
 
-    trials: int = _setting(6, "settings tried per method and seed: learning rates, and two values of a loss's own knob")
-    epochs: int = _setting(100, "passes over the data at most")
-    steps: int = _setting(1500, "optimiser steps at most, for larger data; no fewer than 8 epochs")
-    patience: int = _setting(10, "epochs without a better validation value before a trial stops")
-    batch_size: int = _setting(0, "rows of a step; 0 is a sixteenth of the rows, from 16 to 128")
-    validation: float = _setting(0.2, "share of the training rows to stop, choose and tune on")
-    test_size: float = _setting(0.3, "share of the rows to test on, where a set is one file; another part for each seed")
+    trials: int = _setting(6, "trials per method and seed: learning rates, and two values of a loss's own parameter")
+    epochs: int = _setting(100, "most epochs")
+    steps: int = _setting(1500, "most optimiser steps, for larger data; never fewer than 8 epochs")
+    patience: int = _setting(10, "early stopping: epochs without improvement")
+    batch_size: int = _setting(0, "rows per step; 0 means a sixteenth of the rows, from 16 to 128")
+    validation: float = _setting(0.2, "share of the training rows for early stopping, selection and tuning")
+    test_size: float = _setting(0.3, "share of test rows if a set is one file; other rows for each seed")
     weight_decay: float = _setting(0.01, "decoupled weight decay")
     warmup: float = _setting(0.05, "share of the steps in which the learning rate rises; then it falls to zero")
     hidden: int = _setting(128, "width of the hidden layer (mlp)")
-    dropout: float = _setting(0.3, "share of hidden units dropped (mlp); R-Drop on linear drops inputs")
-    max_features: int = _setting(20_000, "words kept at most, the most frequent ones (text)")
-    device: str = _setting("auto", "auto (a GPU, where there is one, for the larger sets), cpu or cuda")
+    dropout: float = _setting(0.3, "dropout probability (mlp); R-Drop on linear drops inputs")
+    max_features: int = _setting(20_000, "most words in the vocabulary, the most frequent ones (text)")
+    device: str = _setting("auto", "auto (a GPU, if there is one, for the larger sets), cpu or cuda")
 
     def __post_init__(self) -> None:
         who = "CompareSettings"

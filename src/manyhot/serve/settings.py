@@ -26,21 +26,21 @@ class ServeSettings:
         ValueError: ServeSettings: `max_rows` must be a number >= 1; got 0.
     """
 
-    max_body: int = _setting(2 << 20, "bytes of a request's body at most")
-    max_rows: int = _setting(256, "rows of a request at most")
-    max_characters: int = _setting(100_000, "characters of a text at most")
-    max_pixels: int = _setting(1 << 18, "numbers of an image at most, all channels together")
-    max_labels: int = _setting(1000, "labels that `top` may ask for at most")
-    explain_rows: int = _setting(8, "rows of a request to /explain at most")
-    max_waiting: int = _setting(1024, "rows that may wait for their turn; with more, requests are answered with 429")
-    max_connections: int = _setting(1024, "connections that are open at the same time at most")
-    timeout: float = _setting(30.0, "seconds until a request that is not answered gets 503")
-    receive_timeout: float = _setting(10.0, "seconds in which a client must send the whole of its request")
-    batch_rows: int = _setting(256, "rows that are computed together at most")
-    batch_wait: float = _setting(2.0, "milliseconds that a request waits at most for others to be computed with")
-    drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still taken")
-    reload_every: float = _setting(2.0, "seconds between looks for a new model in the folder, 0 for never")
-    threads: int = _setting(0, "CPU threads of a worker; 0 divides the cores among the workers")
+    max_body: int = _setting(2 << 20, "most bytes in the body of a request")
+    max_rows: int = _setting(256, "most rows in a request")
+    max_characters: int = _setting(100_000, "most characters in a text")
+    max_pixels: int = _setting(1 << 18, "most numbers in an image, all channels together")
+    max_labels: int = _setting(1000, "most labels that `top` may ask for")
+    explain_rows: int = _setting(8, "most rows in a request to /explain")
+    max_waiting: int = _setting(1024, "most rows in the queue; requests beyond it get 429")
+    max_connections: int = _setting(1024, "most open connections")
+    timeout: float = _setting(30.0, "seconds until an unanswered request gets 503")
+    receive_timeout: float = _setting(10.0, "seconds in which a client must send its whole request")
+    batch_rows: int = _setting(256, "most rows in one batch")
+    batch_wait: float = _setting(2.0, "milliseconds that a request waits at most for others to form a batch")
+    drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still accepted")
+    reload_every: float = _setting(2.0, "seconds between checks for a new model in the folder, 0 for never")
+    threads: int = _setting(0, "CPU threads per worker; 0 divides the cores among the workers")
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -5,16 +5,16 @@ A command is imported when it is called, so that ``manyhot --help`` and ``--vers
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train on handwritten digits, ZLPR against cross-entropy: under two minutes, nothing to download."),
-    "inspect": ("inspect", "Show what is understood of files of examples, and what is wrong with them."),
-    "train": ("train", "Train a model on files of examples; nothing but the file is needed."),
+    "inspect": ("inspect", "Show how files of examples are read, and their problems."),
+    "train": ("train", "Train a model on files of examples."),
     "evaluate": (
         "evaluate",
         "Measure a model on files of examples with their labels, or a span model on texts with their spans.",
     ),
-    "predict": ("predict", "Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on."),
+    "predict": ("predict", "Predict the labels of rows as they arrive; writes JSON lines or CSV, best labels first."),
     "explain": (
         "explain",
-        "Explain the labels of rows: what spoke for each and what against, and how it adds up to the score.",
+        "Explain the labels of rows: what counts for and against each, and how it adds up to the score.",
     ),
     "tune": (
         "tune",
@@ -23,9 +23,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Compare losses on your own data: same body, splits, budget and early stopping for all."),
     "report": (
         "report",
-        "Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed.",
+        "Rebuild the report of a run or of a comparison from its saved results, without the data.",
     ),
-    "show": ("show", "Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."),
+    "show": ("show", "Describe a model: its labels, body, loss, decision rule and training data."),
     "suspects": (
         "suspects",
         "List the labels that look wrong or missing, with the precision to expect.",
@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sample": ("sample", "Choose the rows to label next: the least certain, spread over different decisions."),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
     "export": ("export", "Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights."),
-    "losses": ("catalogs", "List the losses: for `manyhot train --loss`."),
-    "metrics": ("catalogs", "List the metrics: for `manyhot evaluate --metric` and `manyhot train --metric`."),
+    "losses": ("catalogs", "List the losses, for `manyhot train --loss`."),
+    "metrics": ("catalogs", "List the metrics, for `manyhot evaluate --metric` and `manyhot train --metric`."),
     "data": ("fetch", "Public data sets."),
 }

@@ -8,7 +8,7 @@ from manyhot.metrics.catalog import METRICS
 
 
 def losses(json: JsonFlag = False) -> None:
-    """List the losses: for `manyhot train --loss`."""
+    """List the losses, for `manyhot train --loss`."""
     if json:
         show_json(
             [
@@ -30,7 +30,7 @@ def losses(json: JsonFlag = False) -> None:
 
 
 def metrics(json: JsonFlag = False) -> None:
-    """List the metrics: for `manyhot evaluate --metric` and `manyhot train --metric`."""
+    """List the metrics, for `manyhot evaluate --metric` and `manyhot train --metric`."""
     if json:
         show_json(
             [

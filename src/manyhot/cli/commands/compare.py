@@ -34,18 +34,22 @@ LossesFlag = Annotated[
     list[str] | None,
     typer.Option(
         "--losses",
-        help="Losses, with commas between them; options after +, as in zlpr+smoothing, zlpr+pos_weight=10, tlpr, powerset.",
+        help="Losses, separated by commas; options after +, as in zlpr+smoothing, zlpr+pos_weight=10, tlpr, powerset.",
         show_default=",".join(DEFAULT_LOSSES),
     ),
 ]
-ModelsFlag = Annotated[str, typer.Option("--models", help="Bodies, with commas between them.")]
-SeedsFlag = Annotated[int, typer.Option(min=1, max=10_000, help="Seeds: splits, starts and orders.")]
+ModelsFlag = Annotated[str, typer.Option("--models", help="Bodies, separated by commas.")]
+SeedsFlag = Annotated[
+    int, typer.Option(min=1, max=10_000, help="Number of seeds, for splits, initial weights and the order of rows.")
+]
 OutFlag = Annotated[Path | None, typer.Option("--out", help="The folder for results.", show_default="comparisons/NAME")]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of this comparison.")]
-DryFlag = Annotated[bool, typer.Option("--dry-run", help="Run nothing; measure a few steps of each cell and tell how long.")]
-JobsFlag = Annotated[int, typer.Option(min=0, help="Processes; 0 is one for each CPU core.")]
+DryFlag = Annotated[
+    bool, typer.Option("--dry-run", help="Measure a few steps of each cell and print the estimated time; train nothing.")
+]
+JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one per CPU core.")]
 MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes; resume later.")]
-ReferenceFlag = Annotated[str, typer.Option(help="The loss that the others are held against.")]
+ReferenceFlag = Annotated[str, typer.Option(help="The loss that the others are compared with.")]
 
 
 @with_flags("settings", flags_of(CompareSettings, choices={"device": DEVICES}), panel="Budget")

@@ -46,8 +46,8 @@ RATES = (0.004, 0.01)
 DIGITS = tuple(str(digit) for digit in range(10))
 
 RowsFlag = Annotated[int, typer.Option(min=100, help="Training scenes.")]
-EpochsFlag = Annotated[int, typer.Option(min=1, help="Passes over them.")]
-SeedsFlag = Annotated[int, typer.Option(min=1, help="Runs of each, with other scenes and other first weights.")]
+EpochsFlag = Annotated[int, typer.Option(min=1, help="Epochs of each run.")]
+SeedsFlag = Annotated[int, typer.Option(min=1, help="Runs of each loss, with other scenes and initial weights.")]
 FolderFlag = Annotated[Path, typer.Option(help="Where the results are written.")]
 
 

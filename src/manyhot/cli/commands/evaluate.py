@@ -26,12 +26,12 @@ from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
 
 MetricFlag = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="A metric; may be given again. See: manyhot metrics", show_default="those most used"),
+    typer.Option("--metric", help="A metric (manyhot metrics lists them); may be repeated.", show_default="those most used"),
 ]
 
-AFlag = Annotated[float, typer.Option("--propensity-a", help="Of PSP@k: how fast a propensity rises with a label's count.")]
-BFlag = Annotated[float, typer.Option("--propensity-b", help="Of PSP@k: added to every label's count.", min=0)]
-ReportFlag = Annotated[Path | None, typer.Option(help="A folder for a report on these examples: report.html and its kin.")]
+AFlag = Annotated[float, typer.Option("--propensity-a", help="PSP@k: how fast the propensity grows with a label's count.")]
+BFlag = Annotated[float, typer.Option("--propensity-b", help="PSP@k: added to every label's count.", min=0)]
+ReportFlag = Annotated[Path | None, typer.Option(help="Write a report on these examples into this folder.")]
 
 
 @read_flags

@@ -27,15 +27,19 @@ ExplainFiles = Annotated[
 ]
 LabelFlag = Annotated[
     list[str] | None,
-    typer.Option("--label", help="A label to explain; may be given again.", show_default="the predicted and the best"),
+    typer.Option("--label", help="A label to explain; may be repeated.", show_default="the predicted and the best"),
 ]
-TopFlag = Annotated[int, typer.Option("--top", min=1, help="Labels of each row at least: the predicted and the best others.")]
+TopFlag = Annotated[
+    int, typer.Option("--top", min=1, help="Explain at least this many labels per row: the predicted ones and the next best.")
+]
 MostFlag = Annotated[int, typer.Option("--most", min=1, help="Words or features listed for each label.")]
 StepsFlag = Annotated[
-    int, typer.Option("--steps", min=1, help="Points at which gradients are taken (mlp, conv, encoder); more are more exact.")
+    int, typer.Option("--steps", min=1, help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.")
 ]
-RowsFlag = Annotated[int | None, typer.Option("--rows", min=1, help="Rows at most.", show_default="10; all with --json")]
-WordsFlag = Annotated[bool, typer.Option("--words", help="The words of each label, whatever the rows (linear, bag).")]
+RowsFlag = Annotated[
+    int | None, typer.Option("--rows", min=1, help="Explain at most this many rows.", show_default="10; all with --json")
+]
+WordsFlag = Annotated[bool, typer.Option("--words", help="List the words of each label, independent of any row (linear, bag).")]
 FOR, AGAINST = Style(color="green", bold=True), Style(color="red")
 ROWS_SHOWN = 10
 # Words whose part is below this share of the largest are not highlighted.
@@ -57,7 +61,7 @@ def explain(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """Explain the labels of rows: what spoke for each and what against, and how it adds up to the score.
+    """Explain the labels of rows: what counts for and against each, and how it adds up to the score.
 
     Exact for linear and bag models. For others gradient times input, with what it leaves unexplained. Of a span model the spans
     of texts: what is found, and the best others.

@@ -20,12 +20,14 @@ from manyhot.training.spans.bundle import is_span_bundle
 
 TARGETS = ("onnx", "huggingface", "weights")
 ToFlag = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
-FolderFlag = Annotated[Path | None, typer.Option("--folder", help="Where the files go.", show_default="MODEL-TARGET")]
+FolderFlag = Annotated[Path | None, typer.Option("--folder", help="The folder to write to.", show_default="MODEL-TARGET")]
 RowsArgument = Annotated[
     list[str] | None,
-    typer.Argument(help="Files of real rows to compare the export on.", show_default="the files that the run was trained on"),
+    typer.Argument(
+        help="Files of real rows to compare the export with the model on.", show_default="the files that the run was trained on"
+    ),
 ]
-MostFlag = Annotated[int, typer.Option("--rows", min=2, help="Rows to compare on at most.")]
+MostFlag = Annotated[int, typer.Option("--rows", min=2, help="Compare on at most this many rows.")]
 
 
 @read_flags

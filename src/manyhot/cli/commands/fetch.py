@@ -25,10 +25,10 @@ def _public_sets() -> None:
 def get(
     name: Annotated[str, typer.Argument(help="The set's name on OpenML, such as emotions or yeast.")],
     *,
-    version: Annotated[str, typer.Option(help="A number, or active for the oldest that is active.")] = "active",
-    labels: Annotated[list[str] | None, typer.Option(help="The columns that are labels, where OpenML marks none.")] = None,
+    version: Annotated[str, typer.Option(help="A version number, or active for the oldest active version.")] = "active",
+    labels: Annotated[list[str] | None, typer.Option(help="The label columns, if OpenML marks none.")] = None,
     to: Annotated[str | None, typer.Option(help="The file to write, .jsonl or .jsonl.gz.", show_default="NAME.jsonl")] = None,
-    folder: Annotated[str | None, typer.Option(help="Where downloads are kept.", show_default="scikit-learn's")] = None,
+    folder: Annotated[str | None, typer.Option(help="The download cache.", show_default="scikit-learn's")] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

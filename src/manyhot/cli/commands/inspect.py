@@ -34,7 +34,7 @@ def inspect(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Show what is understood of files of examples, and what is wrong with them.
+    """Show how files of examples are read, and their problems.
 
     Exit code 1 where rows have problems.
     """

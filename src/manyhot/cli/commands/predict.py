@@ -30,14 +30,19 @@ PredictFiles = Annotated[
     list[str] | None, typer.Argument(help="Files of rows to predict; - is the standard input.", show_default=STDIN)
 ]
 InputFlag = Annotated[list[str] | None, typer.Option("--input", help="A text to predict, instead of files; repeatable.")]
-TopFlag = Annotated[int | None, typer.Option("--top-k", min=1, help="The k best labels of each row, not those of the rule.")]
-ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Give the probability of each label written.")]
-ScoresFlag = Annotated[bool, typer.Option("--scores", help="Give the score of each label written.")]
+TopFlag = Annotated[
+    int | None,
+    typer.Option("--top-k", min=1, help="Predict the k best labels of each row instead of applying the decision rule."),
+]
+ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Write the probability of each predicted label.")]
+ScoresFlag = Annotated[bool, typer.Option("--scores", help="Write the score of each predicted label.")]
 OutputFlag = Annotated[
     str, typer.Option("--output-format", help="jsonl or csv.", autocompletion=lambda incomplete: _offered(incomplete))
 ]
 ToFlag = Annotated[Path | None, typer.Option("--to", help="The file to write.", show_default="the standard output")]
-HtmlFlag = Annotated[Path | None, typer.Option("--html", help="A page of the texts with their spans (span models).")]
+HtmlFlag = Annotated[
+    Path | None, typer.Option("--html", help="Write an HTML page with the texts and their spans (span models).")
+]
 
 
 @read_flags
@@ -63,7 +68,7 @@ def predict(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Predict the labels of rows, as they come in: JSON lines or CSV out, labels from the best on.
+    """Predict the labels of rows as they arrive; writes JSON lines or CSV, best labels first.
 
     A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page. --shard divides very
     many rows among processes or machines; --to-folder has one output for each input file.

@@ -26,7 +26,7 @@ TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", sh
 
 
 def report(folder: FolderArgument, *, to: ToFlag = None, title: TitleFlag = None, json: JsonFlag = False) -> None:
-    """Make the report of a run or of a comparison again, from the results saved in its folder; no data are needed."""
+    """Rebuild the report of a run or of a comparison from its saved results, without the data."""
     # Here, not above: reports load metrics, and no other verb should wait for them.
     from manyhot.report.files import read_report, write_report
 

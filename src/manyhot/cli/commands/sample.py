@@ -16,8 +16,8 @@ from manyhot.cli.io.reading import read_flags, reading_of
 from manyhot.training.spans.bundle import is_span_bundle
 
 SampleFiles = Annotated[list[str], typer.Argument(help="Files of rows without labels; - is the standard input.")]
-RowsFlag = Annotated[int, typer.Option("--rows", min=1, help="Rows to choose.")]
-SeedFlag = Annotated[int, typer.Option("--seed", min=0, help="Of the draws among the most uncertain rows.")]
+RowsFlag = Annotated[int, typer.Option("--rows", min=1, help="Number of rows to choose.")]
+SeedFlag = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random choice among the most uncertain rows.")]
 
 
 @read_flags

@@ -10,9 +10,11 @@ from manyhot.cli.io.flags import flags_of, with_flags
 from manyhot.cli.io.models import ModelArgument, bundle_folder
 from manyhot.serve.settings import ServeSettings
 
-HostFlag = Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 is reached from other machines too.")]
+HostFlag = Annotated[
+    str, typer.Option("--host", help="The address to listen on; 0.0.0.0 accepts connections from other machines.")
+]
 PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes a free one.")]
-WorkersFlag = Annotated[int, typer.Option("--workers", min=1, help="Processes that answer.")]
+WorkersFlag = Annotated[int, typer.Option("--workers", min=1, help="Number of worker processes.")]
 limit_flags = with_flags("limits", flags_of(ServeSettings), panel="Limits and timing")
 
 
@@ -27,7 +29,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /.
 
-    A new model in the folder is taken in without losing a request. SIGTERM finishes what was asked, then ends.
+    A new model in the folder is loaded without losing a request. SIGTERM finishes open requests, then stops the server.
     """
     try:
         settings = ServeSettings(**limits)

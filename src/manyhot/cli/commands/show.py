@@ -21,11 +21,11 @@ LINKS = {
     "softmax": "softmax",
     None: "none, scores only rank",
 }
-AllFlag = Annotated[bool, typer.Option("--all", help="All settings, also those that were not chosen.")]
+AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, also defaults.")]
 
 
 def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False) -> None:
-    """Tell what a model is: its labels, body, loss, decision rule, and what it was trained on."""
+    """Describe a model: its labels, body, loss, decision rule and training data."""
     if is_span_bundle(model):
         _show_spans(model, every=every, json=json)
         return

@@ -22,11 +22,13 @@ from manyhot.training.rows.settings import TrainSettings
 SourcesArgument = Annotated[
     list[str], typer.Argument(help="A run, whose training files and settings are taken, or files of examples.")
 ]
-MostFlag = Annotated[int, typer.Option("--most", min=1, help="Suspects at most.")]
+MostFlag = Annotated[int, typer.Option("--most", min=1, help="List at most this many suspects.")]
 KindFlag = Annotated[str, typer.Option("--kind", help="wrong, missing or both.")]
-FoldsFlag = Annotated[int, typer.Option("--folds", min=2, help="Models, each of which scores the rows it was not trained on.")]
+FoldsFlag = Annotated[
+    int, typer.Option("--folds", min=2, help="Cross-fitting folds: each model scores the rows it was not trained on.")
+]
 CorrectedFlag = Annotated[
-    Path | None, typer.Option("--corrected", help="A JSON lines file to write, with the suspects listed put right.")
+    Path | None, typer.Option("--corrected", help="Write the examples as JSON lines with the listed suspects corrected.")
 ]
 KINDS = {"wrong": ("wrong",), "missing": ("missing",), "both": ("wrong", "missing")}
 

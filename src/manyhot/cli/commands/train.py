@@ -61,14 +61,14 @@ ValidationFlag = Annotated[
 ]
 TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to measure the finished model on.")]
 RunFlag = Annotated[
-    Path | None, typer.Option(help="The folder for all that comes out; must not exist yet.", show_default="runs/NAME")
+    Path | None, typer.Option(help="The run folder to create; it must not exist yet.", show_default="runs/NAME")
 ]
-ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this run where it was broken off.")]
+ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this interrupted run from its last checkpoint.")]
 ReportFlag = Annotated[
     bool | None,
-    typer.Option("--report/--no-report", help="Leave a report, report.html, in the run folder.", show_default="report"),
+    typer.Option("--report/--no-report", help="Write a report, report.html, into the run folder.", show_default="report"),
 ]
-ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags go before it.")]
+ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags override it.")]
 
 
 @with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
@@ -94,7 +94,7 @@ def train(
     span_reading: dict[str, Any],
     span_settings: dict[str, Any],
 ) -> None:
-    """Train a model on files of examples; nothing but the file is needed.
+    """Train a model on files of examples.
 
     The run folder holds the settings, a log, checkpoints and the model.
     """

@@ -18,14 +18,18 @@ from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.training.run.folder import fingerprint
 
-ObjectiveFlag = Annotated[str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")]
+ObjectiveFlag = Annotated[str, typer.Option(help=f"Metric to tune for: {', '.join(OBJECTIVES)}.")]
 PerLabelFlag = Annotated[bool, typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.")]
-ShrinkFlag = Annotated[float, typer.Option(min=0, help="Pseudo-positives that draw a label's threshold to the common one.")]
-FoldsFlag = Annotated[int, typer.Option(help="Parts to cross-fit over, for what tuning gains on other data; 0 for none.")]
-MinFlag = Annotated[int | None, typer.Option(min=0, help="Labels every row gets at least.", show_default="as before")]
+ShrinkFlag = Annotated[
+    float, typer.Option(min=0, help="How strongly thresholds per label are shrunk towards the common one, in pseudo-positives.")
+]
+FoldsFlag = Annotated[int, typer.Option(help="Cross-fitting folds, to estimate the gain on new data; 0 for none.")]
+MinFlag = Annotated[
+    int | None, typer.Option(min=0, help="Predict at least this many labels per row.", show_default="as before")
+]
 CalibrateFlag = Annotated[str, typer.Option(help=f"Fit probabilities: none, {', '.join(KINDS)}.")]
-AlwaysFlag = Annotated[bool, typer.Option("--always", help="Take the tuned rule even where it gains nothing.")]
-DryFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+AlwaysFlag = Annotated[bool, typer.Option("--always", help="Save the tuned rule even if it gains nothing.")]
+DryFlag = Annotated[bool, typer.Option("--dry-run", help="Print the result and save nothing.")]
 
 
 @read_flags

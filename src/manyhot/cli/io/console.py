@@ -15,8 +15,8 @@ from rich.text import Text
 
 from manyhot.cli.io.terminal import printable, safe_json
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress and no remarks.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, without progress and messages.")]
 
 results = Console(soft_wrap=False, highlight=False)
 messages = Console(stderr=True, soft_wrap=True, highlight=False)

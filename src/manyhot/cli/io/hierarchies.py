@@ -14,19 +14,25 @@ from manyhot.labels.sparse import SparseLabels
 PANEL = "Hierarchy of labels"
 HierarchyFlag = Annotated[
     Path | None,
-    typer.Option("--hierarchy", help="A file of lines: label, tab, parent. Predictions keep to it.", rich_help_panel=PANEL),
+    typer.Option(
+        "--hierarchy",
+        help="A hierarchy of labels, lines of label, tab, parent; predictions are made consistent with it.",
+        rich_help_panel=PANEL,
+    ),
 ]
 ModeFlag = Annotated[
     str,
     typer.Option(
         "--hierarchy-mode",
-        help="up adds what is above a predicted label, down takes away labels without a parent.",
+        help="up adds the ancestors of predicted labels, down removes labels without a predicted parent.",
         rich_help_panel=PANEL,
     ),
 ]
 IgnoreFlag = Annotated[
     bool,
-    typer.Option("--hierarchy-ignore-unknown", help="Pass over names that are no labels of the model.", rich_help_panel=PANEL),
+    typer.Option(
+        "--hierarchy-ignore-unknown", help="Skip names in the hierarchy that are no labels of the model.", rich_help_panel=PANEL
+    ),
 ]
 
 

@@ -23,26 +23,30 @@ from manyhot.data.used_options import check_options_used
 PANEL = "How to read the files"
 FORMAT_NAMES = tuple(formats("labels"))
 READ_FLAGS = (
-    Flag("format", str, f"The format: {', '.join(FORMAT_NAMES)}. Default: recognised.", choices=FORMAT_NAMES),
-    Flag("text", list[str], "The column with the text; several are joined. Default: chosen by name and content."),
+    Flag("format", str, f"The format: {', '.join(FORMAT_NAMES)}. Default: detected.", choices=FORMAT_NAMES),
+    Flag("text", list[str], "The text column; several are joined. Default: chosen by name and content."),
     Flag("labels", list[str], "The column with each row's labels; several, or a pattern with *, are columns of 0 and 1."),
-    Flag("separator", str, "Between the labels of a delimited string. Default: the one of | ; , that occurs."),
+    Flag("separator", str, "Separator of the labels in a delimited string. Default: the one of | ; , that occurs."),
     Flag("features", list[str], "Feature columns, or patterns with *."),
-    Flag("ids", str, "The column that names the rows."),
-    Flag("label_names", str, "A file with all label names, one a line, in order."),
-    Flag("label_file", str, "MULAN's XML for ARFF, or the labels' .npz. Default: the file of that name beside the data."),
-    Flag("delimiter", str, "Between the columns of CSV and TSV. Default: the one that occurs in the first line."),
+    Flag("ids", str, "The column with the row ids."),
+    Flag("label_names", str, "A file with all label names, one per line, in order."),
+    Flag(
+        "label_file",
+        str,
+        "MULAN's XML for ARFF, or the .npz of the labels. Default: the file beside the data with the same name.",
+    ),
+    Flag("delimiter", str, "Delimiter of the columns in CSV and TSV. Default: the one that occurs in the first line."),
     Flag("header", bool, "Whether the first line of CSV and TSV names the columns. Default: yes."),
-    Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV. Default: yes in CSV, recognised in TSV."),
-    Flag("empty_labels", str, "What an empty cell of labels means: none or unknown.", "none", ("none", "unknown")),
+    Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV. Default: yes in CSV, detected in TSV."),
+    Flag("empty_labels", str, "What an empty label cell means: none or unknown.", "none", ("none", "unknown")),
     Flag(
         "index_base",
         int,
-        "Whether features of svmlight count from 0 or 1. Default: as in training, else 1 unless there is a 0.",
+        "Whether svmlight counts features from 0 or 1. Default: as in training; otherwise 1, or 0 if there is a feature 0.",
     ),
-    Flag("skip_bad", bool, "Leave out rows that cannot be read, and list them, instead of stopping at the first.", False),
+    Flag("skip_bad", bool, "Skip and list rows that cannot be read, instead of stopping at the first.", False),
     Flag("max_line_bytes", int, "A longer line is an error.", MAX_LINE_BYTES),
-    Flag("max_expansion", int, "A compressed file that grows by more than this factor is an error.", MAX_EXPANSION),
+    Flag("max_expansion", int, "A compressed file that expands by more than this factor is an error.", MAX_EXPANSION),
     Flag("max_labels", int, "The most labels that a file's header may claim.", MAX_LABELS),
 )
 

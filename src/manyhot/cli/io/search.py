@@ -16,7 +16,7 @@ from manyhot.training.rows.settings import TrainSettings
 
 FOLDER = "search"
 SEARCH_FLAGS = (
-    Flag("search", int, "try settings first: N trainings on a part of the rows, the best of them trains the model (optuna)"),
+    Flag("search", int, "search settings first: N trials on a part of the rows; the best settings train the model (optuna)"),
     Flag(
         "search_space",
         list[str],

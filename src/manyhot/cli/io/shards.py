@@ -21,13 +21,13 @@ ShardFlag = Annotated[
     str | None,
     typer.Option(
         "--shard",
-        help="Predict part i of n, from 1/n to n/n: every n-th file with --to-folder, otherwise rows in one stretch.",
+        help="Predict part i of n, from 1/n to n/n: every n-th file with --to-folder, otherwise consecutive rows.",
         metavar="I/N",
     ),
 ]
 ToFolderFlag = Annotated[
     Path | None,
-    typer.Option("--to-folder", help="A folder for one output file per input file; files that are there already are skipped."),
+    typer.Option("--to-folder", help="Write one output file per input file into this folder; existing files are skipped."),
 ]
 
 

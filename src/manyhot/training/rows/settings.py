@@ -35,74 +35,80 @@ class TrainSettings(RunSettings):
     """
 
     model: str = setting(
-        "auto", "body: auto, linear, mlp, bag (text), tree or wide (many labels), conv (images) or encoder (text)"
+        "auto",
+        "body: auto (chosen by the data), linear, mlp, bag (text), tree or wide (many labels), conv (images), encoder (text)",
     )
-    encoder: str = setting("", "a Hugging Face encoder to fine-tune, its name or a folder (text)")
-    max_tokens: int = setting(256, "tokens of a text that are read, the rest is cut off (encoder)")
-    strategy: str = setting(PLAIN, "plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)")
-    loss: str = setting(AUTO, "a loss of the catalog (manyhot losses); auto: zlpr, squared_hinge for tree, or the strategy's")
+    encoder: str = setting("", "a Hugging Face encoder to fine-tune, by name or folder (text)")
+    max_tokens: int = setting(256, "longest text in tokens; longer texts are truncated (encoder)")
+    strategy: str = setting(
+        PLAIN, "how labels are posed to the model: plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)"
+    )
+    loss: str = setting(
+        AUTO, "the loss (manyhot losses lists them); auto: the strategy's, else squared_hinge for tree, else zlpr"
+    )
     loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
         None,
-        "weight of the positives inside the loss, or auto (zlpr: a decision threshold that follows training). Default: auto"
-        " with --tune none; the number of labels, at most 100, for hard labels of texts; otherwise 1",
+        "weight of the positives inside the loss, or auto (learn the threshold while training; zlpr only). Default: auto"
+        " with --tune none; the number of labels, at most 100, for text with hard labels; otherwise 1",
     )
     propensity_weights: bool = setting(
-        False, "weigh positives by how seldom their labels are written down: one over the propensity of PSP@k, with mean 1"
+        False, "weight positives by the inverse propensity of their label, as PSP@k does, scaled to mean 1"
     )
     smoothing: float = setting(0.0, "label smoothing, 0 to 1")
-    flip: float = setting(0.0, "label flipping, 0 to 1: hard labels drawn anew in every step with the smoothed label as mean")
-    mixup: float = setting(0.0, "alpha of mixup, 0 for none (not with an encoder)")
+    flip: float = setting(0.0, "label flipping, 0 to 1: sample hard labels in every step, with the smoothed label as mean")
+    mixup: float = setting(0.0, "mixup's alpha, 0 for none (not with an encoder)")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
     learn_threshold: bool = setting(False, "learn one decision threshold with the model (zlpr); the loss tlpr always does")
-    row_threshold: bool = setting(False, "learn a decision threshold for each row, as one more class score (zlpr, tlpr)")
+    row_threshold: bool = setting(False, "learn a decision threshold per row, as one more output of the model (zlpr, tlpr)")
     teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
-    teacher_share: float = setting(0.5, "share of the teacher in the labels, 0 to 1")
+    teacher_share: float = setting(0.5, "weight of the teacher's probabilities in the labels, 0 to 1")
     epochs: int | None = setting(
         None,
-        "passes over the data at most; where not given 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree,"
-        " 10 to 40",
+        "most epochs. Default: 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree, otherwise 10 to 40, by the"
+        " number of rows",
     )
-    batch_size: int = setting(0, "rows of a step; 0 is 128, for wide 2048")
+    batch_size: int = setting(0, "rows per step; 0 means 128, or 2048 for wide")
     learning_rate: float | None = setting(
-        None, "peak learning rate; found where not given, by a range test for mlp on dense features and conv"
+        None,
+        "peak learning rate. Default: chosen by the body; by a learning-rate range test for mlp on dense features and conv",
     )
     weight_decay: float = setting(0.01, "decoupled weight decay (not for linear on sparse inputs)")
-    warmup: float = setting(0.05, "share of all steps in which the learning rate rises (not for linear on sparse inputs)")
-    schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
-    clip: float = setting(1.0, "largest norm of the gradient of a step, 0 for none (not for sparse gradients)")
-    patience: int = setting(6, "epochs without a better metric before training stops, 0 for never (mlp, conv, encoder)")
-    metric: str = setting("micro-F1", "metric on held-out rows for early stopping (manyhot metrics; not for bag)")
+    warmup: float = setting(0.05, "share of the steps in which the learning rate rises (not for linear on sparse inputs)")
+    schedule: str = setting("linear", "learning-rate schedule after the warm-up: linear, cosine or constant")
+    clip: float = setting(1.0, "clip the gradient to this norm, 0 for none (not for sparse gradients)")
+    patience: int = setting(6, "early stopping: epochs without improvement, 0 to never stop early (mlp, conv, encoder)")
+    metric: str = setting("micro-F1", "metric on held-out rows for early stopping; manyhot metrics lists them (not for bag)")
     validation: float = setting(
-        0.1, "share of the rows held out where no validation rows are given (mlp, bag, conv; tree: at most 5,000 rows)"
+        0.1, "share of the rows held out if there is no --validation-file (mlp, bag, conv; tree: at most 5,000 rows)"
     )
-    folds: int = setting(3, "parts to cross-fit scores over, which the rule is tuned on (linear)")
-    checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
+    folds: int = setting(3, "cross-fitting folds; the rule is tuned on the cross-fitted scores (linear)")
+    checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tune: str = setting(
         AUTO,
-        "metric that the decision rule is tuned for: micro-F1, macro-F1, balanced (their sum) or none. Default: balanced; none"
+        "metric to tune the decision rule for: micro-F1, macro-F1, balanced (their sum) or none. Default: balanced; none"
         " for the loss softmax and for label powerset",
     )
-    per_label: bool = setting(True, "tune one threshold per label, drawn to the common one; otherwise one for all")
-    shrink: float = setting(5.0, "pseudo-positives that draw a label's threshold to the common one")
-    min_labels: int = setting(0, "labels every row gets at least, its best ones")
-    calibrate: str = setting("none", f"probabilities fitted on held-out scores: none, {', '.join(KINDS)}")
-    hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag, which has two side by side)")
-    dropout: float | None = setting(None, "share of hidden units dropped; where not given 0.3, for bag none")
-    ngrams: int = setting(1, "longest run of words that is a feature (text)")
+    per_label: bool = setting(True, "tune one threshold per label, shrunk towards the common one; otherwise one for all labels")
+    shrink: float = setting(5.0, "how strongly thresholds per label are shrunk towards the common one, in pseudo-positives")
+    min_labels: int = setting(0, "predict at least this many labels per row, the best ones")
+    calibrate: str = setting("none", f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}")
+    hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag has two of them)")
+    dropout: float | None = setting(None, "dropout probability. Default: 0.3; 0 for bag")
+    ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
         None,
-        "the first 4 and 5 letters of words are features too, which forms of a word share (text). Default: in texts of fewer"
-        " than 200 words on average",
+        "also use the first 4 and 5 letters of words as features (text). Default: yes for texts of fewer than 200 words on"
+        " average",
     )
-    char_ngrams: int = setting(0, "longest run of characters that is a feature, 0 for none (text)")
+    char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
     trees: int = setting(3, "label trees whose probabilities are averaged (tree)")
-    beam: int = setting(10, "nodes of a label tree that a search follows at each depth (tree)")
-    max_features: int = setting(500_000, "n-grams kept at most, the most frequent ones (text)")
-    min_count: int = setting(2, "rows an n-gram must be in (text)")
+    beam: int = setting(10, "width of the beam search in a label tree (tree)")
+    max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
+    min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
-    threads: int = setting(0, "CPU threads; 0 is one for small linear steps, otherwise torch's own choice")
+    precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
+    threads: int = setting(0, "CPU threads; 0 means 1 for small linear models, otherwise torch's default")
     seed: int = setting(0, "of everything that is drawn")
     tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
 

@@ -29,41 +29,45 @@ class SpanSettings(RunSettings):
         "auto", "encoder: words or characters (BiLSTM), transformer (small, from scratch) or pretrained; auto by the texts"
     )
     pretrained: str = setting("", "a Hugging Face encoder, name or folder; goes with the body pretrained")
-    tokens: str = setting("auto", "words or characters; auto: characters for writing without blanks between words")
+    tokens: str = setting("auto", "words or characters; auto: characters for writing systems without blanks between words")
     head: str = setting("efficient", "efficient (types share the products) or global-pointer")
-    rotary: bool = setting(True, "rotary positions in the head")
+    rotary: bool = setting(True, "rotary position embeddings in the head")
     loss: str = setting("zlpr", "zlpr, or bce or focal on the whole grid (which builds it)")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
     epochs: int | None = setting(None, "passes over the data at most; default: 20, more for few texts, to make 1,000 steps")
     batch_size: int = setting(0, "texts or windows of a step; 0: 32, fewer where they are long")
-    learning_rate: float | None = setting(None, "peak learning rate; 2e-3 from scratch, 3e-5 pretrained where not given")
+    learning_rate: float | None = setting(None, "peak learning rate. Default: 2e-3 from scratch, 3e-5 pretrained")
     weight_decay: float = setting(0.01, "decoupled weight decay")
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
-    schedule: str = setting("linear", "learning rate after the warm-up: linear, cosine or constant")
+    schedule: str = setting("linear", "learning-rate schedule after the warm-up: linear, cosine or constant")
     clip: float = setting(5.0, "largest norm of the gradient of a step, 0 for none")
-    average: float = setting(0.998, "decay of the running average of weights that is kept as the model, 0 for none")
+    average: float = setting(0.998, "decay of the exponential moving average of the weights, 0 for none")
     patience: int = setting(
         10,
         "epochs of 20 without a better F1 on held-out texts before training stops, 0 for never; nothing found never stops it",
     )
     validation: float = setting(0.1, "share of the texts held out where no validation texts are given")
     hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
-    layers: int | None = setting(None, "layers of the encoder; 2 for a BiLSTM, 4 for a transformer where not given")
+    layers: int | None = setting(None, "layers of the encoder. Default: 2 for a BiLSTM, 4 for a transformer")
     head_size: int = setting(64, "width of the head's products")
     dropout: float = setting(0.5, "share of units dropped in encoders trained from scratch")
-    word_dropout: float = setting(0.5, "how readily rare words and bigrams are hidden in training: a / (a + count)")
+    word_dropout: float = setting(
+        0.5, "replace a word or bigram by the unknown one with probability a / (a + count) in training"
+    )
     min_count: int = setting(
         2, "texts (or windows of a long text) a word, character or bigram must be in to have a vector of its own"
     )
     max_tokens: int = setting(256, "tokens of a window; longer texts are read in overlapping windows")
     overlap: int = setting(64, "tokens that neighbouring windows share")
-    decode: str = setting("auto", "which spans may stand together: nested, flat or all; auto: nested where the data is")
-    threshold: float = setting(0.0, "a span is what scores above this, where it is not tuned")
+    decode: str = setting(
+        "auto", "which spans may overlap: nested, flat or all; auto: nested if the training spans are nested, else flat"
+    )
+    threshold: float = setting(0.0, "predict spans with a score above this, if it is not tuned")
     tune_threshold: bool = setting(True, "tune the threshold for F1 on the held-out texts")
-    checkpoint_seconds: float = setting(30.0, "least time between checkpoints within an epoch, in a run folder")
+    checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tensorboard: bool = setting(False, "write the curves of the run for TensorBoard too, in a run folder")
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = setting("auto", "auto (bfloat16 on a GPU that has it), float32 or bfloat16")
+    precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
     threads: int = setting(0, "CPU threads; 0 is torch's own choice")
     seed: int = setting(0, "of everything that is drawn")
 

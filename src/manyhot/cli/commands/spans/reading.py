@@ -16,8 +16,8 @@ from manyhot.data.spans.read import read_span_examples
 
 TASKS = ("labels", "spans")
 SPAN_READ_FLAGS = (
-    Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2, where it is not recognised."),
-    Flag("scheme", str, f"Of the tags of CoNLL, where it is not recognised: {', '.join(SCHEMES)}.", choices=SCHEMES),
+    Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2. Default: detected."),
+    Flag("scheme", str, f"Tagging scheme of CoNLL: {', '.join(SCHEMES)}. Default: detected.", choices=SCHEMES),
 )
 # The flags for files of labels that also apply here.
 SHARED = ("format", "skip_bad", "max_line_bytes", "max_expansion")
@@ -27,7 +27,7 @@ TaskFlag = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="labels, or spans: marked stretches of text.",
+        help="What to predict: labels of rows, or spans in texts.",
         show_default="labels",
         autocompletion=lambda incomplete: [name for name in TASKS if name.startswith(incomplete)],
     ),
