@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -84,3 +84,18 @@ PIP := pip install --quiet --disable-pip-version-check
 test-integrations: .venv-integrations/.linked
 	OMP_NUM_THREADS=1 $(WITH)/pytest --integrations -n 2 tests/integrations tests/test_estimator_frames.py \
 	  docs/integrations src/manyhot/integrations
+
+# The documentation site, in an environment of its own that is pinned whole and has no torch: pages that need one are made by
+# make docs-pages and kept in docs/.
+DOCS := .venv-docs
+$(DOCS)/.installed: constraints-docs.txt
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement constraints-docs.txt
+	touch $@
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	$(DOCS)/bin/pytest website/tests
+
+docs-serve: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve

@@ -135,8 +135,13 @@ def test_the_page_of_public_names_lists_each_in_its_package():
     sections = dict(part.split("\n", 1) for part in text.split("\n## ")[1:])
     for package in ["manyhot", *api_page.packages()]:
         wanted = api_page.own_names() if package == "manyhot" else api_page.names_of(package)
-        listed = re.findall(r"^\| `(\w+)` \|", sections.get(package, ""), re.MULTILINE)
+        listed = re.findall(r"^\| \[`(\w+)`\]", sections.get(package, ""), re.MULTILINE)
         assert listed == wanted, f"docs/api.md, {package}: run python tests/api_page.py"
+
+
+def test_every_public_name_is_on_the_page_of_its_subject():
+    for path, text in api_page.group_pages().items():
+        assert path.read_text() == text, f"{path.name}: run python tests/api_page.py"
 
 
 def test_the_top_shows_every_name_and_every_room():

@@ -17,7 +17,7 @@ POOL = 5
 class ChosenRow(NamedTuple):
     """A row to label.
 
-    Args:
+    Attributes:
         row: its place.
         uncertainty: how many decisions of the row are expected to be open: the sum of ``4 p (1 - p)`` over labels.
         labels: the labels nearest to the rule, the nearest first.

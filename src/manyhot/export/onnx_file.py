@@ -32,7 +32,7 @@ LOGIT_TOLERANCE, PROBABILITY_TOLERANCE = 1e-3, 1e-4
 class Parity(NamedTuple):
     """How an exported model compares with the model.
 
-    Args:
+    Attributes:
         rows: how many were compared.
         decisions: entries of the decisions, rows times labels.
         different: decisions that differ.
