@@ -26,9 +26,10 @@ def test_options_have_the_defaults_and_kinds_of_the_function(name):
 def test_every_option_of_every_loss_changes_its_value(name):
     wide = torch.linspace(-2, 3, 122, dtype=torch.float64).reshape(2, 61)
     truth = (torch.arange(122) % 3 == 0).reshape(2, 61)
-    changed = {"max_pairs": "3", "batch_weight": "0.5", "alpha": "none"}
+    changed = {float: "0.625", int: "3"}
     for option in LOSSES[name].options:
-        given = LOSSES[name].parse_options([f"{option.name}={changed.get(option.name, 0.625)}"])
+        text = str(not option.default) if option.kind is bool else changed[option.kind]
+        given = LOSSES[name].parse_options([f"{option.name}={text}"])
         assert LOSSES[name](wide, truth, **given) != LOSSES[name](wide, truth)
 
 
