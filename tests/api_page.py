@@ -141,8 +141,13 @@ def group_pages() -> dict[Path, str]:
     return found
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write all pages."""
     PAGE.write_text(page())
     PAGES.mkdir(exist_ok=True)
     for path, text in group_pages().items():
         path.write_text(text)
+
+
+if __name__ == "__main__":
+    write()

@@ -11,6 +11,8 @@ import pytest
 
 import api_page
 import manyhot
+import public_names
+from manyhot._doors import read_stub
 
 SOURCE = Path(manyhot.__file__).parent
 
@@ -98,9 +100,13 @@ def test_no_room_without_a_name():
     assert not [path for path in MODULES if path.stem in nameless or path.parent.name in nameless]
 
 
+def test_the_top_has_every_name_of_the_packages_it_shows_whole():
+    assert read_stub(public_names.STUB) == public_names.top_names(), "run python tests/public_names.py"
+
+
 def test_public_names_are_frozen():
-    frozen = (Path(__file__).parent / "public_names.txt").read_text().split()
-    assert sorted(manyhot.__all__) == sorted(frozen), "a public name changed: say so in CHANGELOG.md and public_names.txt"
+    frozen = public_names.FROZEN.read_text().split()
+    assert sorted(manyhot.__all__) == sorted(frozen), "a public name changed: run python tests/public_names.py; CHANGELOG"
     for name in manyhot.__all__:
         assert getattr(manyhot, name) is not None
 
@@ -136,12 +142,12 @@ def test_the_page_of_public_names_lists_each_in_its_package():
     for package in ["manyhot", *api_page.packages()]:
         wanted = api_page.own_names() if package == "manyhot" else api_page.names_of(package)
         listed = re.findall(r"^\| \[`(\w+)`\]", sections.get(package, ""), re.MULTILINE)
-        assert listed == wanted, f"docs/api.md, {package}: run python tests/api_page.py"
+        assert listed == wanted, f"docs/api.md, {package}: run python tests/public_names.py"
 
 
 def test_every_public_name_is_on_the_page_of_its_subject():
     for path, text in api_page.group_pages().items():
-        assert path.read_text() == text, f"{path.name}: run python tests/api_page.py"
+        assert path.read_text() == text, f"{path.name}: run python tests/public_names.py"
 
 
 def test_the_top_shows_every_name_and_every_room():
@@ -171,8 +177,11 @@ def test_using_a_loss_loads_torch_and_nothing_optional():
 
 # A concern that is one thing and a little longer says so here; engines/triton kernels are one derivation each.
 LONG_FILES = {"engines/triton/rows/rdrop.py"}
+# Kernels that are one derivation and longer than the others.
+LONG_KERNELS = {"row_kernel", "packed_kernel"}
 MOST_LINES = 300
 MOST_STATEMENT_LINES = 40
+MOST_KERNEL_LINES = 90
 
 
 def statement_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -196,6 +205,6 @@ def test_files_and_functions_stay_short(path):
     else:
         assert lines <= MOST_LINES, f"{name} has {lines} lines: which concept in it has no file of its own?"
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node):
-            found = statement_lines(node)
-            assert found <= MOST_STATEMENT_LINES, f"{name}: {node.name} has {found} lines: a part of it wants a name"
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in LONG_KERNELS:
+            found, most = statement_lines(node), MOST_KERNEL_LINES if is_kernel(node) else MOST_STATEMENT_LINES
+            assert found <= most, f"{name}: {node.name} has {found} lines: a part of it wants a name"
