@@ -93,10 +93,10 @@ def measure(framework):
         times = ([], [])
         for turn in range(REPEATS + 3):
             for (step, _), own in zip(steps, times, strict=True):
-                start = time.perf_counter()
+                start = time.process_time()
                 step()
                 if turn >= 3:
-                    own.append(time.perf_counter() - start)
+                    own.append(time.process_time() - start)
         medians = [1e3 * sorted(own)[len(own) // 2] for own in times]
         found.append({"shape": (size, labels), "times": medians, "temporary": [extra for _, extra in steps]})
     return found
@@ -139,10 +139,8 @@ def versions():
 
 def page():
     print("# ZLPR beside binary cross-entropy in JAX and Keras\n")
-    print(
-        f"Loss and gradient of float32 rows, 1 % positive, on one CPU thread ({platform.machine()}); milliseconds a step, the"
-    )
-    print(f"median of {REPEATS}, the two losses in turns. {versions()}, {date.today()}.")
+    print(f"Loss and gradient of float32 rows, 1 % positive, on one CPU thread ({platform.machine()}); processor time in")
+    print(f"milliseconds a step, the median of {REPEATS}, the two losses in turns. {versions()}, {date.today()}.")
     print("Command: `python -m benchmarks.integrations_speed`. BCE is `optax.sigmoid_binary_cross_entropy` and")
     print("`keras.losses.BinaryCrossentropy(from_logits=True)`. JAX and TensorFlow are compiled, torch is not.\n")
     print("| framework | rows x labels | ZLPR, ms | BCE, ms | ratio |\n|---|---|---|---|---|")

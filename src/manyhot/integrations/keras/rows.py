@@ -1,4 +1,4 @@
-"""One loss per row by the backend of Keras: manyhot's own functions on torch and JAX, ``keras.ops`` on the others.
+"""One loss per row by the backend of Keras: gradients of our own on torch, JAX and TensorFlow, ``keras.ops`` on the others.
 
 A row function takes scores and labels ``[..., L]``, and ``where``, bool ``[..., L]``, or None where all labels are known.
 """
@@ -52,14 +52,21 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
             return Rows(scores, labels, None)
     too_large, sound = labels > 1, None
     if not _is_concrete(labels):
-        sound = ops.where(ops.any(too_large, axis=-1), float("nan"), 1.0)
+        sound = _sound(too_large)
     elif bool(ops.any(too_large)):
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
+    # These look for the marks themselves: whatever is made of the labels here would be kept for the way back.
     if keras.backend.backend() == "jax":
-        # JaxRows looks for the marks itself: whatever is made of the labels here would be kept for the way back.
         return Rows(scores, labels, None, sound)
+    if keras.backend.backend() == "tensorflow":
+        return Rows(scores, labels, None)
     known = labels >= 0
     return Rows(scores, ops.where(known, ops.minimum(labels, 1.0), 0.0), known, sound)
+
+
+def _sound(too_large: Tensor) -> Tensor:
+    """NaN for rows with a label that is too large, 1 for others."""
+    return ops.where(ops.any(too_large, axis=-1), float("nan"), 1.0)
 
 
 def _is_concrete(tensor: Tensor) -> bool:
@@ -168,9 +175,37 @@ class OpsRows:
         return total / ops.maximum(known, 1.0)
 
 
+class TensorFlowRows:
+    """The sides of ``tensorflow_rows``; labels come with their marks, and those above 1 give NaN here."""
+
+    @staticmethod
+    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+        """``softplus(pos + s0) + softplus(neg - s0)``."""
+        from manyhot.integrations.keras.tensorflow_rows import sides
+
+        pos, neg = sides(rows.scores, rows.labels, smoothing)
+        return ops.softplus(pos + threshold) + ops.softplus(neg - threshold)
+
+    @staticmethod
+    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+        """``softplus(pos(g s) + neg(g s) + g m)``."""
+        from manyhot.integrations.keras.tensorflow_rows import sides
+
+        pos, neg = sides(scale * rows.scores, rows.labels, smoothing)
+        joined = ops.where((pos <= EMPTY) | (neg <= EMPTY), EMPTY, pos + neg)
+        return ops.softplus(joined + scale * margin)
+
+    @staticmethod
+    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+        """The mean over known labels."""
+        known = rows.labels >= 0
+        labels = ops.where(known, ops.minimum(rows.labels, 1.0), 0.0)
+        return OpsRows.asymmetric(Rows(rows.scores, labels, known), smoothing, **powers) * _sound(rows.labels > 1)
+
+
 def row_losses() -> Any:
     """The row functions of the backend that Keras runs on."""
-    return {"torch": TorchRows, "jax": JaxRows}.get(keras.backend.backend(), OpsRows)
+    return {"torch": TorchRows, "jax": JaxRows, "tensorflow": TensorFlowRows}.get(keras.backend.backend(), OpsRows)
 
 
 def _weights(rows: Rows, smoothing: float) -> tuple[Tensor, Tensor]:
