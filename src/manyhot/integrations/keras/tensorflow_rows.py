@@ -30,7 +30,7 @@ def sides(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Ten
             return known, known, tf.where(labels > 1, float("nan"), pos), 1 - pos
         return labels > 0, known & (labels < 1), tf.where(labels > 1, float("nan"), pos), 1 - pos
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def log_sums(x: Tensor) -> Any:
         on_pos, on_neg, pos_weight, neg_weight = weights()
         s = tf.clip_by_value(x, -largest, largest)
