@@ -82,7 +82,7 @@ def run_ours(folder: Path, out: Path) -> None:
     labels = SparseLabels.from_scipy(sparse.load_npz(folder / "train_labels.npz"))
     settings, session = TrainSettings(model="tree"), RunSession(None, None, checkpoint_seconds=1e9, metric="P@1")
     begun = clock()
-    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": settings.loss}
+    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge"}
     body = TreeFit(session, TrainingRows(rows, labels), **sizes, seed=0, threads=THREADS).run()
     trained, begun = since(begun), clock()
     parts = [body.top(take_rows(rows=test, picked=slice(at, at + 1024)), TOP).indices for at in range(0, test.shape[0], 1024)]

@@ -18,7 +18,7 @@ from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
 from manyhot.scores.linear_sides import LinearLoss, LinearSides, sides_outside_graph
-from manyhot.scores.linear_top import best_labels
+from manyhot.scores.linear_top import best_labels, chunk_for
 from manyhot.scores.shards import DenseShards, Group, cut_terms, find_shard, local_parts, sharded_sides, summed_over
 from manyhot.scores.top import TopScores
 
@@ -142,6 +142,7 @@ class LinearScores(LazyScores):
         check_at_least("LinearScores.top", "k", k, 1)
         hidden, weight, bias = self._products()
         size = self._chunk(plain, hidden, kept=False)
+        size = size if self.chunk_size is not None else chunk_for(hidden, size)
         return best_labels(hidden, weight, bias, k=min(k, self.shape[-1]), size=size, where=where, shard=self.shard)
 
     def __mul__(self, factor: float) -> LinearScores:

@@ -5,8 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from manyhot.engines.triton.engine import available
+from manyhot.engines.triton.launch.launcher import interpreted
+from manyhot.engines.triton.linear.best import group_maxima
 from manyhot.scores.shards import LabelShard, best_of_all
 from manyhot.scores.top import TopScores
+
+# Neighbouring labels of a chunk that are looked at together.
+GROUP = 64
+# Scores of a chunk on CUDA, where finding the best of a chunk takes several launches.
+CUDA_SCORES = 1 << 27
+
+
+def chunk_for(hidden: Tensor, size: int) -> int:
+    """Labels per chunk, given those that suit a loss."""
+    return max(size, CUDA_SCORES // max(hidden.shape[0], 1)) if hidden.is_cuda else size
 
 
 def best_labels(
@@ -26,11 +39,11 @@ def best_labels(
     indices = torch.empty_like(values, dtype=torch.int64)
     for start in range(0, weight.shape[0], size):
         part = slice(start, start + size)
-        scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype)).float()
-        scores = scores if bias is None else scores + bias[part].float()
-        scores = scores if own is None else scores.masked_fill(~own[part], -torch.inf)
-        best = scores.topk(min(k, scores.shape[1]), dim=1)
-        values, indices = torch.cat([values, best.values], dim=1), torch.cat([indices, best.indices + start], dim=1)
+        scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype))
+        found, labels = best_of_chunk(
+            scores, None if bias is None else bias[part].float(), None if own is None else own[part], k
+        )
+        values, indices = torch.cat([values, found], dim=1), torch.cat([indices, labels + start], dim=1)
         values, order = values.topk(min(k, values.shape[1]), dim=1)
         indices = indices.gather(1, order)
     if shard is not None:
@@ -38,3 +51,32 @@ def best_labels(
     if where is not None:
         indices = torch.where(where[indices], indices, -1)
     return TopScores(values, indices, num_labels)
+
+
+def best_of_chunk(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """``(values, places)``, each ``[R, k]`` or narrower, of ``scores [R, C]`` plus ``bias [C]``, best first.
+
+    On CUDA in two stages: the k best labels are in the k groups with the largest maxima, and only those are sorted.
+    """
+    width = scores.shape[1]
+    if width < 8 * k * GROUP or not (scores.is_cuda != interpreted() and available()[0]):
+        return _best(scores, bias, where, k, None)
+    groups = group_maxima(scores, bias, where, GROUP).topk(k, dim=1, sorted=False).indices
+    places = (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=scores.device)).flatten(1)
+    return _best(scores, bias, where, k, places)
+
+
+def _best(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int, places: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The best of the scores at ``places [R, P]``, or of all; places beyond the last label count for nothing."""
+    width = scores.shape[1]
+    if places is None:
+        scores = scores.float()
+        scores = scores if bias is None else scores + bias
+        scores = scores if where is None else scores.masked_fill(~where, -torch.inf)
+    else:
+        beyond, places = places >= width, places.clamp(max=width - 1)
+        scores = scores.gather(1, places).float()
+        scores = scores if bias is None else scores + bias[places]
+        scores = scores.masked_fill(beyond if where is None else beyond | ~where[places], -torch.inf)
+    values, order = scores.topk(min(k, scores.shape[1]), dim=1)
+    return values, order if places is None else places.gather(1, order)

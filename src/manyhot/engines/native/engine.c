@@ -246,3 +246,4 @@ int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
 const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 
 #include "tree.h"
+#include "words.h"

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
 from manyhot.data.examples import Examples
+from manyhot.engines.native import words as native
 from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.inputs import words
 from manyhot.training.rows.inputs.texts import LONG_TEXT, TextInputs
 from manyhot.training.rows.inputs.words import (
     LARGEST_TABLE,
@@ -15,6 +17,7 @@ from manyhot.training.rows.inputs.words import (
     number_characters,
     number_starts,
     number_words,
+    numbered_words,
     positions,
     word_lists,
 )
@@ -109,3 +112,67 @@ def test_training_rows_are_prepared_as_the_same_rows_are_later():
 def test_long_texts_are_read_by_whole_words_alone():
     long = " ".join(["tomato"] * LONG_TEXT)
     assert TextInputs.fit(texts(long, long), TrainSettings())[0].width == 1
+
+
+needs_native = pytest.mark.skipif(not native.available()[0], reason="the native engine is not built")
+# Letters, digits, marks and blanks of several scripts; a capital sigma, letters that change their length in lower case, half
+# of a surrogate pair, a character beyond the first plane.
+HOSTILE = st.text(alphabet="aB1_é,.- \t\nΣ\u03c3İß\u2028\ud800\U0001f600\u0301中", max_size=14)
+
+
+@needs_native
+@given(texts=st.lists(HOSTILE, max_size=7))
+def test_the_native_engine_cuts_and_numbers_words_as_the_pattern_does(texts, monkeypatch_module):
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 10**9)
+    wanted = numbered_words(texts)
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 0)
+    found = numbered_words(texts)
+    assert [each.tolist() for each in found[:2]] == [each.tolist() for each in wanted[:2]]
+    assert found[2] == wanted[2]
+
+
+@needs_native
+def test_a_text_with_the_end_mark_in_it_is_cut_by_the_pattern(monkeypatch):
+    monkeypatch.setattr(words, "LEAST_NATIVE", 0)
+    assert native.cut(["a\0b"], words._kind_of) is None
+    assert numbered_words(["a\0b", "b"])[2] == ["a", "\0", "b"]
+
+
+@needs_native
+@given(listed=st.lists(st.text(alphabet="abΣ", max_size=7), max_size=9))
+def test_the_native_engine_numbers_first_letters_as_python_does(listed, monkeypatch_module):
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 10**9)
+    wanted = number_starts(listed)
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 0)
+    found = number_starts(listed)
+    assert found[0].tolist() == wanted[0].tolist()
+    assert found[1] == wanted[1]
+
+
+@needs_native
+@given(rows=st.lists(st.lists(st.integers(-1, 9), max_size=90), min_size=1, max_size=5))
+def test_the_native_engine_counts_rows_as_scipy_does(rows, monkeypatch_module):
+    flat = np.array([value for row in rows for value in row], dtype=np.int32)
+    owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 10**9)
+    wanted = words.count_matrix(owners, flat, (len(rows), 10))
+    monkeypatch_module.setattr(words, "LEAST_NATIVE", 0)
+    found = words.count_matrix(owners, flat, (len(rows), 10))
+    assert found.has_canonical_format
+    assert [each.tolist() for each in (found.data, found.indices, found.indptr)] == [
+        each.tolist() for each in (wanted.data, wanted.indices, wanted.indptr)
+    ]
+
+
+@needs_native
+def test_very_many_different_words_are_numbered():
+    listed = [f"w{number}" for number in range(200_000)]
+    flat, _, names = numbered_words([" ".join(listed[at : at + 500]) for at in range(0, 200_000, 500)] * 2)
+    assert names == listed
+    assert flat.tolist() == [*range(200_000)] * 2
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch

@@ -18,7 +18,7 @@ from manyhot.training.rows.inputs.words import (
     find_runs,
     number_characters,
     number_starts,
-    number_words,
+    numbered_words,
     word_lists,
 )
 from manyhot.training.rows.settings import TrainSettings
@@ -55,7 +55,7 @@ class TextInputs:
         texts = examples.texts or []
         # What is in every one of the texts counts, however few they are.
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
-        flat, rows, names = number_words(word_lists(texts))
+        flat, rows, names = numbered_words(texts)
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
         counts = [words.counts(flat, rows, len(texts))]
         starts = characters = Runs([], [np.zeros(0, dtype=np.int64)])
@@ -85,7 +85,7 @@ class TextInputs:
         """CSR ``[N, width]`` of texts or ``Examples``."""
         texts = texts_of(inputs)
         # Every different word is looked up once, however often it occurs.
-        flat, rows, names = number_words(word_lists(texts))
+        flat, rows, names = numbered_words(texts)
         known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
         counts = [self.words.counts(known[flat], rows, len(texts))]
         if len(self.starts):

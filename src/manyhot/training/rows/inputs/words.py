@@ -17,12 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from manyhot.engines.native import words as native
+
 Array = np.ndarray[Any, Any]
 WORD = re.compile(r"\w+|[^\w\s]")
 # Forms of a word mostly begin alike; two lengths, since one letter decides between joining too much and too little.
 STARTS = (4, 5)
 # Keys below this are looked up in a table, larger ones by bisection.
 LARGEST_TABLE = 1 << 24
+# Texts, words or entries from which on the native engine is worth a call.
+LEAST_NATIVE = 256
 
 
 class Runs:
@@ -43,6 +47,8 @@ class Runs:
 
     def counts(self, flat: Array, rows: Array, num_rows: int) -> Any:
         """CSR ``[num_rows, len(self)]`` of ``flat [T]`` symbol numbers (-1: none of these) in ``rows [T]``, rising."""
+        if len(self.keys) == 1:
+            return count_matrix(rows, positions(self.keys[0], flat), (num_rows, len(self)))
         found_rows, found_columns, first = [], [], 0
         current, width = flat, max(len(self.symbols), 1)
         for length, keys in enumerate(self.keys, start=1):
@@ -64,15 +70,15 @@ def joined(prefix: Array, flat: Array, rows: Array, length: int, width: int) -> 
     last = flat[length - 1 :]
     start = prefix[: len(last)]
     fits = (start >= 0) & (last >= 0) & (rows[: len(last)] == rows[length - 1 :])
-    return np.where(fits, start * width + last, -1)
+    return np.where(fits, start.astype(np.int64) * width + last, -1)
 
 
 def positions(keys: Array, wanted: Array) -> Array:
-    """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere."""
+    """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere; of the type of ``wanted``."""
     if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
+        return np.full(len(wanted), -1, dtype=wanted.dtype)
     if keys[-1] < LARGEST_TABLE:
-        table = np.full(int(keys[-1]) + 2, -1, dtype=np.int64)
+        table = np.full(int(keys[-1]) + 2, -1, dtype=wanted.dtype)
         table[keys] = np.arange(len(keys))
         return table[np.minimum(wanted, len(table) - 1)]
     place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
@@ -80,9 +86,15 @@ def positions(keys: Array, wanted: Array) -> Array:
 
 
 def count_matrix(rows: Array, columns: Array, shape: tuple[int, int]) -> Any:
-    """CSR of how often each column occurs in each row."""
+    """CSR of how often each column occurs in each of ``rows``; the column -1 is none. Fast where rows rise."""
     from scipy import sparse
 
+    rising = len(rows) >= LEAST_NATIVE and native.available()[0] and bool((rows[1:] >= rows[:-1]).all())
+    if rising:
+        found, counts, ends = native.count(columns, np.searchsorted(rows, np.arange(shape[0] + 1)))
+        return sparse.csr_matrix((counts, found, ends), shape=shape)
+    known = columns >= 0
+    rows, columns = rows[known], columns[known]
     matrix = sparse.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
     matrix.sum_duplicates()
     return matrix
@@ -95,10 +107,13 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
     for length in range(1, longest + 1):
         if length > 1:
             current = joined(current, flat, rows, length, width)
-        kept = current >= 0
-        runs, places = (np.arange(width), current[kept]) if length == 1 else np.unique(current[kept], return_inverse=True)
+        runs, places, own = np.arange(width), current, rows
+        if length > 1:
+            kept = current >= 0
+            own = rows[: len(current)][kept]
+            runs, places = np.unique(current[kept], return_inverse=True)
         # One entry a row and run: how many rows, not how many times.
-        there = count_matrix(rows[: len(current)][kept], places, (num_rows, len(runs)))
+        there = count_matrix(own, places, (num_rows, len(runs)))
         counts = np.bincount(there.indices, minlength=len(runs))
         often = counts >= min_count
         found.append((runs[often], counts[often]))
@@ -153,6 +168,34 @@ def number_words(lists: Sequence[list[str]], number: dict[str, int] | None = Non
     return flat, np.repeat(np.arange(len(lists)), lengths), names
 
 
+def numbered_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]]:
+    """``(flat [T], rows [T], words)`` of the words and marks of texts, in lower case, numbered by first appearance.
+
+    Example:
+        >>> flat, rows, words = numbered_words(["Salt, salt", "and pepper"])
+        >>> flat.tolist(), rows.tolist(), words
+        ([0, 1, 0, 2, 3], [0, 0, 0, 1, 1], ['salt', ',', 'and', 'pepper'])
+    """
+    found = native.cut(texts, _kind_of) if len(texts) >= LEAST_NATIVE and native.available()[0] else None
+    if found is None:
+        return number_words(word_lists(texts))
+    joined, codes, starts, lengths, offsets = found
+    flat, firsts = native.number(codes, starts, lengths)
+    names = _cut_out(joined, starts[firsts], lengths[firsts])
+    return flat, np.repeat(np.arange(len(texts)), np.diff(offsets)), names
+
+
+def _kind_of(character: str) -> int:
+    """What a character is to ``WORD``."""
+    if WORD.match(character) is None:
+        return 0
+    return native.MARK if WORD.fullmatch(character * 2) is None else native.LETTER
+
+
+def _cut_out(joined: str, starts: Array, lengths: Array) -> list[str]:
+    return [joined[first:last] for first, last in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+
+
 def number_starts(words: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, list[str]]:
     """``(numbers [W, 2], starts)`` of the words' first letters, -1 where a word has fewer; without ``number`` all get one.
 
@@ -160,6 +203,8 @@ def number_starts(words: Sequence[str], number: dict[str, int] | None = None) ->
         >>> number_starts(["tomato", "tomatoes", "pie"])[0].tolist()
         [[0, 1], [0, 1], [-1, -1]]
     """
+    if number is None and len(words) >= LEAST_NATIVE and native.available()[0]:
+        return _fresh_starts(words)
     known: dict[str, int] = {} if number is None else number
     table = np.full((len(words), len(STARTS)), -1, dtype=np.int64)
     for row, word in enumerate(words):
@@ -168,6 +213,18 @@ def number_starts(words: Sequence[str], number: dict[str, int] | None = None) ->
                 start = word[:letters]
                 table[row, column] = known.setdefault(start, len(known)) if number is None else known.get(start, -1)
     return table, list(known) if number is None else []
+
+
+def _fresh_starts(words: Sequence[str]) -> tuple[Array, list[str]]:
+    """``number_starts`` without ``number``, by the native engine."""
+    sizes = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+    joined = "".join(words)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    letters = np.asarray(STARTS)
+    starts = np.repeat(sizes.cumsum() - sizes, len(STARTS))
+    lengths = np.where(sizes[:, None] >= letters, letters, -1).ravel()
+    table, firsts = native.number(codes, starts, lengths)
+    return table.reshape(-1, len(STARTS)).astype(np.int64), _cut_out(joined, starts[firsts], lengths[firsts])
 
 
 def number_characters(texts: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:

@@ -1,0 +1,84 @@
+"""The words of texts by the native engine: cut, numbered by first appearance, and counted by row."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from manyhot.engines.native import library
+from manyhot.engines.native.engine import available as available
+
+Array = np.ndarray[Any, Any]
+# Ends a text; a text that has it in it is not cut here.
+END = "\0"
+LETTER, MARK, TEXT_END = 1, 2, 3
+_INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
+
+
+@functools.cache
+def _library() -> Any:
+    found, why = library.load()
+    if found is None:
+        raise RuntimeError(f"words: the native engine cannot be used: {why}")
+    for name, arguments in (
+        ("cut", [_POINTER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER]),
+        ("number", [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]),
+        ("count", [_POINTER, _INTEGER, *[_POINTER] * 4]),
+    ):
+        function = getattr(found, f"manyhot_words_{name}")
+        function.argtypes, function.restype = arguments, _INTEGER
+    return found
+
+
+def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array, Array, Array, Array] | None:
+    """The words of texts in lower case; None where a text holds ``END``.
+
+    Args:
+        texts: ``R`` of them.
+        kind_of: ``LETTER``, ``MARK`` or 0 for a character; a word is a run of letters, or one mark.
+
+    Returns:
+        ``(all, codes, starts [T], lengths [T], offsets [R + 1])``: all texts, their characters as numbers, where the words
+        are in them, and which words are whose.
+    """
+    # A sigma in lower case depends on whether its word ends, which END does not change.
+    joined = END.join([*texts, ""]).lower()
+    if joined.count(END) != len(texts):
+        return None
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    kinds = np.zeros(0x110000, dtype=np.uint8)
+    for code in np.flatnonzero(np.bincount(codes, minlength=1)).tolist():
+        kinds[code] = kind_of(chr(code))
+    kinds[ord(END)] = TEXT_END
+    call, size = _library().manyhot_words_cut, len(codes)
+    count = call(codes.ctypes.data, size, kinds.ctypes.data, None, None, None)
+    starts, lengths, offsets = np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(len(texts) + 1, np.int64)
+    call(codes.ctypes.data, size, kinds.ctypes.data, starts.ctypes.data, lengths.ctypes.data, offsets[1:].ctypes.data)
+    return joined, codes, starts, lengths, offsets
+
+
+def number(codes: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
+    """``(numbers [T], firsts)``: equal words have the same number, by first appearance; those of negative length have -1."""
+    starts, lengths = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lengths, np.int32)
+    numbers, firsts = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
+    pointers = (each.ctypes.data for each in (numbers, firsts))
+    found = _library().manyhot_words_number(codes.ctypes.data, starts.ctypes.data, lengths.ctypes.data, len(starts), *pointers)
+    if found < 0:
+        raise MemoryError("words: there must be memory for a table of all different words.")
+    return numbers, firsts[:found].copy()
+
+
+def count(numbers: Array, offsets: Array) -> tuple[Array, Array, Array]:
+    """``(columns, counts, offsets)`` of CSR: how often each number is in each row; negative numbers are left out."""
+    numbers, offsets = np.ascontiguousarray(numbers, np.int32), np.ascontiguousarray(offsets, np.int64)
+    found, counts = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.float32)
+    ends = np.zeros(len(offsets), np.int64)
+    pointers = (each.ctypes.data for each in (numbers, found, counts, ends[1:]))
+    size = _library().manyhot_words_count(offsets.ctypes.data, len(offsets) - 1, *pointers)
+    if size < 0:
+        raise MemoryError("words: there must be memory for one row.")
+    return found[:size].copy(), counts[:size].copy(), ends

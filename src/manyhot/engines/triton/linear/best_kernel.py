@@ -1,0 +1,33 @@
+"""The kernel of ``best`` (CUDA)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def group_maxima_kernel(
+    scores, bias, where, out,
+    num_rows, num_labels, num_groups, stride, col_blocks,
+    HAS_BIAS: tl.constexpr, HAS_WHERE: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """``out[r, g]``: the largest of ``scores + bias`` among the labels of group g that count; infinite where one is NaN."""
+    program = tl.program_id(0)
+    rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    first = program % col_blocks * GROUPS
+    labels = first * GROUP + tl.arange(0, GROUPS * GROUP)
+    counts = labels < num_labels
+    inside = (rows < num_rows)[:, None] & counts[None, :]
+    s = tl.load(scores + rows[:, None] * stride + labels[None, :], mask=inside, other=0).to(tl.float32)
+    if HAS_BIAS:
+        s += tl.load(bias + labels, mask=counts, other=0).to(tl.float32)[None, :]
+    # The maximum of numbers would leave NaN out.
+    s = tl.where(s == s, s, float("inf"))
+    if HAS_WHERE:
+        counts = counts & (tl.load(where + labels, mask=counts, other=0) != 0)
+    s = tl.where(counts[None, :], s, -float("inf"))
+    best = tl.max(tl.reshape(s, [ROWS, GROUPS, GROUP]), axis=2)
+    groups = first + tl.arange(0, GROUPS)
+    target = out + rows[:, None] * num_groups + groups[None, :]
+    tl.store(target, best, mask=(rows < num_rows)[:, None] & (groups < num_groups)[None, :])

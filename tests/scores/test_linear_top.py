@@ -1,0 +1,65 @@
+"""The best labels of a chunk in two stages: in the interpreter everywhere, on the device where there is one."""
+
+import pytest
+import torch
+
+from engines.triton.interpreted import check_interpreted
+from manyhot import LinearScores
+from manyhot.scores import linear_top
+
+INTERPRETED = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from scores.test_linear_top import check_chunks
+check_chunks("cpu", torch.float32)
+print("checked")
+"""
+
+
+def check_chunks(device, dtype, rows=5):
+    generator = torch.Generator().manual_seed(0)
+    for k, width in ((1, 700), (3, 2048), (3, 8 * 3 * linear_top.GROUP + 1)):
+        scores = torch.randn(rows, width, generator=generator).to(device, dtype)
+        bias = torch.randn(width, generator=generator).to(device)
+        where = (torch.rand(width, generator=generator) < 0.02).to(device)
+        where[:k] = True
+        for own_bias in (None, bias):
+            for own_where in (None, where):
+                check_chunk(scores, own_bias, own_where, k)
+    rising = torch.arange(700.0, device=device, dtype=dtype).expand(2, 700).contiguous()
+    check_chunk(rising, None, None, 1)
+    check_chunk(rising.clone().fill_(-torch.inf), None, None, 1)
+    broken = rising.clone()
+    broken[0, 17] = torch.nan
+    assert linear_top.best_of_chunk(broken, None, None, 1)[1][:, 0].tolist() == [17, 699]
+
+
+def check_chunk(scores, bias, where, k):
+    values, places = linear_top.best_of_chunk(scores, bias, where, k)
+    wanted = linear_top._best(scores, bias, where, k, None)[0]
+    assert torch.equal(values, wanted)
+    assert all(len(set(row)) == k for row in places.tolist())
+    again = scores.float() if bias is None else scores.float() + bias
+    assert torch.equal(again.gather(1, places), values)
+
+
+def test_the_two_stages_find_what_one_sort_of_all_scores_finds_in_the_interpreter():
+    check_interpreted(INTERPRETED)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_two_stages_find_what_one_sort_of_all_scores_finds(dtype):
+    check_chunks("cuda", dtype, rows=130)
+
+
+@pytest.mark.gpu
+def test_many_labels_on_the_device_have_the_best_of_dense_scores():
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight, bias = (torch.randn(*shape, generator=generator).cuda() for shape in ((33, 16), (100_003, 16), (100_003,)))
+    dense = torch.nn.functional.linear(hidden, weight) + bias
+    for size in (None, 30_000):
+        top = LinearScores(hidden, weight, bias, chunk_size=size).top(5)
+        torch.testing.assert_close(top.values, dense.topk(5).values)
+        torch.testing.assert_close(dense.gather(1, top.indices), top.values)
