@@ -152,9 +152,11 @@ def _option_value(text: str, loss: str, option: str, value: str) -> Any:
         "threshold": loss == "zlpr",
         "min_labels": decides,
         "mixup": loss != POWERSET,
-        "rdrop": loss in LOSSES and loss != "two_way",
+        "rdrop": loss in LOSSES and get_loss(loss).why_not("rdrop") is None,
+        "smoothing": loss in LOSSES and get_loss(loss).why_not("smoothing") is None,
     }
-    if not fits.get(option, option in takes) or (loss == "lsep" and option != "mixup"):
+    # Two passes of a loss that draws pairs would be compared on different pairs.
+    if not fits.get(option, option in takes) or (option == "rdrop" and "generator" in takes):
         raise ValueError(f"compare: {text!r}: the loss {loss!r} does not go with {option!r}.")
     if option == "threshold":
         return True

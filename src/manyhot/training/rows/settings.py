@@ -11,7 +11,7 @@ from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.registry import AUTO_BODY, BODIES, trained_bodies
-from manyhot.training.rows.strategies import PLAIN, get_strategy
+from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
@@ -35,13 +35,16 @@ class TrainSettings(RunSettings):
     """
 
     model: str = setting(
-        "auto",
-        "body: auto (chosen by the data), linear, mlp, bag (text), tree or wide (many labels), conv (images), encoder (text)",
+        AUTO_BODY,
+        "body: auto (chosen by the data), "
+        + ", ".join(f"{name} ({', '.join(BODIES[name].reads)})" for name in trained_bodies()),
     )
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, by name or folder (text)")
     max_tokens: int = setting(256, "longest text in tokens; longer texts are truncated (encoder)")
     strategy: str = setting(
-        PLAIN, "how labels are posed to the model: plain, binary-relevance (br), label-ranking (lr) or label-powerset (lp)"
+        PLAIN,
+        "how labels are posed to the model: "
+        + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
         AUTO, "the loss (manyhot losses lists them); auto: the strategy's, else squared_hinge for tree, else zlpr"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from manyhot.losses.catalog import get_loss
 from manyhot.training.spans.inputs import Array, Encoded
 from manyhot.training.spans.settings import SpanSettings
 
@@ -55,7 +56,7 @@ def starting_scores(rows: Sequence[Encoded], num_types: int, loss: str) -> Array
     for place, row in enumerate(drawn):
         np.add.at(spans[place], row.spans[:, 0], 1.0 if row.values is None else row.values)
     others = np.maximum(cells - spans, 0.0)
-    if loss != "zlpr":
+    if not get_loss(loss).lazy:
         odds: Array = np.log((spans.sum(axis=0) + 0.5) / (others.sum(axis=0) + 0.5)).clip(LOWEST, HIGHEST)
         return odds
     low, high = np.full(num_types, LOWEST), np.full(num_types, HIGHEST)

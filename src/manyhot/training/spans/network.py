@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from manyhot.decisions.span_decoding import Span, decode_spans
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
-from manyhot.losses.bce import bce_loss
+from manyhot.losses.catalog import get_loss
 from manyhot.losses.divergence import prediction_divergence
-from manyhot.losses.focal import focal_loss
-from manyhot.losses.zlpr import zlpr_loss
 from manyhot.scores.spans import SpanScores
 from manyhot.training.spans.encoders import RecurrentEncoder, TransformerEncoder
 from manyhot.training.spans.pretrained import PretrainedEncoder
@@ -53,12 +51,12 @@ class SpanNetwork(nn.Module):
 class SpanObjective:
     """The loss of a training step.
 
-    BCE and focal loss need every cell of the grid, which is built for them. They are summed over the cells, so that a row has
-    the same weight as in ZLPR. R-Drop adds the divergence of two passes on the grid.
+    A loss without lazy scores (BCE, focal) needs every cell of the grid, which is built for it. It is summed over the cells, so
+    that a row has the same weight as in ZLPR. R-Drop adds the divergence of two passes on the grid.
     """
 
     def __init__(self, loss: str, rdrop: float) -> None:
-        self.loss, self.rdrop = loss, rdrop
+        self.loss, self.rdrop = get_loss(loss), rdrop
 
     def __call__(self, network: nn.Module, batch: SpanBatch) -> Tensor:
         """The mean loss over rows and types."""
@@ -72,12 +70,12 @@ class SpanObjective:
         return (value + self._of(again, batch)) / 2 + self.rdrop * apart
 
     def _of(self, scores: SpanScores, batch: SpanBatch) -> Tensor:
-        if self.loss == "zlpr":
-            return zlpr_loss(scores, batch.labels)  # type: ignore[arg-type]
-        function = bce_loss if self.loss == "bce" else focal_loss
+        if self.loss.lazy:
+            return self.loss(scores, batch.labels)
         where = scores.where().expand(scores.shape).flatten(2)
         labels = batch.labels.dense().flatten(2)
-        return function(scores.dense().flatten(2), labels, where=where, label_reduction="sum")
+        summed = {"label_reduction": "sum"} if self.loss.takes("label_reduction") else {}
+        return self.loss(scores.dense().flatten(2), labels, where=where, **summed)
 
 
 def make_encoder(shape: dict[str, Any]) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manyhot._checks import check_at_least, check_choice, check_unit
+from manyhot.losses.catalog import LOSSES
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 SPAN_BODIES = ("auto", "words", "characters", "transformer", "pretrained")
 SPAN_TOKENS = ("auto", "words", "characters")
 SPAN_HEADS = ("efficient", "global-pointer")
-SPAN_LOSSES = ("zlpr", "bce", "focal")
+SPAN_LOSSES = tuple(name for name, info in LOSSES.items() if info.spans)
 SPAN_DECODES = ("auto", "nested", "flat", "all")
 
 
@@ -32,7 +33,7 @@ class SpanSettings(RunSettings):
     tokens: str = setting("auto", "words or characters; auto: characters for writing systems without blanks between words")
     head: str = setting("efficient", "efficient (types share the products) or global-pointer")
     rotary: bool = setting(True, "rotary position embeddings in the head")
-    loss: str = setting("zlpr", "zlpr, or bce or focal on the whole grid (which builds it)")
+    loss: str = setting("zlpr", f"the loss: {', '.join(SPAN_LOSSES)}; all but zlpr build the whole grid")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
     epochs: int | None = setting(None, "passes over the data at most; default: 20, more for few texts, to make 1,000 steps")
     batch_size: int = setting(0, "texts or windows of a step; 0: 32, fewer where they are long")
