@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,8 +11,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from manyhot import LinearHead, SparseLabels, gather_rows, zlpr_loss
+from manyhot import LinearHead, SparseLabels, TrainSettings, gather_rows, load_model, train, zlpr_loss
+from manyhot.training.run.processes import Processes
 from scores.shard_cases import check_decisions, check_extremes, check_losses
+from training.problems import title_examples
 
 
 def check_head(rank, count):
@@ -40,7 +43,33 @@ def check_head(rank, count):
     assert len(gather_rows(labels[own], dist.group.WORLD)) == 16
 
 
-def main(backend, rank, count, port):
+def check_train(rank, count, folder):
+    """``train`` with label shards on the GPU gives the weights of one without, and a run of it is resumed from its parts."""
+    examples = title_examples(300, num_labels=41)
+    usual = TrainSettings(model="wide", learning_rate=0.1, hidden=16, epochs=3, batch_size=32, device="cuda:0")
+    for precision, close in (("float32", 1e-3), ("bfloat16", 0.1)):
+        divided = replace(usual, precision=precision, label_shards=count, checkpoint_seconds=0.0)
+        model = train(examples, divided, run=folder / precision)
+        train(examples, divided, run=folder / precision, resume=True, held_out=lambda *_: None)
+        if rank == 0:
+            saved = load_model(folder / precision).body.state_dict()
+            alone = alone_on_gpu(examples, replace(usual, precision=precision))
+            for name, each in alone.items():
+                torch.testing.assert_close(saved[name].float(), each.float().cpu(), rtol=close, atol=close)
+            assert model.body.head.weight.shape[0] == 41
+        dist.barrier()
+
+
+def alone_on_gpu(examples, settings):
+    """The weights of one process, which does not see the group."""
+    current, Processes.current = Processes.current, classmethod(lambda cls: cls())
+    try:
+        return train(examples, settings).body.state_dict()
+    finally:
+        Processes.current = current
+
+
+def main(backend, rank, count, port, folder):
     """All checks over one group."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     torch.cuda.set_device(0)
@@ -52,9 +81,12 @@ def main(backend, rank, count, port):
     if backend == "nccl":
         # DTensors of a mesh gather by themselves, which gloo cannot do with CUDA tensors.
         check_head(rank, count)
+    print(f"losses, extremes, decisions{', head' if backend == 'nccl' else ''}: checked over {backend}, {count} processes")
+    check_train(rank, count, Path(folder))
+    print(f"train with --label-shards {count}: checked over {backend}")
     dist.destroy_process_group()
     print("checked", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])

@@ -124,7 +124,13 @@ class LinearHead(nn.Module):
 
     def _own(self, values: Tensor) -> Tensor:
         """A value per label, for the labels of this process."""
-        return values if self.mesh is None else self.mesh.distribute(values[self.mesh.start : self.mesh.stop].clone())
+        return values if self.mesh is None else self.mesh.distribute(self.mesh.own(values).clone())
+
+    @torch.no_grad()
+    def set_bias(self, values: Tensor) -> None:
+        """Set the biases of all labels to ``values [L]``."""
+        assert self.bias is not None
+        local(self.bias).copy_(values if self.mesh is None else self.mesh.own(values))
 
     @property
     def lr(self) -> float:

@@ -71,6 +71,49 @@ class LabelMesh:
             out[first - self.start : last - self.start] = drawn[first - block * BLOCK : last - block * BLOCK]
         return out
 
+    def draw_in_order(self, width: int, dtype: torch.dtype, *, std: float) -> Tensor:
+        """The rows of this process in what ``torch.empty(L, width).normal_(std=std)`` draws, bit by bit, a block at a time.
+
+        torch draws 16 numbers together, so blocks end at a multiple of 16, and the last one takes the rest. Every process draws
+        the numbers of all labels, and its random state is afterwards the one of a process without a mesh.
+        """
+        out = torch.empty(self.stop - self.start, width, dtype=dtype)
+        first = 0
+        while first < self.num_labels:
+            last = first + BLOCK if first + 2 * BLOCK <= self.num_labels else self.num_labels
+            drawn = torch.empty(last - first, width, dtype=dtype).normal_(std=std)
+            begin, end = max(first, self.start), min(last, self.stop)
+            if begin < end:
+                out[begin - self.start : end - self.start] = drawn[begin - first : end - first]
+            first = last
+        return out
+
+    def own(self, values: Tensor) -> Tensor:
+        """The part of this process in ``values [L, ...]``."""
+        return values[self.start : self.stop]
+
+    def collect(self, own: Tensor) -> Tensor | None:
+        """``[L, ...]`` on the CPU of the first process of the group, from what each has; None on the others.
+
+        The parts come one after the other and in blocks, so that no other process holds more than its own.
+        """
+        group, place = self.group, int(self.mesh.get_local_rank(self.axis))
+        count, first = int(self.mesh.size(self.axis)), dist.get_global_rank(self.group, 0)
+        via = own.device if own.is_cuda and dist.get_backend(group) != "gloo" else torch.device("cpu")
+        if place:
+            for part in torch.split(own.detach(), BLOCK):
+                dist.send(part.to(via).contiguous(), first, group=group)
+            return None
+        whole = torch.empty(self.num_labels, *own.shape[1:], dtype=own.dtype)
+        whole[: len(own)] = own.detach().cpu()
+        for other in range(1, count):
+            start, stop = shard_bounds(self.num_labels, count, other)
+            for part in torch.split(whole[start:stop], BLOCK):
+                came = torch.empty_like(part, device=via)
+                dist.recv(came, dist.get_global_rank(group, other), group=group)
+                part.copy_(came)
+        return whole
+
 
 def local(part: Any) -> Any:
     """What this process has of a DTensor; anything else as it is."""

@@ -78,6 +78,7 @@ ROW_VALUES = SHARED | {
     "char_ngrams": ["3"],
     "max_features": ["4"],
     "trees": ["2"],
+    "label_shards": ["2"],
     "beam": ["1"],
 }
 SPAN_VALUES = SHARED | {

@@ -112,12 +112,19 @@ def test_when_one_process_ends_the_other_says_so(tmp_path):
     ("make", "settings", "words"),
     [
         (text_examples, TEXTS, "`model` must not be linear for several processes"),
-        (text_examples, replace(TEXTS, model="wide"), "`model` wide must run in one process: backward moves its tables"),
+        (
+            text_examples,
+            replace(TEXTS, model="wide"),
+            "`model` wide must have `label_shards`, 2, in several processes: backward",
+        ),
         (
             title_examples,
             TrainSettings(model="tree", threads=1),
             "`model` must not be tree for several processes; one takes all",
         ),
+        (text_examples, replace(TEXTS, label_shards=3), "`label_shards` must be the number of processes, 2; got 3"),
+        (text_examples, replace(TEXTS, model="bag", label_shards=2), "needs the scores of all labels at once; wide does not"),
+        (feature_examples, replace(PLAIN, label_shards=2), "must be left out: the body mlp on dense inputs"),
         (feature_examples, replace(PLAIN, loss="two_way"), "`loss` must judge each row by itself"),
         (feature_examples, replace(PLAIN, batch_size=15), "`batch_size` must be a multiple of the number of processes, 2"),
     ],

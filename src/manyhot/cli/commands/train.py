@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,6 +141,9 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         # Of several processes the first one alone writes and prints.
         first, files = processes.first, tables["files"]
         chosen, found = settings_from(tables["train"]), None
+        if resume and chosen.label_shards:
+            # A run may be resumed by another number of processes.
+            chosen = replace(chosen, label_shards=processes.count)
         if tables["search"] and processes.count > 1:
             raise typer.BadParameter("--search must run in one process; train with the settings it finds in several.")
         if not resume and first:

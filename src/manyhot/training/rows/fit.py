@@ -19,6 +19,7 @@ from manyhot.training.rows.objective import Objective, inverse_propensities
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import without_reader
 from manyhot.training.run.fit import Fit
+from manyhot.training.run.processes import Processes
 from manyhot.training.run.steps import AdamSteps, EmbeddingSteps, PlainSteps
 
 Array = np.ndarray[Any, Any]
@@ -108,12 +109,21 @@ class RowFit(Fit):
         salt: separates the random draws of fits with the same seed.
         device: where.
         linear: plain gradient steps without a range test, for a linear body on rows of length 1.
+        processes: see ``Fit``.
     """
 
     shared_buffers = ("body", "objective")
 
     def __init__(
-        self, body: nn.Module, rows: TrainingRows, settings: TrainSettings, *, salt: int, device: torch.device, linear: bool
+        self,
+        body: nn.Module,
+        rows: TrainingRows,
+        settings: TrainSettings,
+        *,
+        salt: int,
+        device: torch.device,
+        linear: bool,
+        processes: Processes | None = None,
     ) -> None:
         self.body, self.rows, self.settings, self.linear = body, rows, settings, linear
         weights = inverse_propensities(rows.labels) if settings.propensity_weights else None
@@ -129,6 +139,7 @@ class RowFit(Fit):
             salt=salt,
             device=device,
             warmup=0.0 if linear else None,
+            processes=processes,
         )
 
     def start(self, factor: float = 1.0) -> None:

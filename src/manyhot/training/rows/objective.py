@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.rule import DecisionRule
+from manyhot.heads.mesh import local
 from manyhot.labels.soften import flip_labels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
@@ -59,7 +60,7 @@ class Objective(nn.Module):
         if self.learned is None:
             return None
         found = float(self.learned)
-        head.bias.sub_(self.learned)
+        local(head.bias).sub_(self.learned)
         self.learned.zero_()
         return found
 

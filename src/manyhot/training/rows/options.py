@@ -178,6 +178,7 @@ UNUSED: dict[str, Reason] = {
     "calibrate": _needs_held_out,
     "hidden": _unless(lambda run: run.body.hidden, "{run.title} has no hidden layer of its own"),
     "dropout": _unless(lambda run: run.body.dropout is not None, "{run.title} has no dropout"),
+    "label_shards": _unless(lambda run: run.body.lazy, "{run.title} needs the scores of all labels at once; wide does not"),
     "trees": _unless(lambda run: run.fitting == SOLVED, "{run.title} has no label trees"),
     "beam": _unless(lambda run: run.fitting == SOLVED, "{run.title} has no label trees"),
     "ngrams": _only_texts,

@@ -34,6 +34,7 @@ class TrainSettings(RunSettings):
         ValueError: TrainSettings: unknown setting 'epoch'. Did you mean 'epochs'?
     """
 
+    may_change = ("label_shards",)
     model: str = setting(
         AUTO_BODY,
         "body: auto (chosen by the data), "
@@ -109,6 +110,9 @@ class TrainSettings(RunSettings):
     beam: int = setting(10, "width of the beam search in a label tree (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
+    label_shards: int = setting(
+        0, "shard the labels over this many processes, all that torchrun starts; 0 for none (wide, chosen by this flag)"
+    )
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
     precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
     threads: int = setting(0, "CPU threads; 0 means 1 for small linear models, otherwise torch's default")
@@ -142,7 +146,7 @@ class TrainSettings(RunSettings):
             check_whole(who, "epochs", self.epochs, 1)
         for name in ("hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed"):
+        for name in ("batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
         check_whole(who, "folds", self.folds, 2)
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):

@@ -97,7 +97,7 @@ def train(
     prints = _fingerprints(train_examples, validation, sample_weight, settings)
     processes.check_same("data", json.dumps(prints, sort_keys=True))
     with claimed(run) as path:
-        folder = RunFolder(path, given, prints, resume=resume)
+        folder = RunFolder(path, given, prints, resume=resume, sharded=bool(settings.label_shards))
         if folder.finished and held_out is None:
             return load_model(folder.model)
         return _run(train_examples, given, settings, validation, sample_weight, folder, progress, held_out)
@@ -251,13 +251,21 @@ def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) ->
     for name, why in why_not_lazy(settings, examples).items() if entry.lazy else ():
         if why:
             raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
-    if entry.lazy and Processes.current().count > 1:
+    if entry.lazy and Processes.current().count > 1 and not settings.label_shards:
         raise ProcessesError(
-            f"train: `model` {entry.name} must run in one process: backward moves its tables. Start it without torchrun."
+            f"train: `model` {entry.name} must have `label_shards`, {Processes.current().count}, in several processes: backward"
+            " moves its tables, so that labels can be divided among them and rows cannot."
         )
 
 
 def _check_processes(settings: TrainSettings, processes: Processes) -> None:
+    if settings.label_shards:
+        if settings.label_shards != processes.count:
+            raise ProcessesError(
+                f"train: `label_shards` must be the number of processes, {processes.count}; got {settings.label_shards}. Start"
+                f" as many with: torchrun --nproc-per-node {settings.label_shards} -m manyhot.cli train ..."
+            )
+        return
     processes.own_size(settings.batch_size or USUAL_BATCH)
     if processes.count > 1 and not get_loss(settings.loss).row_separable:
         raise ProcessesError(

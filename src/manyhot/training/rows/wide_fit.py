@@ -14,16 +14,22 @@ from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.fit import RowBatch, RowFit, TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.run.processes import Processes
 
 # Where the settings do not say.
 WIDE_RATE = 0.03
 # Best labels of a row that are listed: a rule is tuned on them, and predicts no more than these.
 LISTED = 100
 ROWS_AT_ONCE = 1024
+# Steps after which processes with label shards read the loss, and agree whether a checkpoint is due.
+STEPS_BETWEEN_READS = 16
 
 
 class WideFit(RowFit):
-    """A wide body over rows on the device; arguments are those of ``RowFit``."""
+    """A wide body over rows on the device; arguments are those of ``RowFit``.
+
+    Where the labels are divided among processes, each takes all rows of a batch, and the word vectors move alike everywhere.
+    """
 
     # The loss is read by the clock alone.
     steps_between_reads = None
@@ -32,7 +38,7 @@ class WideFit(RowFit):
         self, body: nn.Module, rows: TrainingRows, settings: TrainSettings, *, salt: int, device: torch.device, linear: bool
     ) -> None:
         assert isinstance(body, WideBody)
-        super().__init__(body, rows, settings, salt=salt, device=device, linear=linear)
+        super().__init__(body, rows, settings, salt=salt, device=device, linear=linear, processes=Processes())
         self.wide = body
         # The tables are large and an epoch takes seconds: checkpoints go by the clock.
         self.checkpoint_every_epoch = False
@@ -41,6 +47,12 @@ class WideFit(RowFit):
     def start(self, factor: float = 1.0) -> None:
         """Choose the learning rate where it is not given."""
         self.state.learning_rate = (self.settings.learning_rate or WIDE_RATE) * factor
+
+    def reads_loss(self, looked: float) -> bool:
+        """Whether the loss is read after this step; where labels are divided, the clocks of the processes must not decide."""
+        if self.wide.head.mesh is None:
+            return super().reads_loss(looked)
+        return self.device.type == "cpu" or self.state.batch % STEPS_BETWEEN_READS == 0
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[RowBatch, int]]:
         """The batches of an epoch, on the device."""

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from manyhot.scores.top import TopScores
-from manyhot.training.rows.bodies.wide import WideBody, finished
+from manyhot.training.rows.bodies.wide import WideBody, assembled, finished
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.rule import Tuning
 from manyhot.training.rows.wide_fit import top_scores
@@ -22,7 +23,7 @@ WIDE_MEMBERS = 3
 MOST_LISTED_ROWS = 20_000
 
 
-def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[WideBody, None, Tuning | None]:
+def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module, None, Tuning | None]:
     """``(body, None, top lists to tune on)`` of the mean of ``WIDE_MEMBERS`` bodies; see ``fit_members``.
 
     Rows to tune on are drawn at random: with very many labels most are too rare to stratify by.
@@ -42,12 +43,17 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[WideBody, 
         session.learning_rate = fit.state.learning_rate
         if parts:
             tops.append(top_scores(bodies[-1], rows.take(parts[place]), session.device))
-    body = finished(bodies)
-    session.shape["hidden"] = body.head.hidden_size
-    session.shape["head"] = str(body.head.weight.dtype).removeprefix("torch.")
-    session.shape.pop("moves")
-    if held is not None:
-        return body, None, Tuning(top_scores(body, held, session.device), held.labels, None)
+    joined = finished(bodies)
+    session.shape["hidden"] = joined.head.hidden_size
+    session.shape["head"] = str(joined.head.weight.dtype).removeprefix("torch.")
+    for name in ("moves", "shards_on"):
+        session.shape.pop(name, None)
+    listed = None if held is None else top_scores(joined, held, session.device)
+    # The members are not needed any more, and the whole model wants their room.
+    bodies.clear()
+    body = assembled(joined)
+    if held is not None and listed is not None:
+        return body, None, Tuning(listed, held.labels, None)
     if not parts:
         return body, None, None
     apart = np.concatenate(parts)

@@ -17,6 +17,7 @@ from manyhot._files import make_folder, remove_drafts, storage_error, write_whol
 from manyhot.training.run.processes import Processes
 
 Tensors = dict[str, Tensor]
+Saved = tuple[Tensors, dict[str, Any]]
 
 
 class CheckpointError(ValueError):
@@ -42,7 +43,7 @@ class Checkpoints:
                 raise storage_error(previous, error) from error
         write_whole(path, content)
 
-    def load(self, name: str) -> tuple[Tensors, dict[str, Any]] | None:
+    def load(self, name: str) -> Saved | None:
         """The last whole state under ``name``, or None; instead of a damaged file the previous one is read."""
         path, previous = self._paths(name)
         found = unpack(path)
@@ -72,7 +73,7 @@ class SharedCheckpoints:
         if self.own is not None:
             self.own.save(name, tensors, about)
 
-    def load(self, name: str) -> tuple[Tensors, dict[str, Any]] | None:
+    def load(self, name: str) -> Saved | None:
         """The last whole state under ``name``, the same on all processes."""
         found = None if self.own is None else self.own.load(name)
         content = self.processes.from_first(None if found is None else pack(*found))
@@ -93,7 +94,7 @@ def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
     return len(ordered).to_bytes(8, "little") + ordered + content[start:]
 
 
-def unpack(path: Path) -> tuple[Tensors, dict[str, Any]] | None:
+def unpack(path: Path) -> Saved | None:
     """What ``pack`` wrote; None where the file is not there, cut off or changed."""
     try:
         if not path.is_file():

@@ -52,6 +52,7 @@ class Fit(ABC):
         average: decay of a running average of the weights, which is then the model; 0 for none.
         later_of_equals: see ``EarlyStopping``.
         nothing: see ``EarlyStopping``.
+        processes: those that the rows are divided among; None: all that torch.distributed was initialised with.
     """
 
     # Whether a checkpoint is written after every epoch, not only once `checkpoint_seconds` have passed.
@@ -75,6 +76,7 @@ class Fit(ABC):
         average: float = 0.0,
         later_of_equals: bool = False,
         nothing: float = -math.inf,
+        processes: Processes | None = None,
     ) -> None:
         self.parts, self.steps, self.epochs, self.num_rows = dict(parts), steps, epochs, num_rows
         self.seed, self.salt, self.device = settings.seed, salt, device
@@ -82,7 +84,7 @@ class Fit(ABC):
         self.warmup = settings.warmup if warmup is None else warmup
         self.num_batches = math.ceil(num_rows / settings.batch_size)
         self.bfloat16 = uses_bfloat16(device, settings.precision)
-        self.processes = Processes.current()
+        self.processes = Processes.current() if processes is None else processes
         for part in self.parts.values():
             self.processes.same_start(part)
         self.average_decay = average
@@ -118,9 +120,7 @@ class Fit(ABC):
         for batch, rows in self.batches(self.state.epoch, self.state.batch):
             total += self.step(self.rate(), batch) * rows
             self.state.batch += 1
-            every = self.steps_between_reads
-            often = self.device.type == "cpu" or (every is not None and self.state.batch % every == 0)
-            if often or time.monotonic() - looked > SECONDS_BETWEEN_READS:
+            if self.reads_loss(looked):
                 looked = time.monotonic()
                 self._add_loss(total)
                 after_step()
@@ -128,6 +128,12 @@ class Fit(ABC):
         loss = self.state.loss_sum / max(self.num_rows, 1)
         self.state = FitState(self.state.epoch + 1, 0, self.state.learning_rate)
         return loss
+
+    def reads_loss(self, looked: float) -> bool:
+        """Whether the loss is read after this step; it was at the time ``looked`` before."""
+        every = self.steps_between_reads
+        often = self.device.type == "cpu" or (every is not None and self.state.batch % every == 0)
+        return often or time.monotonic() - looked > SECONDS_BETWEEN_READS
 
     def _add_loss(self, total: Tensor) -> None:
         self.state.loss_sum += float(total)

@@ -7,18 +7,19 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
 
 from manyhot._files import append_line, make_folder, write_json
 from manyhot.data.examples import Examples
-from manyhot.training.run.checkpoint import Checkpoints, SharedCheckpoints
+from manyhot.training.run.checkpoint import Checkpoints, Saved, SharedCheckpoints
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, json_line
 from manyhot.training.run.settings import RunSettings
+from manyhot.training.run.sharded_checkpoint import Like, ShardedCheckpoints
 from manyhot.training.run.tensorboard import EventFile
 from manyhot.training.run.versions import versions
 
@@ -31,21 +32,26 @@ class RunFolder:
         settings: of this run.
         fingerprints: of its data.
         resume: continue the run that is there; without it, a run in the folder is an error.
+        sharded: whether each process has a part of the state; then each writes its own into the checkpoints.
 
-    Of several processes the first one alone reads and writes the folder.
+    Of several processes the first one alone reads and writes everything else in the folder.
     """
 
-    def __init__(self, path: Path, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
-        self.path, self.processes = path, Processes.current()
-        self.checkpoints: Checkpoints | SharedCheckpoints
+    def __init__(
+        self, path: Path, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool, sharded: bool = False
+    ) -> None:
+        self.path, self.processes, self.sharded = path, Processes.current(), sharded
+        self.checkpoints: Checkpoints | SharedCheckpoints | ShardedCheckpoints
         self._events: EventFile | None = None
         if self.processes.first:
             self._open(settings, fingerprints, resume=resume)
             self.checkpoints = Checkpoints(path / "checkpoints")
             self._events = EventFile(path / "tensorboard") if settings.tensorboard else None
         if self.processes.count > 1:
-            own = self.checkpoints if self.processes.first else None
+            own = cast(Checkpoints, self.checkpoints) if self.processes.first else None
             self.checkpoints = SharedCheckpoints(own, self.processes)
+        if self.sharded:
+            self.checkpoints = ShardedCheckpoints(path / "checkpoints", self.processes)
         self.finished = bool(self.processes.agreed(float((self.model / "model.json").exists())))
 
     def _open(self, settings: RunSettings, fingerprints: dict[str, str], *, resume: bool) -> None:
@@ -61,7 +67,8 @@ class RunFolder:
 
     def _check_same(self, found: dict[str, Any], settings: RunSettings, fingerprints: dict[str, str]) -> None:
         before = type(settings).from_dict(found["settings"]).to_dict()
-        changed = [name for name, value in settings.to_dict().items() if before[name] != value]
+        free = [name for name in settings.may_change if before[name] and settings.to_dict()[name]]
+        changed = [name for name, value in settings.to_dict().items() if before[name] != value and name not in free]
         if changed:
             name = changed[0]
             raise ValueError(
@@ -75,6 +82,11 @@ class RunFolder:
     def model(self) -> Path:
         """Where the finished model is."""
         return self.path / "model"
+
+    def load(self, name: str, like: Like) -> Saved | None:
+        """The last whole checkpoint called ``name``, or None; divided as ``like`` is, where each process has a part."""
+        held = self.checkpoints
+        return held.load(name, like) if isinstance(held, ShardedCheckpoints) else held.load(name)
 
     def log(self, event: Event) -> None:
         """One more line in ``metrics.jsonl``, and in the event file where one was asked for."""

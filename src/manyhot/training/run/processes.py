@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -110,6 +110,15 @@ class Processes:
             dist.broadcast(told, 0)
         return float(told)
 
+    def all_of(self, value: bool) -> bool:
+        """Whether it is so on every process."""
+        if self.count == 1:
+            return value
+        told = torch.tensor([float(value)])
+        with _together():
+            dist.all_reduce(told, dist.ReduceOp.MIN)
+        return bool(told)
+
     def from_first(self, content: bytes | None) -> bytes | None:
         """The bytes of the first process, or None where it has none."""
         size = int(self.agreed(-1 if content is None else len(content)))
@@ -191,6 +200,17 @@ def _sparse_sum(gradient: Tensor, count: int) -> Tensor:
     indices = torch.cat([part[: int(size)] for part, size in zip(all_rows, sizes, strict=True)])
     entries = torch.cat([part[: int(size)] for part, size in zip(all_values, sizes, strict=True)])
     return torch.sparse_coo_tensor(indices[None], entries, own.shape).coalesce()
+
+
+def process_mesh(device_type: str) -> Any:
+    """A mesh of one axis over all processes; None where this process was not joined with others."""
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    from torch.distributed.device_mesh import DeviceMesh
+
+    # init_device_mesh would make a group of its own, over NCCL, where the default one is gloo and there are GPUs.
+    with _together():
+        return DeviceMesh.from_group(cast(Any, dist.group.WORLD), device_type)
 
 
 def launched() -> bool:

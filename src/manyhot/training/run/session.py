@@ -65,7 +65,7 @@ class RunSession:
 
     def _resume(self, name: str, fit: Fit) -> bool | None:
         """Whether the fit in the checkpoint goes on; None where there is no checkpoint."""
-        found = self.folder.checkpoints.load(name) if self.folder is not None else None
+        found = self.folder.load(name, lambda: fit.to_parts()[0]) if self.folder is not None else None
         if found is None:
             return None
         try:
@@ -129,7 +129,11 @@ class RunSession:
         )
 
     def _due(self) -> bool:
-        return self.folder is not None and time.monotonic() - self.saved >= self.checkpoint_seconds
+        if self.folder is None:
+            return False
+        due = time.monotonic() - self.saved >= self.checkpoint_seconds
+        # Where every process saves its part, the clock of the first one decides for all.
+        return bool(self.folder.processes.agreed(due)) if self.folder.sharded else due
 
     def save(self, name: str, fit: Fit, *, going: bool) -> None:
         """Write a checkpoint, where the run has a folder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from manyhot._checks import check_at_least
 from manyhot._suggest import nearest
@@ -36,6 +36,8 @@ def check_rate(who: str, rate: float | None) -> None:
 class RunSettings:
     """A frozen dataclass of the settings of a run, to and from dictionaries."""
 
+    # Numbers that a run may be resumed with others of, but not with 0 for a number or a number for 0.
+    may_change: ClassVar[tuple[str, ...]] = ()
     seed: int
     batch_size: int
     warmup: float

@@ -189,6 +189,9 @@ def set_prior(body: nn.Module, log_odds: Tensor) -> None:
     assert isinstance(head, (nn.Linear, LinearHead, Columns))
     with torch.no_grad():
         assert head.bias is not None
-        head.bias.copy_(log_odds)
+        if isinstance(head, LinearHead):
+            head.set_bias(log_odds)
+        else:
+            head.bias.copy_(log_odds)
         if not isinstance(head, Columns):
             head.weight.mul_(0.1)

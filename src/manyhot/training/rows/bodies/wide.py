@@ -14,10 +14,12 @@ from torch.nn.functional import embedding_bag
 
 from manyhot.explain.contributions import LinearFactors
 from manyhot.heads.linear import LinearHead
+from manyhot.heads.mesh import local
 from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.device import choose_device, uses_bfloat16
+from manyhot.training.run.processes import ProcessesError, process_mesh
 
 # How far a row of word vectors moves against a row of the head, in steps of AdaGrad.
 TABLE_RATE = 3.3
@@ -105,13 +107,26 @@ class WideBody(nn.Module):
         head: the number type of the head's weights, ``float32`` or ``bfloat16``.
         dropout: share of hidden units that is dropped in training.
         moves: whether it is to be trained.
+        mesh: of the processes that the labels of the head are divided among; every one has all word vectors. The first weights
+            are those of a body without a mesh, bit by bit.
     """
 
-    def __init__(self, width: int, num_labels: int, *, hidden: int, head: str, dropout: float, moves: bool) -> None:
+    def __init__(
+        self, width: int, num_labels: int, *, hidden: int, head: str, dropout: float, moves: bool, mesh: Any = None
+    ) -> None:
         super().__init__()
         self.first = WordTable(width, hidden, moves=moves)
         self.dropout = nn.Dropout(dropout)
-        self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update="adagrad" if moves else None)
+        update = "adagrad" if moves else None
+        if mesh is None:
+            self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
+            return
+        with torch.random.fork_rng(devices=[]):
+            self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update, mesh=mesh)
+        assert self.head.mesh is not None
+        drawn = self.head.mesh.draw_in_order(hidden, TYPES[head], std=hidden**-0.5)
+        with torch.no_grad():
+            local(self.head.weight).copy_(drawn)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next backward."""
@@ -132,31 +147,77 @@ class WideBody(nn.Module):
 
 @torch.no_grad()
 def finished(bodies: Sequence[WideBody]) -> WideBody:
-    """One body to predict with, whose scores are the mean of those of ``bodies``: their hidden layers side by side."""
+    """One body to predict with, whose scores are the mean of those of ``bodies``: their hidden layers side by side.
+
+    Its labels are divided as theirs are; see ``assembled``.
+    """
     width, num_labels = bodies[0].first.weight.shape[0], bodies[0].head.num_labels
     hidden = sum(each.head.hidden_size for each in bodies)
     small = num_labels * hidden <= LARGEST_FLOAT32
     kind = "float32" if small or bodies[0].head.weight.dtype == torch.float32 else "bfloat16"
     with torch.device("meta"):
         joined = WideBody(width, num_labels, hidden=hidden, head=kind, dropout=0.0, moves=False)
-    weights = torch.cat([each.head.weight.to(TYPES[kind]) for each in bodies], dim=1)
-    biases = torch.stack([each.head.bias for each in bodies if each.head.bias is not None])
+    weights = torch.cat([local(each.head.weight).to(TYPES[kind]) for each in bodies], dim=1).div_(len(bodies))
+    bias = torch.stack([local(each.head.bias) for each in bodies]).mean(dim=0)
     joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
-    joined.head.weight = nn.Parameter(weights.div_(len(bodies)))
-    joined.head.bias = nn.Parameter(biases.mean(dim=0))
+    mesh = joined.head.mesh = bodies[0].head.mesh
+    joined.head.weight = nn.Parameter(weights if mesh is None else mesh.distribute(weights))
+    joined.head.bias = nn.Parameter(bias if mesh is None else mesh.distribute(bias))
     for name in ("seed", "step", "rate"):
         setattr(joined.head, name, getattr(bodies[0].head, name).clone())
     joined.first.rate = torch.zeros_like(bodies[0].first.rate)
     return joined.eval()
 
 
+class BodyElsewhere(nn.Module):
+    """Stands for the body of a model that another process has: it computes and saves nothing, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A model asks its body for the device.
+        self.empty = nn.Parameter(torch.empty(0))
+
+    def forward(self, *_: Any) -> Tensor:
+        """Refused."""
+        raise self._error()
+
+    def state_dict(self, *_: Any, **__: Any) -> Any:
+        """Refused."""
+        raise self._error()
+
+    def _error(self) -> ProcessesError:
+        return ProcessesError(
+            "train: a model whose labels were divided must be used in the first process, which has put it together; this is"
+            " another one. Load the model from the run folder."
+        )
+
+
+@torch.no_grad()
+def assembled(body: WideBody) -> nn.Module:
+    """A body whose labels are divided, put together on the CPU of the first process; ``BodyElsewhere`` on the others.
+
+    A body whose labels are not divided is left as it is.
+    """
+    mesh = body.head.mesh
+    if mesh is None:
+        return body
+    weight, bias = (mesh.collect(local(part)) for part in (body.head.weight, body.head.bias))
+    if weight is None or bias is None:
+        return BodyElsewhere().eval()
+    body.head.mesh = None
+    body.head.weight, body.head.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return body.cpu().eval()
+
+
 def wide_shape(settings: TrainSettings) -> dict[str, Any]:
-    """What training adds to the description of a wide body: the type of the head's weights, and that it moves."""
+    """What training adds to the description of a wide body: the type of the head's weights, that it moves, and label shards."""
     bfloat16 = uses_bfloat16(choose_device(settings.device), settings.precision)
-    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True}
+    shards = {"shards_on": choose_device(settings.device).type} if settings.label_shards else {}
+    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True, **shards}
 
 
 def make_wide(shape: dict[str, Any]) -> WideBody:
     """A wide body from its description."""
     sizes = {"hidden": int(shape["hidden"]), "head": shape["head"], "dropout": float(shape["dropout"])}
-    return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, moves=bool(shape.get("moves", False)))
+    mesh = process_mesh(shape["shards_on"]) if "shards_on" in shape else None
+    return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, moves=bool(shape.get("moves", False)), mesh=mesh)
