@@ -5,6 +5,7 @@ import os
 import socket
 
 import torch
+import torch.distributed as dist
 
 from manyhot.training.rows.train import train
 from manyhot.training.run.processes import several_processes
@@ -48,6 +49,8 @@ def tell_error(rank, folder, examples, settings):
         train(examples, settings)
     except ValueError as error:
         (folder / f"rank{rank}.txt").write_text(str(error))
+    # A process that leaves at once could take the store away from one that is still joining.
+    dist.barrier()
 
 
 def train_until_epoch(rank, run, examples, settings, epoch):

@@ -12,7 +12,7 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import LOSSES, get_loss
-from manyhot.training.rows.bodies.registry import AUTO_BODY, BODIES, CROSSED, USUAL_BATCH, BodyInfo, bodies_for, get_body
+from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo, bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.settings import AUTO, DEFAULT_LOSS, ENCODER, TrainSettings
 from manyhot.training.rows.strategies import PLAIN, get_strategy
@@ -68,7 +68,8 @@ def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
     if settings.encoder:
         settings = replace(settings, model=ENCODER)
     if settings.label_shards and settings.model == AUTO_BODY:
-        settings = replace(settings, model=next(entry.name for entry in BODIES.values() if entry.lazy))
+        divisible = [entry.name for entry in bodies_for(examples.kind) if entry.lazy]
+        settings = replace(settings, model=divisible[0] if divisible else AUTO_BODY)
     if settings.model == AUTO_BODY and Processes.current().count == 1:
         many = _body_for_many_labels(settings, examples, choose_device(settings.device).type)
         if many is not None:
