@@ -17,7 +17,8 @@ from manyhot.integrations.registry import framework
 from manyhot.labels import stratified_split
 from manyhot.losses import get_loss
 from manyhot.metrics import parse_metric
-from manyhot.training.rows.bodies.registry import AUTO_BODY, bodies_for
+from manyhot.training.rows.bodies.info import AUTO_BODY
+from manyhot.training.rows.bodies.registry import bodies_for
 from manyhot.training.rows.choose import is_sparse
 from manyhot.training.rows.settings import ENCODER, TrainSettings
 from manyhot.training.rows.train import train

@@ -64,7 +64,7 @@ def rows_file(path, examples):
         (["--device", "gpu"], "`device` must be auto, cpu, cuda"),
         (["--device", "cuda:99"], "`device` must be"),
         (["--learning-rate", "1e308"], "`learning_rate` must be a number > 0 and <= 1e+06; got 1e+308"),
-        (["--model", "conv"], "`model` must be linear or wide or bag or tree or encoder for texts"),
+        (["--model", "conv"], "for texts; got 'conv'"),
     ],
 )
 def test_a_run_that_is_refused_is_one_line_and_leaves_no_folder(flags, words, tmp_path, capsys):

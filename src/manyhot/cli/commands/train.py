@@ -33,7 +33,8 @@ from manyhot.data.used_options import check_options_used
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.catalog import METRICS
-from manyhot.training.rows.bodies.registry import AUTO_BODY, trained_bodies
+from manyhot.training.rows.bodies.info import AUTO_BODY
+from manyhot.training.rows.bodies.registry import trained_bodies
 from manyhot.training.rows.settings import TUNINGS, TrainSettings
 from manyhot.training.rows.strategies import STRATEGIES
 from manyhot.training.run.schedule import SCHEDULES

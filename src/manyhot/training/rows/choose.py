@@ -12,7 +12,8 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import LOSSES, get_loss
-from manyhot.training.rows.bodies.registry import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo, bodies_for, get_body
+from manyhot.training.rows.bodies.info import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo
+from manyhot.training.rows.bodies.registry import bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.settings import AUTO, DEFAULT_LOSS, ENCODER, TrainSettings
 from manyhot.training.rows.strategies import PLAIN, get_strategy

@@ -9,7 +9,7 @@ from typing import Any
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, BodyInfo
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, BodyInfo
 from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import AUTO, TrainSettings
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE
 from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
-from manyhot.training.rows.bodies.registry import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, make_body
+from manyhot.training.rows.bodies.registry import make_body
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows

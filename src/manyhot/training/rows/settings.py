@@ -10,7 +10,8 @@ from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.metrics.names import parse_metric
-from manyhot.training.rows.bodies.registry import AUTO_BODY, BODIES, trained_bodies
+from manyhot.training.rows.bodies.info import AUTO_BODY
+from manyhot.training.rows.bodies.registry import BODIES, trained_bodies
 from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting

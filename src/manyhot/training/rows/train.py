@@ -13,7 +13,8 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.registry import AUTO_BODY, USUAL_BATCH, BodyInfo, get_body
+from manyhot.training.rows.bodies.info import AUTO_BODY, USUAL_BATCH, BodyInfo
+from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body
 from manyhot.training.rows.example_checks import check_examples, check_finite

@@ -1,4 +1,4 @@
-"""The bodies by name. An entry says everything that the rest of the library asks about a body (``BodyInfo``).
+"""The bodies by name. An entry (``BodyInfo``) says everything that the rest of the library asks about a body.
 
 To add a body, write a module with a ``head`` that maps a batch to logits ``[B, L]`` in a file of this folder, and an entry
 below. Settings, command line, training, saving and loading ask the entry.
@@ -6,44 +6,18 @@ below. Settings, command line, training, saving and loading ask the entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from manyhot._checks import check_choice
+from manyhot.training.rows.bodies.info import CROSSED, MEMBERS, SOLVED, WIDE, BodyInfo, Shape, Visits
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from manyhot.training.rows.settings import TrainSettings
-
-Shape = dict[str, Any]
-AUTO_BODY = "auto"
-# How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: two bodies, each
-# without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on. Solved: no steps at all.
-# Wide: members whose scores are lazy, with top lists to tune on.
-HELD_OUT, MEMBERS, CROSSED, SOLVED, WIDE = "held out", "members", "crossed", "solved", "wide"
 # A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
 LARGEST_LINEAR = 50_000_000
-USUAL_BATCH = 128
 # Labels from which on a head with lazy scores is worth it.
 LEAST_WIDE = 5_000
-
-
-class Visits(NamedTuple):
-    """How often rows are visited in all, and the least and most passes over them."""
-
-    rows: int
-    least: int
-    most: int
-
-    def epochs(self, num_rows: int) -> int:
-        """Passes over ``num_rows`` rows."""
-        return min(max(round(self.rows / max(num_rows, 1)), self.least), self.most)
-
-
-# For bodies with hidden layers, which stop earlier by the rows held out; set for time, its effect is not measured.
-HIDDEN_VISITS = Visits(500_000, 10, 40)
 # Rare labels need the repetition, and short texts with many labels are learned by heart by more of it. Read off 5, 10 and 15
 # passes on one split of the training rows of reuters21578 and of cooking_stackexchange; the value between them was not
 # searched for.
@@ -52,94 +26,6 @@ LINEAR_VISITS = Visits(75_000, 3, 10)
 BAG_VISITS = Visits(350_000, 5, 20)
 # 5 passes over yso_titles were tried, on its training rows.
 WIDE_VISITS = Visits(3_000_000, 5, 20)
-
-
-@dataclass(frozen=True)
-class BodyInfo:
-    """One body.
-
-    Args:
-        name: as settings and saved models call it.
-        summary: one line.
-        reads: kinds of examples: ``texts``, ``features``, ``images``.
-        build: from its description (``body``, ``width``, ``num_labels``, ``hidden``, ``dropout``, ``sparse`` and ``shape``)
-            to a module from a batch to logits ``[B, L]``, with a linear ``head`` whose bias is set to the labels' log odds.
-        inputs: the preparation of its inputs, a key of ``INPUTS``; empty: the one of the kind of examples.
-        automatic: whether the model ``auto`` may be this body; the first entry that fits the examples is taken.
-        largest_sparse: for ``auto``, it fits sparse inputs alone, with at most this many features times labels.
-        fitting: how it is fitted: ``HELD_OUT``, ``MEMBERS``, ``CROSSED`` or ``SOLVED``.
-        sparse_fitting: the same on sparse inputs.
-        visits: how many epochs it gets where the settings do not say.
-        sparse_visits: the same on sparse inputs.
-        epochs: a fixed number of epochs instead.
-        batch_size: rows of a step, where the settings do not say.
-        learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
-        dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
-        hidden: whether it has a hidden layer whose width is the setting ``hidden``.
-        mixes: whether mixup can mix its inputs.
-        losses: the losses it can be fitted with, the usual one first; empty: all.
-        least_labels: fewer labels than this are refused.
-        automatic_labels: the model ``auto`` is this body from this many labels on, on a CPU; 0: never for that reason.
-        ready: whether it can be fitted on this machine, for ``auto``.
-        weighs_positives: whether positives get a larger weight in texts where the settings do not say.
-        shape: further entries of its description.
-        describe: entries of its description that depend on settings and prepared inputs.
-        fingerprint: a digest of what it reads besides the examples, None where it reads nothing.
-        trains: whether ``train`` fits it; otherwise it comes from elsewhere and is only saved and loaded.
-        fewest_labels: for ``auto``, it fits sets with at least this many labels alone.
-        devices: for ``auto``, the kinds of devices it is taken on; empty: all.
-        lazy: whether its scores are lazy, so that it goes with losses that take such alone, and with known hard labels.
-        explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
-        unsaved_buffers: whether it computes values when it is made that are not in its state; loading makes it anew.
-    """
-
-    name: str
-    summary: str
-    reads: tuple[str, ...]
-    build: Callable[[Shape], nn.Module]
-    inputs: str = ""
-    automatic: bool = False
-    largest_sparse: int | None = None
-    fitting: str = HELD_OUT
-    sparse_fitting: str = ""
-    visits: Visits = HIDDEN_VISITS
-    sparse_visits: Visits | None = None
-    epochs: int | None = None
-    batch_size: int = USUAL_BATCH
-    learning_rate: float | None = None
-    dropout: float | None = 0.3
-    hidden: bool = True
-    mixes: bool = True
-    losses: tuple[str, ...] = ()
-    least_labels: int = 1
-    automatic_labels: int = 0
-    ready: Callable[[], bool] = lambda: True
-    weighs_positives: bool = True
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    describe: Callable[[TrainSettings, Any], Shape] | None = None
-    fingerprint: Callable[[TrainSettings], str] | None = None
-    trains: bool = True
-    fewest_labels: int = 0
-    devices: tuple[str, ...] = ()
-    lazy: bool = False
-    explains: bool = True
-    unsaved_buffers: bool = False
-
-    def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:
-        """Whether ``auto`` may take it for inputs of ``width`` features on a kind of device."""
-        if self.devices and device not in self.devices:
-            return False
-        small = self.largest_sparse is None or (sparse and width * num_labels <= self.largest_sparse)
-        return self.automatic and small and num_labels >= self.fewest_labels
-
-    def fitting_on(self, *, sparse: bool) -> str:
-        """How it is fitted to sparse or dense inputs."""
-        return self.sparse_fitting or self.fitting if sparse else self.fitting
-
-    def num_epochs(self, num_rows: int, *, sparse: bool) -> int:
-        """Passes over the data where the settings do not say: fewer where there are many rows."""
-        visits = self.sparse_visits if sparse and self.sparse_visits is not None else self.visits
-        return self.epochs or visits.epochs(num_rows)
 
 
 def _networks() -> Any:
