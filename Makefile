@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -99,3 +99,10 @@ docs: $(DOCS)/.installed
 
 docs-serve: $(DOCS)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
+# The parts of docs/ that Python knows: public names, commands and flags, facts and pictures of the losses. Tests hold them in step.
+docs-pages: setup
+	$(BIN)/python tests/api_page.py
+	$(BIN)/python website/command_page.py
+	$(BIN)/python website/loss_pages.py
+	$(BIN)/python website/loss_pictures.py

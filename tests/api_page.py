@@ -33,7 +33,7 @@ GROUPS = (
     (
         "losses",
         "Losses",
-        "Each loss is a function of `(logits, labels)` and a module with the same settings. [Losses](../losses.md)"
+        "Each loss is a function of `(logits, labels)` and a module with the same settings. [Which loss when](../which-loss.md)"
         " says what each is for.",
         ("losses",),
     ),

@@ -1,0 +1,141 @@
+"""The parts of docs/losses/NAME.md that the catalog of losses knows: ``python website/loss_pages.py`` fills them in anew.
+
+A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from manyhot import LOSSES, LossInfo
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "losses"
+FORMULAS = ROOT / "docs" / "losses.md"
+EVIDENCE = ROOT / "benchmarks" / "results" / "compare-groups-2026-11-15.md"
+SECTIONS = (
+    *("Equation", "Gradient", "When", "When not", "Decision", "Probabilities", "Options"),
+    *("Neighbours", "Names elsewhere", "References"),
+)
+DECISIONS = {
+    "zero": "Predict the labels with `s > 0`. No number of labels and no threshold needs to be known. A threshold tuned"
+    " on held-out rows is usually better for F1 ([decisions](../decisions.md)).",
+    "threshold": "Predict the labels with `s > s0`, where `s0` is the threshold, given or learned.",
+    "top-k": "Predict the `k` best labels. The scores have no zero, so `k` must be known, or a threshold tuned on held-out"
+    " rows.",
+    "argmax": "Predict the label with the largest score.",
+    "tuned": "Tune a threshold on held-out rows: the scores have no natural zero.",
+}
+LINKS = {
+    "hard": "`sigma(s)`. It is a good start, not a promise: check it with the reliability curve of a report, and fit a"
+    " calibration (`manyhot tune`, `fit_calibration`) where it matters.",
+    "soft": "`sigma(2 s)`, which gives the soft labels back exactly.",
+    "softmax": "They are `softmax(s)` and add up to 1 in a row.",
+    None: "None: the scores only rank. Fit a calibration on held-out rows (`manyhot tune`, `fit_calibration`) to get them.",
+}
+FEATURES = {
+    "soft_labels": "soft labels",
+    "smoothing": "`smoothing`",
+    "where": "unknown labels (`where`)",
+    "pos_weight": "`pos_weight`",
+    "rdrop": "R-Drop",
+    "learned_threshold": "a learned threshold",
+}
+# What the comparison calls a loss, where that is not its title; several are shown one below the other.
+METHODS = {"tlpr": ("ZLPR, learned threshold",), "zlpr": ("ZLPR", "ZLPR, automatic weight")}
+_PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def formula(info: LossInfo) -> str:
+    """The formula of the table of losses."""
+    for line in FORMULAS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if len(cells) == 6 and re.match(rf"`{info.name}`", cells[3]):
+            return cells[1]
+    raise ValueError(f"docs/losses.md has no row for {info.name}")
+
+
+def equation(info: LossInfo) -> str:
+    """What it computes, and what it is called in Python and on the command line."""
+    function = info.function.__name__
+    return (
+        f"For one row: {formula(info)}\n\n"
+        f"[`{function}`](../api/losses.md#manyhot.{function}), "
+        f"[`{info.module.__name__}`](../api/losses.md#manyhot.{info.module.__name__}), "
+        f"`manyhot train --loss {info.name}`. The [table of all losses](../losses.md) explains the notation."
+    )
+
+
+def gradient(info: LossInfo) -> str:
+    """The picture."""
+    return f"![Gradient of {info.title}](../images/losses/{info.name}.svg)"
+
+
+def decision(info: LossInfo) -> str:
+    """The natural decision."""
+    return DECISIONS[info.decision]
+
+
+def link(info: LossInfo) -> str:
+    """The probabilities after hard and after soft labels."""
+    if info.link == info.soft_link:
+        return LINKS[info.link]
+    return f"After hard labels {LINKS[info.link]} After soft labels {LINKS[info.soft_link]}"
+
+
+def options(info: LossInfo) -> str:
+    """The options of the loss itself, and what it takes of everything else."""
+    lines = ["It has no options of its own."]
+    if info.options:
+        lines = ["| option | default | what it does |", "|---|---|---|"]
+        lines += [f"| `{each.name}` | {each.default} | {each.summary} |" for each in info.options]
+    takes = [words for feature, words in FEATURES.items() if info.why_not(feature) is None]
+    takes += ["lazy scores of very many labels"] * info.lazy + ["span grids"] * info.spans
+    lines += ["", f"It takes {', '.join(takes)}."]
+    refused = [reason for feature in FEATURES if (reason := info.why_not(feature))]
+    lines += [f"Not: {'; '.join(refused)}."] * bool(refused)
+    return "\n".join(lines)
+
+
+def ranks() -> dict[str, dict[str, list[str]]]:
+    """The average ranks of the comparison: rule, then method, then the numbers of the columns."""
+    found: dict[str, dict[str, list[str]]] = {}
+    text = EVIDENCE.read_text(encoding="utf-8").partition("## 5. ")[2].partition("## 6. ")[0]
+    for rule, part in zip(
+        ("natural", "tuned"), re.split(r"^(?:Natural|Tuned) rule.*$", text, flags=re.MULTILINE)[1:], strict=True
+    ):
+        rows = [
+            [cell.strip(" *") for cell in line.strip("| ").split(" | ")] for line in part.splitlines() if line.startswith("| ")
+        ]
+        found[rule] = {row[0]: row[1:] for row in rows if len(row) == 7}
+    return found
+
+
+def evidence(info: LossInfo) -> str:
+    """Its average ranks in the comparison, or that it was not in it."""
+    methods = METHODS.get(info.name, (info.title,))
+    page = "[22 groups of tabular data](../../benchmarks/results/compare-groups-2026-11-15.md)"
+    lines = [f"Average rank among 19 methods on {page}, 1 is best:", ""]
+    lines += ["| | SubACC | MLC-F1 | micro-F1 | macro-F1 | AvgPrec | RankLoss |", "|---|---:|---:|---:|---:|---:|---:|"]
+    rows = [
+        f"| {method}, {rule} rule | {' | '.join(found[method])} |"
+        for method in methods
+        for rule, found in ranks().items()
+        if method in found
+    ]
+    return "\n".join([*lines, *rows]) if rows else f"It was not among the 19 methods of the comparison on {page}."
+
+
+PARTS = {each.__name__: each for each in (equation, gradient, decision, link, options, evidence)}
+
+
+def fill(text: str, info: LossInfo) -> str:
+    """A page with its made parts made anew."""
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]](info)}\n\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    for name, info in LOSSES.items():
+        path = PAGES / f"{name}.md"
+        path.write_text(fill(path.read_text(encoding="utf-8"), info), encoding="utf-8")
