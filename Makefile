@@ -83,7 +83,7 @@ PIP := pip install --quiet --disable-pip-version-check
 
 test-integrations: .venv-integrations/.linked
 	OMP_NUM_THREADS=1 $(WITH)/pytest --integrations -n 2 tests/integrations tests/test_estimator_frames.py \
-	  docs/integrations src/manyhot/integrations
+	  docs/integrations docs/coming-from/huggingface.md docs/coming-from/spacy.md src/manyhot/integrations
 
 # The documentation site, in an environment of its own that is pinned whole and has no torch: pages that need one are made by
 # make docs-pages and kept in docs/.

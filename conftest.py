@@ -5,12 +5,18 @@ extra are collected where it is installed, which it is for ``make test-productio
 Ray and Spark, for ``make test-distributed``.
 """
 
+import contextlib
+import importlib
+import io
 import os
 from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-INTEGRATIONS = [ROOT / "tests/integrations", ROOT / "docs/integrations", ROOT / "src/manyhot/integrations"]
+INTEGRATIONS = [
+    *(ROOT / "tests/integrations", ROOT / "docs/integrations", ROOT / "src/manyhot/integrations"),
+    *(ROOT / "docs/coming-from/huggingface.md", ROOT / "docs/coming-from/spacy.md"),
+]
 EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn", ROOT / "tests/distributed": "ray"}
 
 ENVIRONMENT = {
@@ -35,6 +41,9 @@ def pytest_configure(config):
         # Other packages warn about each other; manyhot's own warnings are errors as everywhere.
         for line in ("default", "error:::manyhot"):
             config.addinivalue_line("filterwarnings", line)
+        # It prints a line when it is first imported, which a page would have to expect or not, by the order of the tests.
+        with contextlib.redirect_stdout(io.StringIO()):
+            importlib.import_module("transformers.integrations.integration_utils")
 
 
 def pytest_ignore_collect(collection_path, config):
