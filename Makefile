@@ -94,7 +94,7 @@ $(DOCS)/.installed: constraints-docs.txt
 	touch $@
 
 docs: $(DOCS)/.installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	$(DOCS)/bin/pytest website/tests
 
 docs-serve: $(DOCS)/.installed
@@ -106,3 +106,4 @@ docs-pages: setup
 	$(BIN)/python website/command_page.py
 	$(BIN)/python website/loss_pages.py
 	$(BIN)/python website/loss_pictures.py
+	$(BIN)/python website/step_picture.py

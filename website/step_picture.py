@@ -1,4 +1,4 @@
-"""The picture of the page "From softmax to ZLPR", docs/images/from-softmax.svg: ``python website/step_picture.py`` draws it anew."""
+"""docs/images/from-softmax.svg, four steps from softmax to ZLPR: ``python website/step_picture.py`` draws it anew."""
 
 from __future__ import annotations
 
