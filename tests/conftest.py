@@ -9,6 +9,7 @@ import torch
 from hypothesis import settings
 
 import manyhot
+from manyhot.engines.registry import ENTRIES
 from manyhot.engines.triton import engine as triton_engine
 
 settings.register_profile("manyhot", deadline=None, max_examples=50, derandomize=True)
@@ -44,13 +45,14 @@ class Place:
         return thing.to(self.device)
 
 
+# The plain form on every kind of device that has an engine, and every engine of the registry on its own.
 PLACES = [
-    pytest.param(Place("cpu", "torch"), id="cpu-torch"),
-    pytest.param(Place("cpu", "native"), id="cpu-native"),
-    *([pytest.param(Place("cpu", "triton"), id="interpreted-triton")] if triton_engine.interpreted() else []),
-    pytest.param(Place("cuda", "torch"), id="cuda-torch", marks=pytest.mark.gpu),
-    pytest.param(Place("cuda", "triton"), id="cuda-triton", marks=pytest.mark.gpu),
+    pytest.param(Place(entry.device, name), id=f"{entry.device}-{name}", marks=[] if entry.device == "cpu" else pytest.mark.gpu)
+    for entry in ENTRIES
+    for name in ("torch", entry.name)
 ]
+if triton_engine.interpreted():
+    PLACES.append(pytest.param(Place("cpu", "triton"), id="interpreted-triton"))
 
 
 @pytest.fixture(params=PLACES, scope="session")
