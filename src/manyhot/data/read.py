@@ -140,7 +140,11 @@ def options_from(
 def read_with(paths: Sequence[PathLike], options: ReadOptions, *, format: str | None = None) -> Examples:
     """``read_examples`` with its arguments gathered in ``options``."""
     named = None if format is None else format_named("read_examples", format, "labels")
-    parts = [_read_path(path, named, options) for path in paths]
+    return joined([read_path(path, named, options) for path in paths], paths)
+
+
+def joined(parts: Sequence[Examples], paths: Sequence[PathLike]) -> Examples:
+    """The rows of several files as one set."""
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise DataError(f"all files must hold one kind of input; they hold {' and '.join(sorted(kinds))}.", file=str(paths[-1]))
@@ -179,7 +183,8 @@ def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: Pr
     return replace(examples, source=(told,))
 
 
-def _read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Examples:
+def read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Examples:
+    """All rows of one file."""
     problems = ProblemLog(options.on_problem, str(path))
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         entry = named or recognise_format(file, labelled=options.need_labels)

@@ -42,6 +42,7 @@ from manyhot.training.run.settings import PRECISIONS
 
 if TYPE_CHECKING:
     from manyhot.training.rows.bundle import TrainedModel
+    from manyhot.training.run.processes import Processes
 
 CHOICES = {
     "model": (AUTO_BODY, *trained_bodies()),
@@ -150,9 +151,10 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
-        examples = read_files(files["train"], {}, inherited=tables["read"], quiet=silent)
+        examples = read_files(files["train"], {}, inherited=tables["read"], quiet=silent, processes=processes)
         held_out, test = (
-            _read_like(examples, files.get(each), tables["read"], quiet=silent) for each in ("validation", "test")
+            _read_like(examples, files.get(each), tables["read"], quiet=silent, processes=processes)
+            for each in ("validation", "test")
         )
         read = [source for part in (examples, held_out, test) if part is not None for source in part.source]
         check_options_used(tables["read"], read)
@@ -217,11 +219,14 @@ def settings_from(given: Mapping[str, Any]) -> TrainSettings:
         raise typer.BadParameter(str(error)) from None
 
 
-def _read_like(examples: Examples, files: Sequence[str] | None, reading: Mapping[str, Any], *, quiet: bool) -> Examples | None:
+def _read_like(
+    examples: Examples, files: Sequence[str] | None, reading: Mapping[str, Any], *, quiet: bool, processes: Processes
+) -> Examples | None:
     """Files read as the training files were; labels that training does not have are told."""
     if not files:
         return None
-    found = read_files(files, {}, inherited={**Reading.of(examples).options(labels=True), **reading}, quiet=quiet)
+    inherited = {**Reading.of(examples).options(labels=True), **reading}
+    found = read_files(files, {}, inherited=inherited, quiet=quiet, processes=processes)
     if found.features is not None and not isinstance(found.features, np.ndarray) and examples.features is not None:
         numbered = column_numbers(found.feature_names or ()) is not None
         if examples.feature_names is None and numbered:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, cast
 from manyhot.cli.io.reading import read_options, tell
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.line_block import LineBlock
 from manyhot.data.files.problems import DataError, ProblemLog
 from manyhot.data.formats.format import Format
 from manyhot.data.formats.registry import format_named, recognise_format
@@ -23,25 +23,6 @@ from manyhot.data.used_options import check_options_used
 ROWS = 4096
 STDIN = "-"
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
-
-
-class LineBlock(InputFile):
-    """Some lines of a file, numbered as they are in it."""
-
-    def __init__(self, name: str, content: bytes, *, first: int, max_line_bytes: int) -> None:
-        self.name = name
-        self.max_line_bytes = min(max_line_bytes, sys.maxsize - 1)
-        self.compression = None
-        self.problems = None
-        self._ahead = None
-        self.first = first
-        self.raw = io.BufferedReader(cast(Any, io.BytesIO(b"")))
-        self.stream = io.BufferedReader(cast(Any, io.BytesIO(content)), buffer_size=2**20)
-
-    def raw_lines(self) -> Iterator[tuple[int, bytes]]:
-        """Line numbers of the whole file, and lines."""
-        for number, line in super().raw_lines():
-            yield number + self.first - 1, line
 
 
 def read_blocks(

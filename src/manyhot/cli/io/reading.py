@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, MutableSet, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,12 @@ from manyhot.data.files.input_file import MAX_LINE_BYTES
 from manyhot.data.files.streams import MAX_EXPANSION
 from manyhot.data.formats.registry import formats
 from manyhot.data.options import MAX_LABELS, ReadOptions
+from manyhot.data.parts import read_together
 from manyhot.data.read import options_from, read_with
 from manyhot.data.used_options import check_options_used
+
+if TYPE_CHECKING:
+    from manyhot.training.run.processes import Processes
 
 PANEL = "How to read the files"
 FORMAT_NAMES = tuple(formats("labels"))
@@ -88,6 +92,7 @@ def read_files(
     *,
     inherited: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    processes: Processes | None = None,
     **more: Any,
 ) -> Examples:
     """Examples of one file or several; what was guessed or left out is said.
@@ -97,10 +102,15 @@ def read_files(
         reading: flags that were given, or a settings file's; one that no file uses is an error.
         inherited: how other rows were read, for what ``reading`` does not say; used where it fits.
         quiet: say nothing.
+        processes: several that read the files together, each its share; None for one.
         more: further arguments of ``read_options``.
     """
     options, format = read_options({**(inherited or {}), **reading}, **more)
-    examples = read_with(files, options, format=format)
+    if processes is None or processes.count == 1 or "-" in files:
+        examples = read_with(files, options, format=format)
+    else:
+        place: dict[str, Any] = {"rank": processes.rank, "count": processes.count, "gather": processes.gather_bytes}
+        examples = read_together(files, options, format=format, **place)
     check_options_used(reading, examples.source)
     tell(examples.source, quiet=quiet)
     return examples

@@ -8,7 +8,7 @@ from __future__ import annotations
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog
-from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.format import FileStart, Format, part_as_whole
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.label_rows import LabelRows
 from manyhot.data.tables.table import source_of
@@ -48,5 +48,6 @@ FORMAT = Format(
     read=read_fasttext,
     looks=_looks,
     by_lines=True,
+    read_part=part_as_whole(read_fasttext),
     takes=("label_names",),
 )

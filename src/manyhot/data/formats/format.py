@@ -43,6 +43,11 @@ def _never(_: Any) -> bool:
     return False
 
 
+def part_as_whole(read: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    """The ``read_part`` of a format whose reader looks at nothing but the lines it parses."""
+    return lambda part, _, options, problems: read(part, options, problems)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One file format.
@@ -58,6 +63,8 @@ class Format:
         looks: whether the start of a file looks like it; asked in the order of the registry.
         certain: whether it can be nothing else; asked to tell a user of labels that a file holds spans.
         by_lines: each line is a row, whatever the other lines hold, so that a file can be read in blocks.
+        read_part: ``(some lines, the file, options, problems)`` to examples, where parts that were read apart can be merged to
+            what reading the whole file gives; None where they cannot.
         columns: the file has named columns.
         takes: the arguments of ``read_examples`` that it uses, besides limits; others are refused where they are given.
         unlabelled: the file holds texts alone, for predictions.
@@ -75,6 +82,7 @@ class Format:
     looks: Callable[[FileStart], bool] = _never
     certain: Callable[[FileStart], bool] = _never
     by_lines: bool = False
+    read_part: Callable[[Any, Any, Any, Any], Any] | None = None
     columns: bool = False
     takes: tuple[str, ...] = ()
     unlabelled: bool = False

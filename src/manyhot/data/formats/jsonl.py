@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
@@ -11,6 +13,7 @@ from manyhot.data.files.problems import ProblemLog
 from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import sample_of
+from manyhot.data.tables.columns import TableColumns
 from manyhot.data.tables.table import TableExamples, columns_of
 from manyhot.data.write import write_examples
 
@@ -19,13 +22,24 @@ def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> E
     """All rows of a JSON lines file."""
     records = json_objects(file, problems)
     sample = sample_of(records)
+    table = TableExamples(_columns(sample, options, problems), options, problems, "jsonl")
+    table.extend(chain(sample, records))
+    return table.finish()
+
+
+def read_jsonl_part(part: InputFile, file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
+    """The rows in some lines of a JSON lines file, with the columns that the start of the file has."""
+    sample = sample_of(json_objects(file, ProblemLog("collect", file.name)))
+    table = TableExamples(_columns(sample, options, problems), options, problems, "jsonl")
+    table.extend(json_objects(part, problems))
+    return table.finish()
+
+
+def _columns(sample: Sequence[tuple[int, dict[str, Any]]], options: ReadOptions, problems: ProblemLog) -> TableColumns:
     if not sample:
         raise problems.fatal(f"must hold at least one JSON object; it holds none that can be read.{problems.first()}")
     names = dict.fromkeys(name for _, record in sample for name in record)
-    columns = columns_of({name: [record.get(name) for _, record in sample] for name in names}, options, problems)
-    table = TableExamples(columns, options, problems, "jsonl")
-    table.extend(chain(sample, records))
-    return table.finish()
+    return columns_of({name: [record.get(name) for _, record in sample] for name in names}, options, problems)
 
 
 def _looks(start: FileStart) -> bool:
@@ -40,6 +54,7 @@ FORMAT = Format(
     likely_suffixes=(".json",),
     looks=_looks,
     by_lines=True,
+    read_part=read_jsonl_part,
     columns=True,
     takes=TABLE_OPTIONS,
     write=write_examples,

@@ -11,7 +11,7 @@ import re
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
-from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.format import FileStart, Format, part_as_whole
 from manyhot.data.formats.svm_rows import SvmRows
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
@@ -94,6 +94,7 @@ FORMAT = Format(
     suffixes=(".svmlight", ".libsvm", ".svm"),
     looks=_looks,
     by_lines=True,
+    read_part=part_as_whole(read_svmlight),
     takes=("label_names", "index_base"),
 )
 XC = Format(

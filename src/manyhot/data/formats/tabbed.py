@@ -18,7 +18,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.label_files import names_in_text_file
 from manyhot.data.files.problems import ProblemLog, shown
-from manyhot.data.formats.format import FileStart, Format
+from manyhot.data.formats.format import FileStart, Format, part_as_whole
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.label_rows import LabelRows
 from manyhot.data.tables.table import source_of
@@ -132,6 +132,7 @@ TEXT_IDS = Format(
     read=partial(read_tabbed, format="text-ids"),
     looks=partial(_looks_like, "text-ids"),
     by_lines=True,
+    read_part=part_as_whole(partial(read_tabbed, format="text-ids")),
     takes=("separator", "label_names"),
 )
 LIBMULTILABEL = Format(
@@ -140,5 +141,6 @@ LIBMULTILABEL = Format(
     read=partial(read_tabbed, format="libmultilabel"),
     looks=partial(_looks_like, "libmultilabel"),
     by_lines=True,
+    read_part=part_as_whole(partial(read_tabbed, format="libmultilabel")),
     takes=("separator", "label_names"),
 )

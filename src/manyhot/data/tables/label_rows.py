@@ -134,7 +134,7 @@ class LabelRows:
         if wanted is None and ids_of is not None and all(is_number_below(name, len(ids_of)) for name in own):
             wanted = ids_of
         if wanted is None:
-            names = sorted(own, key=_natural(own))
+            names = in_order(own)
             place = {name: number for number, name in enumerate(names)}
             return tuple(names), np.asarray([place[name] for name in own], dtype=np.int64)
         place = {name: number for number, name in enumerate(wanted)}
@@ -156,8 +156,7 @@ def is_number_below(name: str, limit: int) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 19 and int(name) < limit and (name[0] != "0" or name == "0")
 
 
-def _natural(names: Sequence[str]) -> Any:
-    """By value where all names are whole numbers, else by letters."""
-    if all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
-        return lambda name: (int(name), name)
-    return None
+def in_order(names: Sequence[str]) -> list[str]:
+    """Label names as they are numbered: by value where all are whole numbers, else by letters."""
+    whole = all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names)
+    return sorted(names, key=(lambda name: (int(name), name)) if whole else None)

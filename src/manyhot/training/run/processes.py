@@ -131,6 +131,19 @@ class Processes:
             dist.broadcast(told, 0)
         return told.numpy().tobytes()
 
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """The bytes of every process, in their order."""
+        if self.count == 1:
+            return [content]
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
+        with _together():
+            dist.all_gather(sizes, torch.tensor([len(content)]))
+            padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
+            padded[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
+            parts = [torch.empty_like(padded) for _ in sizes]
+            dist.all_gather(parts, padded)
+        return [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+
     def check_same(self, what: str, digest: str) -> None:
         """All processes have the same digest."""
         first = self.from_first(digest.encode())

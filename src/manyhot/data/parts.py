@@ -1,0 +1,172 @@
+"""Files read by several processes together: each parses its share, and everyone gets what one process would have read.
+
+A file with one row per line is cut into as many parts as there are processes; other files are assigned to processes whole.
+Where the parts of a file do not tell what the whole file would (a row with a problem, rows with unknown labels, parts that were
+understood differently), every process reads that file whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyhot.data.examples import Examples, Source, concatenate_examples
+from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.line_block import LineBlock, lines_between
+from manyhot.data.files.problems import ProblemLog
+from manyhot.data.files.streams import PathLike
+from manyhot.data.formats.format import Format
+from manyhot.data.formats.registry import format_named, recognise_format
+from manyhot.data.options import ReadOptions
+from manyhot.data.packed import from_bytes, to_bytes
+from manyhot.data.read import joined, read_path
+from manyhot.data.tables.label_rows import in_order
+from manyhot.data.tables.numbered import by_number, column_numbers, number_what_occurs
+
+# Smaller files are not worth cutting.
+LEAST_BYTES = 1 << 16
+EMPTY_CELLS = "empty_label_cells"
+# Sends this process's bytes to all, and gives those of all processes.
+Gather = Callable[[bytes], list[bytes]]
+
+
+class Unit(NamedTuple):
+    """What one process reads: part ``place`` of ``total`` of a file, or all of it."""
+
+    path: PathLike
+    entry: Format | None
+    place: int = 0
+    total: int = 1
+
+
+def read_together(
+    paths: Sequence[PathLike], options: ReadOptions, *, format: str | None, rank: int, count: int, gather: Gather
+) -> Examples:
+    """``read_with`` by ``count`` processes: the same examples on all of them, and those of one process.
+
+    Args:
+        paths: the files, which all processes can open.
+        options: the reader's.
+        format: the name of their format, where it is given.
+        rank: which process this is.
+        count: how many there are.
+        gather: see ``Gather``.
+    """
+    named = None if format is None else format_named("read_examples", format, "labels")
+    files = [_units(path, named, options, count) for path in paths]
+    shared = [(unit, place % count if unit.total == 1 else unit.place) for place, own in enumerate(files) for unit in own]
+    try:
+        content = to_bytes([_read_unit(unit, options) for unit, owner in shared if owner == rank])
+    except (ValueError, OSError, MemoryError):
+        # All processes read the files whole, and say what is wrong as one process does.
+        content = b""
+    every = gather(content)
+    if not all(every):
+        return joined([read_path(path, named, options) for path in paths], paths)
+    queues = [iter(from_bytes(each)) for each in every]
+    parts = []
+    for place, (path, own) in enumerate(zip(paths, files, strict=True)):
+        read = [next(queues[place % count if unit.total == 1 else unit.place]) for unit in own]
+        whole = merged(read)
+        parts.append(read_path(path, named, options) if whole is None else whole)
+    return joined(parts, paths)
+
+
+def _units(path: PathLike, named: Format | None, options: ReadOptions, count: int) -> list[Unit]:
+    """The parts that a file is read in."""
+    with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
+        entry = named or recognise_format(file, labelled=options.need_labels)
+        cut = entry.read_part is not None and options.label_names is None and options.nominal is None
+        if cut and file.on_disk and Path(file.name).stat().st_size >= LEAST_BYTES:
+            return [Unit(path, entry, place, count) for place in range(count)]
+    return [Unit(path, named)]
+
+
+def _read_unit(unit: Unit, options: ReadOptions) -> Examples:
+    if unit.total == 1:
+        return read_path(unit.path, unit.entry, options)
+    assert unit.entry is not None
+    assert unit.entry.read_part is not None
+    problems = ProblemLog(options.on_problem, str(unit.path))
+    lines = lines_between(Path(unit.path), unit.place, unit.total)
+    # Which line it is the first of does not matter: a problem has the file read whole. A byte order mark is in line 1 alone.
+    block = LineBlock(str(unit.path), lines, first=1 + unit.place, max_line_bytes=options.max_line_bytes)
+    block.problems = problems
+    with InputFile(unit.path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
+        examples: Examples = unit.entry.read_part(block, file, options, problems)
+    return replace(examples, source=tuple(replace(each, num_problems=problems.count) for each in examples.source))
+
+
+def merged(parts: Sequence[Examples]) -> Examples | None:
+    """The examples of a file from those of its parts; None where the whole file must be read to know.
+
+    Example:
+        >>> from manyhot.labels.sparse import SparseLabels
+        >>> source = (Source("a.txt", "fasttext"),)
+        >>> one = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("dog",), texts=["a dog"], source=source)
+        >>> two = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"], source=source)
+        >>> merged([one, two]).label_names
+        ('cat', 'dog')
+    """
+    if len(parts) == 1:
+        return parts[0]
+    source = _merged_source([part.source[0] for part in parts])
+    if source is None or any(part.unknown is not None for part in parts) or any(not len(part) for part in parts):
+        return None
+    features, names = _merged_features(parts)
+    if parts[0].features is not None and features is None:
+        return None
+    bare = [replace(part, texts=part.texts or [""] * len(part), features=None, feature_names=None) for part in parts]
+    order = list(dict.fromkeys(name for part in parts for name in part.label_names))
+    # Columns of labels have the order of the file.
+    fixed = all(part.label_names == parts[0].label_names for part in parts) and parts[0].absent == "unknown"
+    rows = concatenate_examples(bare).with_labels(parts[0].label_names if fixed else in_order(order))
+    texts = rows.texts if parts[0].texts is not None else None
+    return replace(rows, texts=texts, features=features, feature_names=names, source=(source,), unseen=parts[0].unseen)
+
+
+def _merged_source(sources: Sequence[Source]) -> Source | None:
+    """What is told of the file, where all parts were understood alike and no row has a problem."""
+    plain = [{name: each for name, each in source.chosen.items() if name != EMPTY_CELLS} for source in sources]
+    told = [(chosen, source.unused, len(source.remarks)) for chosen, source in zip(plain, sources, strict=True)]
+    if any(each != told[0] for each in told) or any(source.num_problems for source in sources) or "nominal" in plain[0]:
+        return None
+    empty = sum(source.chosen.get(EMPTY_CELLS, 0) for source in sources)
+    return replace(sources[0], chosen={**plain[0], **({EMPTY_CELLS: empty} if empty else {})})
+
+
+def _merged_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | None]:
+    """Features under each other and their names; None where they cannot be merged."""
+    every = [part.features for part in parts]
+    if all(isinstance(each, np.ndarray) for each in every):
+        same = all(
+            part.feature_names == parts[0].feature_names and part.num_features == parts[0].num_features for part in parts
+        )
+        return (np.concatenate(every), parts[0].feature_names) if same else (None, None)
+    if any(each is None or isinstance(each, np.ndarray) for each in every) or "first_index" not in parts[0].source[0].chosen:
+        return None, None
+    return number_what_occurs(_stacked(parts))
+
+
+def _stacked(parts: Sequence[Examples]) -> Any:
+    """Numbered columns of all parts under each other, as wide as the widest."""
+    from scipy.sparse import csr_matrix
+
+    numbers = [column_numbers(part.feature_names) for part in parts]
+    widths = [
+        part.num_features if own is None else int(own.max(initial=-1)) + 1 for part, own in zip(parts, numbers, strict=True)
+    ]
+    whole = [
+        part.features if own is None else by_number(part.features, own, max(widths))
+        for part, own in zip(parts, numbers, strict=True)
+    ]
+    ends = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(each.indptr) for each in whole]))]).astype(np.int64)
+    columns = np.concatenate([each.indices for each in whole]).astype(np.int64)
+    values = np.concatenate([each.data for each in whole])
+    stacked = csr_matrix((values, columns, ends), shape=(len(ends) - 1, max(widths)))
+    stacked.sort_indices()
+    return stacked
