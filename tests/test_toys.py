@@ -14,8 +14,8 @@ from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.info import LossInfo, options_of
 from manyhot.losses.module import LossModule
 from manyhot.metrics import catalog as metric_catalog
-from manyhot.metrics.catalog import DECISIONS, SCORES, MetricInfo
 from manyhot.metrics.confusion import Confusion
+from manyhot.metrics.info import DECISIONS, SCORES, MetricInfo
 from manyhot.metrics.measures import LabelMeasure, RowMeasure
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train

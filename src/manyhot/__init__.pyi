@@ -25,6 +25,7 @@ from manyhot.decisions.links import probabilities as probabilities
 from manyhot.decisions.rule import DecisionRule as DecisionRule
 from manyhot.decisions.rule import decide as decide
 from manyhot.decisions.rule import decide_sparse as decide_sparse
+from manyhot.decisions.set_values import SetValues as SetValues
 from manyhot.decisions.span_decoding import CharacterSpan as CharacterSpan
 from manyhot.decisions.span_decoding import Span as Span
 from manyhot.decisions.span_decoding import character_spans as character_spans
@@ -94,7 +95,7 @@ from manyhot.losses.zlpr import tlpr_loss as tlpr_loss
 from manyhot.losses.zlpr import zlpr_loss as zlpr_loss
 from manyhot.metrics.at_k import label_propensities as label_propensities
 from manyhot.metrics.catalog import METRICS as METRICS
-from manyhot.metrics.catalog import MetricInfo as MetricInfo
+from manyhot.metrics.info import MetricInfo as MetricInfo
 from manyhot.metrics.names import parse_metric as parse_metric
 from manyhot.metrics.running import Metrics as Metrics
 from manyhot.metrics.spans.errors import count_span_errors as count_span_errors

@@ -7,6 +7,7 @@ from manyhot.decisions.links import probabilities as probabilities
 from manyhot.decisions.rule import DecisionRule as DecisionRule
 from manyhot.decisions.rule import decide as decide
 from manyhot.decisions.rule import decide_sparse as decide_sparse
+from manyhot.decisions.set_values import SetValues as SetValues
 from manyhot.decisions.span_decoding import CharacterSpan as CharacterSpan
 from manyhot.decisions.span_decoding import Span as Span
 from manyhot.decisions.span_decoding import character_spans as character_spans

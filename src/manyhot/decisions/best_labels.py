@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from manyhot.decisions.set_values import SetValues
 from manyhot.engines.linear.plain import CHUNK_ELEMENTS
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
@@ -26,6 +27,7 @@ class Case(NamedTuple):
     where: Tensor | None
     lower: int
     upper: int | None
+    sets: SetValues | None = None
 
     @property
     def rows(self) -> int:
@@ -55,6 +57,10 @@ def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
                 chosen &= top_mask(key, case.upper)
             if case.lower and case.upper != case.lower:
                 chosen |= top_mask(key, case.lower)
+        if case.sets is not None:
+            margin = (part - cut).nan_to_num(nan=-INF, posinf=INF, neginf=-INF)
+            margin = margin if where is None else margin.masked_fill(~where, -INF)
+            chosen = case.sets.chosen(margin, chosen, lower=case.lower, upper=case.upper)
         yield start, stop, chosen
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from manyhot._checks import check_broadcast, check_logits, check_where, is_number
 from manyhot._suggest import nearest
 from manyhot.decisions.best_labels import Case, RunningBest, dense_entries, label_chunks, lazy_entries, row_blocks
+from manyhot.decisions.set_values import SetValues
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import LazyScores, Scores
@@ -39,6 +40,8 @@ class DecisionRule:
         top_k: exactly this many labels a row; excludes the other settings.
         min_labels: at least this many labels a row.
         max_labels: at most this many labels a row.
+        sets: values of whole label sets: a row gets the set with the highest sum of ``s - threshold`` and value; see
+            ``SetValues``. None decides every label by its own score.
 
     Example:
         >>> rule = DecisionRule(threshold=(0.5, float("inf")), min_labels=1)
@@ -52,6 +55,7 @@ class DecisionRule:
     top_k: int | None = None
     min_labels: int = 0
     max_labels: int | None = None
+    sets: SetValues | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", _thresholds(self.threshold))
@@ -65,22 +69,31 @@ class DecisionRule:
             raise ValueError(
                 f"DecisionRule: `max_labels` must be at least `min_labels`, {self.min_labels}; got {self.max_labels}."
             )
-        if self.top_k is not None and (self.threshold != 0.0 or self.min_labels or self.max_labels is not None):
+        if self.sets is not None and not isinstance(self.sets, SetValues):
+            raise TypeError(f"DecisionRule: `sets` must be SetValues or None; got {type(self.sets).__name__}.")
+        others = self.min_labels or self.max_labels is not None or self.sets is not None
+        if self.top_k is not None and (self.threshold != 0.0 or others):
             raise ValueError(
                 "DecisionRule: `top_k` must stand alone: it takes exactly k labels whatever their scores."
                 " For the best k of those above a threshold give `max_labels`."
             )
 
+    @property
+    def by_threshold(self) -> bool:
+        """Whether a label is predicted by its own score and threshold, but for limits on their number."""
+        return self.top_k is None and self.sets is None
+
     def to_json(self) -> dict[str, Any]:
         """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become words."""
         threshold: Any = self.threshold
         threshold = [_number_out(t) for t in threshold] if isinstance(threshold, tuple) else _number_out(threshold)
-        return {
+        written = {
             "threshold": threshold,
             "top_k": self.top_k,
             "min_labels": self.min_labels,
             "max_labels": self.max_labels,
         }
+        return written if self.sets is None else {**written, "sets": self.sets.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> DecisionRule:
@@ -97,6 +110,8 @@ class DecisionRule:
             threshold = settings["threshold"]
             listed = isinstance(threshold, (list, tuple))
             settings["threshold"] = tuple(map(_number_in, threshold)) if listed else _number_in(threshold)
+        if settings.get("sets") is not None:
+            settings["sets"] = SetValues.from_json(settings["sets"])
         return cls(**settings)
 
 
@@ -188,7 +203,7 @@ def decide_sparse(
 
 
 def _decide_spans(scores: SpanScores, rule: DecisionRule, threshold: Tensor | float | None, where: Tensor | None) -> Tensor:
-    if rule.min_labels or rule.max_labels is not None or rule.top_k is not None:
+    if rule.min_labels or rule.max_labels is not None or not rule.by_threshold:
         raise ValueError("decide: `rule` must have nothing but thresholds for SpanScores; decode_spans takes the best k spans.")
     if where is not None:
         check_where("decide", where, scores.shape)
@@ -205,6 +220,8 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
         raise TypeError(f"{who}: `logits` must have one label axis; got SpanScores, whose spans decode_spans lists.")
     if not isinstance(logits, (Tensor, LinearScores)) and isinstance(logits, LazyScores):
         logits = logits.dense()
+    if rule.sets is not None:
+        logits = rule.sets.all_scores(who, logits)
     if not isinstance(logits, LinearScores):
         check_logits(who, logits)
     shape = logits.shape
@@ -222,6 +239,7 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
         where=where,
         lower=rule.min_labels if top is None else top,
         upper=rule.max_labels if top is None else top,
+        sets=rule.sets,
     )
 
 

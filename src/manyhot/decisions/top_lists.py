@@ -30,6 +30,8 @@ def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLab
         [[1, 3]]
     """
     rule = rule or DecisionRule()
+    if rule.sets is not None:
+        raise ValueError("decide_top: `rule` must decide label by label; one for whole sets needs the scores of all labels.")
     if isinstance(rule.threshold, tuple):
         raise ValueError("decide_top: `rule` must have one threshold for all labels; got one for each.")
     there = scores.indices >= 0

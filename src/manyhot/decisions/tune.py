@@ -14,6 +14,7 @@ from manyhot._checks import check_at_least, check_choice
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tuning.goals import OBJECTIVES, Goal
 from manyhot.decisions.tuning.label_cuts import label_cuts
+from manyhot.decisions.tuning.label_sets import set_values
 from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import ScoredRows, scored_rows, sum_over
 from manyhot.labels.sparse import SparseLabels
@@ -72,6 +73,8 @@ def tune_rule(
     folds: int = 5,
     seed: int = 0,
     baseline: DecisionRule | None = None,
+    sets: bool = False,
+    other_rows: SparseLabels | None = None,
 ) -> TunedRule:
     """The threshold, or one per label, that is best for an objective on held-out data.
 
@@ -85,6 +88,11 @@ def tune_rule(
     frequent one its own. ``flood`` bars every cut that predicts a label more than ``flood * (positives + 1)`` times. How
     many labels a row gets (``top_k``, ``min_labels``, ``max_labels``) is not tuned.
 
+    With ``sets`` a rule for whole label sets is tuned (SubACC alone): a set that n of the rows have, those of ``other_rows``
+    among them, has the value ``w log n``, every other set the value ``-c``; see ``SetValues``. That is a prior over label
+    sets, as far as the rows bear it out, each judged by the sets of the others: ``w = c = 0`` is the threshold alone, a large
+    ``c`` predicts known sets alone. The threshold and ``w`` are tried on a grid; for each of them ``c`` is exactly the best.
+
     Args:
         logits: ``[..., L]``, not used in training; lazy scores are made dense. NaN is never predicted.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
@@ -97,6 +105,8 @@ def tune_rule(
         folds: how many parts to cross-fit over, 0 for none: tuning then says nothing about data not seen.
         seed: of the stratified folds.
         baseline: the rule to compare with; None is ``s > 0``.
+        sets: tune a rule for whole label sets.
+        other_rows: hard labels ``[N, L]`` of further rows whose sets are known.
 
     Returns:
         A ``TunedRule``.
@@ -114,11 +124,7 @@ def tune_rule(
     who = "tune_rule"
     check_choice(who, "objective", objective, tuple(OBJECTIVES))
     goal = OBJECTIVES[objective]
-    if per_label and not goal.per_label:
-        known = ", ".join(name for name, each in OBJECTIVES.items() if each.per_label)
-        raise ValueError(
-            f"{who}: `per_label` must be False for {objective}: its labels cannot be tuned apart. It goes with {known}."
-        )
+    _check_kind(who, objective, per_label=per_label, sets=sets)
     check_at_least(who, "shrink", shrink, 0)
     check_at_least(who, "flood", flood, 1)
     baseline = baseline or DecisionRule()
@@ -128,6 +134,9 @@ def tune_rule(
             raise ValueError(f"{who}: `folds` must be 0 or from 2 to the number of rows, {len(data.labels)}; got {folds!r}.")
 
         def fit(part: ScoredRows) -> DecisionRule:
+            if sets:
+                found = set_values(part, other_rows)
+                return DecisionRule(threshold=found.threshold, sets=found.sets)
             if not per_label:
                 return DecisionRule(threshold=global_cut(part, goal))
             return DecisionRule(threshold=label_cuts(part, objective, shrink=shrink, flood=flood))
@@ -150,6 +159,17 @@ def tune_rule(
     else:
         message += "; not cross-fitted, so what it gains on other data is not known."
     return TunedRule(rule, objective, value, baseline, before, fitted, gain, gain_error, helps, message)
+
+
+def _check_kind(who: str, objective: str, *, per_label: bool, sets: bool) -> None:
+    """Thresholds per label, and rules for whole sets, go with some objectives alone."""
+    if per_label and not OBJECTIVES[objective].per_label:
+        known = ", ".join(name for name, each in OBJECTIVES.items() if each.per_label)
+        raise ValueError(
+            f"{who}: `per_label` must be False for {objective}: its labels cannot be tuned apart. It goes with {known}."
+        )
+    if sets and objective != "SubACC":
+        raise ValueError(f"{who}: `sets` must go with the objective SubACC, which is about whole sets; got {objective}.")
 
 
 def _counts(goal: Goal, data: ScoredRows, rule: DecisionRule) -> tuple[Tensor, Tensor]:

@@ -100,6 +100,11 @@ def check_foldable(who: str, rule: DecisionRule) -> None:
     """Check that the rule consists of thresholds only."""
     limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": rule.max_labels}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]
+    if rule.sets is not None:
+        raise ValueError(
+            f"{who}: a rule for whole label sets cannot be folded into a head: whether a label is predicted depends on the"
+            " others. Export to ONNX, which holds the whole rule, or tune thresholds: manyhot tune --metric micro-F1"
+        )
     if given:
         raise ValueError(
             f"{who}: a rule that limits the number of labels ({', '.join(given)}) cannot be folded into a head: whether a label"

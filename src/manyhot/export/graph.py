@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from manyhot.decisions.best_labels import top_mask
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule
+from manyhot.decisions.set_values import LARGEST, SetValues
 from manyhot.training.rows.bodies.networks import ConvBody, HiddenBody, LinearBody
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.features import FeatureInputs
@@ -20,6 +21,8 @@ from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs
 
 INF = float("inf")
+# Numbers of the table of label sets in a graph: 200 MB.
+LARGEST_SETS = 50_000_000
 
 
 class Port(NamedTuple):
@@ -215,6 +218,39 @@ class _Link(nn.Module):
         return levels[right - 1] + share * (levels[right] - levels[right - 1])  # type: ignore[no-any-return]
 
 
+class _Sets(nn.Module):
+    """``SetValues.chosen``, with a dense table of the sets' labels."""
+
+    members: Tensor
+    worth: Tensor
+
+    def __init__(self, sets: SetValues, num_labels: int, lower: int, upper: int | None) -> None:
+        super().__init__()
+        if len(sets.sets) * num_labels > LARGEST_SETS:
+            raise ValueError(
+                f"export: {len(sets.sets):,} label sets of {num_labels:,} labels are too large a table for a graph."
+                " Tune thresholds instead: manyhot tune --metric micro-F1"
+            )
+        table = torch.zeros(len(sets.sets), num_labels)
+        for place, own in enumerate(sets.sets):
+            table[place, list(own)] = 1.0
+        most = num_labels if upper is None else upper
+        barred = torch.tensor([not lower <= len(own) <= most for own in sets.sets])
+        self.register_buffer("members", table)
+        self.register_buffer("worth", torch.tensor(sets.values).masked_fill(barred, -INF))
+        self.other = max(sets.other, -LARGEST * num_labels)
+
+    def forward(self, margin: Tensor, free: Tensor) -> Tensor:
+        barred = margin.isnan() | (margin == -INF)
+        counted = torch.where(barred, 0.0, margin.clamp(-LARGEST, LARGEST))
+        totals = counted @ self.members.T + self.worth
+        totals = torch.where((barred.to(totals.dtype) @ self.members.T) > 0, -INF, totals)
+        best, place = totals.max(dim=-1, keepdim=True)
+        freely = torch.where(free, counted, 0.0).sum(dim=-1, keepdim=True) + self.other
+        listed = self.members[place.squeeze(-1)] > 0
+        return torch.where((best >= freely) & (best > -INF), listed, free)
+
+
 class _Rule(nn.Module):
     """``manyhot.decide`` for one rule."""
 
@@ -232,8 +268,13 @@ class _Rule(nn.Module):
         self.lower = min(rule.min_labels if top is None else top, num_labels)
         upper = rule.max_labels if top is None else top
         self.upper = None if upper is None else min(upper, num_labels)
+        self.sets = None if rule.sets is None else _Sets(rule.sets, num_labels, self.lower, self.upper)
 
     def forward(self, logits: Tensor) -> Tensor:
+        chosen = self._by_threshold(logits)
+        return chosen if self.sets is None else self.sets(logits - self.cut, chosen)
+
+    def _by_threshold(self, logits: Tensor) -> Tensor:
         chosen = logits > self.cut
         if self.upper is None and not self.lower:
             return chosen

@@ -68,7 +68,7 @@ def search_settings(
         folder: where the study is kept.
         trials: how many finished trials there should be in the end.
         settings: what stays fixed; None is the defaults.
-        metric: what to search by, a name of ``manyhot.METRICS``; None is ``settings.metric``.
+        metric: what to search by, a name of ``manyhot.METRICS``; None is that of the settings, micro-F1 where they have none.
         space: setting to ``(low, high)``, ``(low, high, "log")`` or a list of choices; None is ``default_space``. Ranges of
             whole numbers are searched in whole numbers.
         validation: the rows to measure on; None holds a share of ``examples`` out.
@@ -92,7 +92,7 @@ def search_settings(
     """
     check_at_least("search_settings", "trials", trials, 1)
     settings = settings or TrainSettings()
-    metric = parse_metric(metric or settings.metric).text
+    metric = parse_metric(metric or settings.stop_metric).text
     space = default_space(examples, settings) if space is None else space
     _check_space(space, settings)
     if validation is None:

@@ -107,6 +107,9 @@ class LossInfo:
         settings: what sets it apart from others with the same function.
         label_kinds: which labels it takes, of ``hard``, ``soft``, ``sparse``.
         lazy: whether it takes lazy scores.
+        curvature: the largest second derivative of a row's value by one score; plain gradient steps are the smaller, the
+            larger it is.
+        constant_score: from a label's share of the rows to the constant score that is best for it; None: its log odds.
         row_separable: whether each row's value depends on that row alone.
         one_label: whether it is for exactly one label a row.
         fused_rdrop: whether engines have R-Drop with this loss in one pass.
@@ -129,6 +132,8 @@ class LossInfo:
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     label_kinds: frozenset[str] = frozenset({HARD, SOFT, SPARSE})
     lazy: bool = False
+    curvature: float = 0.5
+    constant_score: Callable[[Tensor], Tensor] | None = None
     row_separable: bool = True
     one_label: bool = False
     fused_rdrop: bool = False

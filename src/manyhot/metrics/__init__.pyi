@@ -8,7 +8,6 @@ from manyhot.metrics.at_k import recall_at_k as recall_at_k
 from manyhot.metrics.calibration import brier_error as brier_error
 from manyhot.metrics.calibration import calibration_error as calibration_error
 from manyhot.metrics.catalog import METRICS as METRICS
-from manyhot.metrics.catalog import MetricInfo as MetricInfo
 from manyhot.metrics.counts import example_f1_score as example_f1_score
 from manyhot.metrics.counts import f1_score as f1_score
 from manyhot.metrics.counts import hamming_error as hamming_error
@@ -20,6 +19,7 @@ from manyhot.metrics.counts import subset_accuracy_score as subset_accuracy_scor
 from manyhot.metrics.curves import auroc_score as auroc_score
 from manyhot.metrics.curves import average_auroc as average_auroc
 from manyhot.metrics.curves import mean_average_precision_score as mean_average_precision_score
+from manyhot.metrics.info import MetricInfo as MetricInfo
 from manyhot.metrics.names import parse_metric as parse_metric
 from manyhot.metrics.ranking import coverage_error as coverage_error
 from manyhot.metrics.ranking import one_error as one_error

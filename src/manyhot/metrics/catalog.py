@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from torch import Tensor
@@ -11,41 +10,30 @@ from torch import Tensor
 from manyhot.metrics import at_k, confusion, ranking
 from manyhot.metrics.calibration import brier_error_of, calibration_error_of
 from manyhot.metrics.curves import Areas, average_auroc
+from manyhot.metrics.info import (
+    ALL_SCORES,
+    CERTAINTY,
+    DECISIONS,
+    ENTRIES,
+    LABEL_ORDER,
+    LABELS,
+    ONE_SIDE,
+    PROBABILITIES,
+    ROW_SETS,
+    SCORES,
+    WHOLE_SETS,
+    MetricInfo,
+)
 from manyhot.metrics.measures import (
     AreaMeasure,
     BlockWork,
     LabelMeasure,
-    Measure,
     ProbabilityMeasure,
     RowMeasure,
     macro,
     mean_precision,
     micro,
 )
-
-DECISIONS, SCORES, PROBABILITIES, ALL_SCORES = "decisions", "scores", "probabilities", "all scores"
-
-
-@dataclass(frozen=True)
-class MetricInfo:
-    """One entry of the catalog.
-
-    Attributes:
-        name: what it is called; ``@k`` stands for a number, as in ``P@5``.
-        summary: one line for people.
-        direction: ``"up"`` where more is better, ``"down"`` where less is.
-        needs: ``"decisions"`` (a rule is applied), ``"scores"``, ``"probabilities"`` (a link is applied), or
-            ``"all scores"`` (they are kept until the end: memory grows with the rows).
-        measure: how it is computed; see ``manyhot.metrics.measures``.
-        lists: whether ``TopScores`` are enough.
-    """
-
-    name: str
-    summary: str
-    direction: str
-    needs: str
-    measure: Measure
-    lists: bool = False
 
 
 def _propensity_hits(work: BlockWork, k: int) -> Tensor:
@@ -69,6 +57,7 @@ _ENTRIES = (
         "up",
         DECISIONS,
         RowMeasure(lambda work, _: confusion.subset_accuracy_of(work.confusion[0])),
+        aim=WHOLE_SETS,
     ),
     MetricInfo(
         "MLC-F1",
@@ -76,19 +65,35 @@ _ENTRIES = (
         "up",
         DECISIONS,
         RowMeasure(lambda work, _: confusion.f1_of(work.confusion[0], work.reading.empty)),
+        aim=ROW_SETS,
     ),
-    MetricInfo("micro-F1", "F1 over all entries", "up", DECISIONS, micro(confusion.f1_of)),
+    MetricInfo("micro-F1", "F1 over all entries", "up", DECISIONS, micro(confusion.f1_of), aim=ENTRIES),
     MetricInfo(
-        "macro-F1", "F1 of each label, averaged; labels without a positive count as 0", "up", DECISIONS, macro(confusion.f1_of)
+        "macro-F1",
+        "F1 of each label, averaged; labels without a positive count as 0",
+        "up",
+        DECISIONS,
+        macro(confusion.f1_of),
+        aim=LABELS,
     ),
-    MetricInfo("macro-F1-present", "F1 of each label, averaged" + _PRESENT, "up", DECISIONS, macro(confusion.f1_of, "skip")),
-    MetricInfo("micro-precision", "share of predicted entries that are true", "up", DECISIONS, micro(confusion.precision_of)),
+    MetricInfo(
+        "macro-F1-present", "F1 of each label, averaged" + _PRESENT, "up", DECISIONS, macro(confusion.f1_of, "skip"), aim=LABELS
+    ),
+    MetricInfo(
+        "micro-precision",
+        "share of predicted entries that are true",
+        "up",
+        DECISIONS,
+        micro(confusion.precision_of),
+        aim=ONE_SIDE,
+    ),
     MetricInfo(
         "macro-precision",
         "precision of each label, averaged; 0 where never predicted",
         "up",
         DECISIONS,
         macro(confusion.precision_of),
+        aim=ONE_SIDE,
     ),
     MetricInfo(
         "macro-precision-present",
@@ -96,17 +101,26 @@ _ENTRIES = (
         "up",
         DECISIONS,
         macro(confusion.precision_of, "skip"),
+        aim=ONE_SIDE,
     ),
-    MetricInfo("micro-recall", "share of true entries that are predicted", "up", DECISIONS, micro(confusion.recall_of)),
+    MetricInfo(
+        "micro-recall", "share of true entries that are predicted", "up", DECISIONS, micro(confusion.recall_of), aim=ONE_SIDE
+    ),
     MetricInfo(
         "macro-recall",
         "recall of each label, averaged; labels without a positive count as 0",
         "up",
         DECISIONS,
         macro(confusion.recall_of),
+        aim=ONE_SIDE,
     ),
     MetricInfo(
-        "macro-recall-present", "recall of each label, averaged" + _PRESENT, "up", DECISIONS, macro(confusion.recall_of, "skip")
+        "macro-recall-present",
+        "recall of each label, averaged" + _PRESENT,
+        "up",
+        DECISIONS,
+        macro(confusion.recall_of, "skip"),
+        aim=ONE_SIDE,
     ),
     MetricInfo(
         "hamming-error",
@@ -114,6 +128,7 @@ _ENTRIES = (
         "down",
         DECISIONS,
         LabelMeasure(lambda labels: confusion.wrong_of(labels).sum(), per_entry=True),
+        aim=ENTRIES,
     ),
     MetricInfo(
         "jaccard",
@@ -121,6 +136,7 @@ _ENTRIES = (
         "up",
         DECISIONS,
         RowMeasure(lambda work, _: confusion.jaccard_of(work.confusion[0], work.reading.empty)),
+        aim=ROW_SETS,
     ),
     MetricInfo(
         "label-count-error",
@@ -128,6 +144,7 @@ _ENTRIES = (
         "down",
         DECISIONS,
         RowMeasure(lambda work, _: confusion.label_count_error_of(work.confusion[0])),
+        aim=ROW_SETS,
     ),
     MetricInfo(
         "AvgPrec",
@@ -196,6 +213,7 @@ _ENTRIES = (
         "up",
         ALL_SCORES,
         AreaMeasure(mean_precision("zero")),
+        aim=LABEL_ORDER,
     ),
     MetricInfo(
         "mAP-present",
@@ -203,18 +221,45 @@ _ENTRIES = (
         "up",
         ALL_SCORES,
         AreaMeasure(mean_precision("skip")),
+        aim=LABEL_ORDER,
     ),
     MetricInfo(
-        "macro-AUROC", "AUROC of each label that has both kinds of rows, averaged", "up", ALL_SCORES, AreaMeasure(average_auroc)
+        "macro-AUROC",
+        "AUROC of each label that has both kinds of rows, averaged",
+        "up",
+        ALL_SCORES,
+        AreaMeasure(average_auroc),
+        aim=LABEL_ORDER,
     ),
-    MetricInfo("micro-AUROC", "AUROC over all entries", "up", ALL_SCORES, AreaMeasure(_only_auroc, pooled=True)),
-    MetricInfo("mAP-binned", "mAP" + _BINNED, "up", PROBABILITIES, AreaMeasure(mean_precision("zero"), binned=True)),
     MetricInfo(
-        "mAP-present-binned", "mAP-present" + _BINNED, "up", PROBABILITIES, AreaMeasure(mean_precision("skip"), binned=True)
+        "micro-AUROC", "AUROC over all entries", "up", ALL_SCORES, AreaMeasure(_only_auroc, pooled=True), aim=LABEL_ORDER
     ),
-    MetricInfo("macro-AUROC-binned", "macro-AUROC" + _BINNED, "up", PROBABILITIES, AreaMeasure(average_auroc, binned=True)),
     MetricInfo(
-        "micro-AUROC-binned", "micro-AUROC" + _BINNED, "up", PROBABILITIES, AreaMeasure(_only_auroc, pooled=True, binned=True)
+        "mAP-binned", "mAP" + _BINNED, "up", PROBABILITIES, AreaMeasure(mean_precision("zero"), binned=True), aim=LABEL_ORDER
+    ),
+    MetricInfo(
+        "mAP-present-binned",
+        "mAP-present" + _BINNED,
+        "up",
+        PROBABILITIES,
+        AreaMeasure(mean_precision("skip"), binned=True),
+        aim=LABEL_ORDER,
+    ),
+    MetricInfo(
+        "macro-AUROC-binned",
+        "macro-AUROC" + _BINNED,
+        "up",
+        PROBABILITIES,
+        AreaMeasure(average_auroc, binned=True),
+        aim=LABEL_ORDER,
+    ),
+    MetricInfo(
+        "micro-AUROC-binned",
+        "micro-AUROC" + _BINNED,
+        "up",
+        PROBABILITIES,
+        AreaMeasure(_only_auroc, pooled=True, binned=True),
+        aim=LABEL_ORDER,
     ),
     MetricInfo(
         "ECE",
@@ -222,6 +267,7 @@ _ENTRIES = (
         "down",
         PROBABILITIES,
         ProbabilityMeasure("calibration", calibration_error_of, pooled=True),
+        aim=CERTAINTY,
     ),
     MetricInfo(
         "macro-ECE",
@@ -229,6 +275,7 @@ _ENTRIES = (
         "down",
         PROBABILITIES,
         ProbabilityMeasure("calibration", calibration_error_of),
+        aim=CERTAINTY,
     ),
     MetricInfo(
         "Brier",
@@ -236,6 +283,7 @@ _ENTRIES = (
         "down",
         PROBABILITIES,
         ProbabilityMeasure("squares", brier_error_of, pooled=True),
+        aim=CERTAINTY,
     ),
     MetricInfo(
         "macro-Brier",
@@ -243,6 +291,7 @@ _ENTRIES = (
         "down",
         PROBABILITIES,
         ProbabilityMeasure("squares", brier_error_of),
+        aim=CERTAINTY,
     ),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from manyhot._suggest import nearest
-from manyhot.metrics.catalog import METRICS, MetricInfo
+from manyhot.metrics.catalog import METRICS
+from manyhot.metrics.info import MetricInfo
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 
 from manyhot.metrics.at_k import check_k
 from manyhot.metrics.blocks import Table
-from manyhot.metrics.catalog import DECISIONS, PROBABILITIES
+from manyhot.metrics.info import DECISIONS, PROBABILITIES
 from manyhot.metrics.names import MetricName
 from manyhot.scores.top import TopScores
 

@@ -17,9 +17,9 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.at_k import check_propensities
 from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, arrange, blocks, first_row, raise_faults
 from manyhot.metrics.calibration import add_bins, add_squares, outside_unit
-from manyhot.metrics.catalog import ALL_SCORES
 from manyhot.metrics.confusion import Confusion
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
+from manyhot.metrics.info import ALL_SCORES
 from manyhot.metrics.measures import (
     IDENTITY,
     AreaMeasure,

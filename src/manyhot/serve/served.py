@@ -75,9 +75,9 @@ class ServedRows:
         self.ranks_only = model.link is None and model.calibration is None
         rule = model.rule
         listed = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
-        self.thresholds = None if rule.top_k is not None else [finite(each) for each in listed]
+        self.thresholds = None if not rule.by_threshold else [finite(each) for each in listed]
         # The probability at the threshold of each label; the softmax of a row has none.
-        single = rule.top_k is None and not self.ranks_only and (model.calibration is not None or model.link != "softmax")
+        single = rule.by_threshold and not self.ranks_only and (model.calibration is not None or model.link != "softmax")
         cuts = torch.tensor(listed, dtype=torch.float32)[None]
         self.lines = [finite(each) for each in model.to_probabilities(cuts)[0].tolist()] if single else None
 

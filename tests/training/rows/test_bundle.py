@@ -74,7 +74,7 @@ def rewrite_weights(folder, change):
 
 def test_a_wrong_tensor_is_named(saved):
     rewrite_weights(saved, lambda tensors: tensors.update({"body.head.weight": torch.zeros(3, 3)}))
-    with pytest.raises(BundleError, match=r"'head.weight' must be torch.float32 \[4, 8\]; got torch.float32 \[3, 3\]"):
+    with pytest.raises(BundleError, match=r"'head.weight' must be torch.float32 \[4, 40\]; got torch.float32 \[3, 3\]"):
         load_model(saved)
 
 

@@ -99,10 +99,11 @@ def test_entries_that_are_left_out_do_not_count():
 
 
 @pytest.mark.parametrize("per_label", [True, False])
-def test_training_takes_the_balanced_rule_by_default(per_label):
+def test_training_takes_the_balanced_rule(per_label):
     logits, truth = scored()
     tuning = Tuning(logits, SparseLabels.from_dense(truth), None)
-    rule, calibration, found = fit_rule(TrainSettings(per_label=per_label), DecisionRule(), tuning)
+    settings = TrainSettings(per_label=per_label, tune="balanced", calibrate="none")
+    rule, calibration, found = fit_rule(settings, DecisionRule(), tuning, tuning.labels)
     assert calibration is None
     assert "micro-F1" in found
     assert isinstance(rule.threshold, tuple) is per_label

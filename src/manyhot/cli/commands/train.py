@@ -35,7 +35,8 @@ from manyhot.losses.catalog import LOSSES
 from manyhot.metrics.catalog import METRICS
 from manyhot.training.rows.bodies.info import AUTO_BODY
 from manyhot.training.rows.bodies.registry import trained_bodies
-from manyhot.training.rows.settings import TUNINGS, TrainSettings
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import AUTO, TUNINGS
 from manyhot.training.rows.strategies import STRATEGIES
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS
@@ -49,9 +50,9 @@ CHOICES = {
     "loss": ("auto", *LOSSES),
     "strategy": tuple(STRATEGIES),
     "schedule": SCHEDULES,
-    "metric": tuple(name.replace("@k", "@5") for name in METRICS),
+    "metric": (AUTO, *(name.replace("@k", "@5") for name in METRICS)),
     "tune": TUNINGS,
-    "calibrate": ("none", *KINDS),
+    "calibrate": (AUTO, "none", *KINDS),
     "precision": PRECISIONS,
 }
 

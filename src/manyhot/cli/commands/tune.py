@@ -18,8 +18,9 @@ from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.training.run.folder import fingerprint
 
-ObjectiveFlag = Annotated[str, typer.Option(help=f"Metric to tune for: {', '.join(OBJECTIVES)}.")]
+ObjectiveFlag = Annotated[str, typer.Option("--metric", "--objective", help=f"Metric to tune for: {', '.join(OBJECTIVES)}.")]
 PerLabelFlag = Annotated[bool, typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.")]
+SetsFlag = Annotated[bool, typer.Option("--sets", help="A rule for whole label sets, for SubACC.")]
 ShrinkFlag = Annotated[
     float, typer.Option(min=0, help="How strongly thresholds per label are shrunk towards the common one, in pseudo-positives.")
 ]
@@ -39,6 +40,7 @@ def tune(
     *,
     objective: ObjectiveFlag = "micro-F1",
     per_label: PerLabelFlag = False,
+    sets: SetsFlag = False,
     shrink: ShrinkFlag = 5.0,
     folds: FoldsFlag = 5,
     min_labels: MinFlag = None,
@@ -51,10 +53,12 @@ def tune(
 ) -> None:
     """Tune the decision rule, and the probabilities, on examples the model was not trained on; saved with the model."""
     try:
-        check_choice("tune", "objective", objective, tuple(OBJECTIVES))
+        check_choice("tune", "metric", objective, tuple(OBJECTIVES))
         check_choice("tune", "calibrate", calibrate, ("none", *KINDS))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if sets and objective != "SubACC":
+        raise typer.BadParameter("--sets must go with --metric SubACC, the metric of whole label sets.")
     trained = open_model(model)
     if trained.lazy:
         raise typer.BadParameter(
@@ -68,7 +72,7 @@ def tune(
     logits, where = trained.logits(fitted_to(trained, examples)), examples.where()
     tuned = tune_rule(
         logits, examples.labels, objective=objective, per_label=per_label, shrink=shrink, folds=folds, where=where,
-        baseline=trained.rule,
+        baseline=trained.rule, sets=sets,
     )  # fmt: skip
     taken = always or tuned.helps is not False
     rule = tuned.rule if taken else trained.rule
@@ -98,6 +102,8 @@ def rule_in_words(rule: DecisionRule) -> str:
     """
     if rule.top_k is not None:
         return f"the {number(rule.top_k)} best labels of each row"
+    if rule.sets is not None:
+        return f"the best label set of each row, {number(len(rule.sets.sets))} known ones before others"
     if isinstance(rule.threshold, tuple):
         low, high = min(rule.threshold), max(rule.threshold)
         text = f"score above a threshold per label, {low:#.4g} to {high:#.4g}"

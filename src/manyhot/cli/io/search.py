@@ -93,7 +93,7 @@ def searched(
     # Here, not above: it needs a package that the other commands do not.
     from manyhot.integrations.optuna import search_settings
 
-    trials, metric = table["trials"], table.get("metric", settings.metric)
+    trials, metric = table["trials"], table.get("metric", settings.stop_metric)
 
     def tell(number: int, tried: Mapping[str, Any], value: float) -> None:
         say(f"trial {number + 1}/{trials}: {metric} {value:.4f} with {_listed(tried)}", quiet=quiet)

@@ -13,7 +13,7 @@ from manyhot.decisions import Calibration, DecisionRule, decide
 from manyhot.integrations.huggingface.loss import LABELS, PADDING
 from manyhot.labels import SparseLabels
 from manyhot.metrics import Metrics
-from manyhot.metrics.catalog import DECISIONS
+from manyhot.metrics.info import DECISIONS
 from manyhot.scores import TopScores
 
 ROWS_AT_ONCE = 1024

@@ -57,6 +57,8 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     lines += _explanations(report.get("explanations") or {})
     lines += _suspects(report.get("suspects") or {})
     model = report["model"]
+    if model.get("why"):
+        lines += ["## Why this model", "", *(f"- {name}: {plain(value)}" for name, value in model["why"].items()), ""]
     about = [
         ("decision", rule_words(model)),
         *training_words(model),

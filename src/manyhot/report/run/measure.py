@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.metrics.catalog import DECISIONS, PROBABILITIES
 from manyhot.metrics.curves import mean_average_precision_score
+from manyhot.metrics.info import DECISIONS, PROBABILITIES
 from manyhot.metrics.names import parse_metric
 from manyhot.metrics.running import Metrics
 from manyhot.report.parts.intervals import half_width
@@ -143,7 +143,8 @@ def described(model: TrainedModel) -> dict[str, Any]:
     told = model.describe()
     defaults = type(model.settings)().to_dict()
     settings = told.pop("settings")
-    told["rule"] = {name: value for name, value in model.rule.to_json().items() if name != "threshold"}
+    told["rule"] = {name: value for name, value in model.rule.to_json().items() if name not in ("threshold", "sets")}
+    told["rule"]["sets"] = 0 if model.rule.sets is None else len(model.rule.sets.sets)
     told["settings"] = settings
     if not isinstance(model.rule.threshold, tuple):
         told["thresholds"] = rounded([model.rule.threshold], 6)[0]
@@ -205,7 +206,7 @@ def listed_labels(judged: Judged, *, most: int = LISTED) -> tuple[Tensor, str]:
 
 def _label_rows(judged: Judged, per_label: Mapping[str, Tensor], listed: Tensor) -> dict[str, Any]:
     hits, predicted, positive = judged.confusion[1]
-    has_threshold = judged.rule.top_k is None
+    has_threshold = judged.rule.by_threshold
     return {
         "name": [judged.label_names[label] for label in listed.tolist()],
         "positive": positive[listed].tolist(),

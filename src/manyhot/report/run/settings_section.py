@@ -28,11 +28,13 @@ def settings_section(model: Mapping[str, Any], about: Sequence[tuple[str, Any]],
         element("h3", "Versions"),
         facts(list(model.get("versions", {}).items())),
     )
+    why = model.get("why") or {}
     left = element("summary", f"The {len(others)} settings left at their defaults")
     return Section(
         "settings",
         "Settings and versions",
         None,
+        element("div", element("h3", "Why this model"), facts(list(why.items()))) if why else None,
         element("div", element("div", element("h3", "Model"), facts(about)), told, class_="pair"),
         element("details", left, facts(others), class_="no-print"),
     )

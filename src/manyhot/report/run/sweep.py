@@ -78,7 +78,7 @@ def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
     at = torch.arange(size)
     exact = torch.stack([((most_false <= g) & (g < least_true)).sum() for g in at])
     empty = torch.stack([(most <= g).sum() for g in at])
-    own = -1 if judged.rule.top_k is not None else int((shifts == 0).nonzero()[0])
+    own = -1 if not judged.rule.by_threshold else int((shifts == 0).nonzero()[0])
     return Sweep(shifts, own, later[0], later[1], exact, empty)
 
 

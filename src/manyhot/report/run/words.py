@@ -56,6 +56,8 @@ def rule_words(model: Mapping[str, Any]) -> str:
     rule = model["rule"]
     if rule["top_k"] is not None:
         return f"the {rule['top_k']} best labels of each row"
+    if rule.get("sets"):
+        return f"the best label set of each row, {rule['sets']:,} sets of the training rows before others"
     own = model["thresholds"]
     if own is None:
         return "a threshold that is not finite: all labels or none"

@@ -15,7 +15,8 @@ from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.bodies.registry import bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
-from manyhot.training.rows.settings import AUTO, DEFAULT_LOSS, ENCODER, TrainSettings
+from manyhot.training.rows.settings import DEFAULT_LOSS, ENCODER, TrainSettings
+from manyhot.training.rows.steering import AUTO, NONE, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.processes import Processes
@@ -27,10 +28,12 @@ MOST_WEIGHT = 100
 STEPS_ONLY = (
     *("strategy", "loss_option", "pos_weight", "smoothing", "flip", "mixup", "rdrop", "learn_threshold", "row_threshold"),
     *("teacher", "teacher_share", "batch_size", "learning_rate", "weight_decay", "warmup", "schedule", "clip", "patience"),
-    *("metric", "folds", "precision", "propensity_weights"),
+    *("folds", "precision", "propensity_weights"),
 )
 # A linear step over fewer scores than this is over before a second thread has woken up.
 SMALL_STEP = 1 << 17
+# What top lists can be tuned for: one threshold, best for micro-F1.
+LISTED_TUNINGS = (AUTO, "balanced", "micro-F1", NONE)
 
 
 def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, device: str = "cpu") -> BodyInfo:
@@ -104,8 +107,8 @@ def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
         "loss": "" if info.lazy else f"{settings.loss} needs the scores of all labels at once; {lazy} do not",
         "strategy": needs if get_strategy(settings.strategy).make_reader is not None else "",
         "pos_weight": "auto needs the scores of all labels at once; give a number" if settings.pos_weight == AUTO else "",
-        "calibrate": needs if settings.calibrate != "none" else "",
-        "tune": "top lists are tuned for micro-F1" if settings.tune == "macro-F1" else "",
+        "calibrate": needs if settings.calibrate not in (AUTO, NONE) else "",
+        "tune": "" if settings.tune in LISTED_TUNINGS else "top lists are tuned for micro-F1",
         **{name: needs if getattr(settings, name) else "" for name in ("flip", "mixup", "rdrop", "row_threshold")},
         "train_examples": "some labels are unknown" if examples.unknown is not None and len(examples.unknown.indices) else "",
     }
@@ -119,7 +122,11 @@ def is_sparse(examples: Examples) -> bool:
 def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
     """The settings with what can be said before the inputs are prepared filled in."""
     if settings.tune == AUTO:
-        settings = replace(settings, tune="none" if decides_itself(settings) else "balanced")
+        settings = replace(settings, tune=NONE if decides_itself(settings) else tuned_for(settings.metric))
+    if settings.calibrate == AUTO:
+        settings = replace(settings, calibrate=steering_of(settings.metric).calibrate)
+    if settings.metric.startswith("PSP@") and get_loss(settings.loss).why_not("pos_weight") is None:
+        settings = replace(settings, propensity_weights=True)
     if settings.model != AUTO_BODY and not get_body(settings.model).weighs_positives:
         return settings
     if settings.pos_weight is None:
@@ -170,11 +177,13 @@ def starting_scores(settings: TrainSettings, labels: SparseLabels, unknown: Spar
     the log odds. From the log odds of rare hard labels the way to these scores is long: each side of ZLPR pulls with less than
     1 in total, however many labels have to move.
     """
-    odds = log_odds(labels, unknown)
-    if not settings.smoothing and not settings.flip and link != "soft":
+    odds, own = log_odds(labels, unknown), get_loss(settings.loss).constant_score
+    if not settings.smoothing and not settings.flip and link != "soft" and own is None:
         return odds
     means, others = odds.double().sigmoid(), max(labels.num_labels - 1, 1)
     for share in (settings.smoothing, settings.flip):
         to_others = (1 - means) / others if get_loss(settings.loss).one_label else 0.5
         means = means * (1 - share) + share * to_others
+    if own is not None:
+        return own(means).float()
     return (means.logit() / (2 if link == "soft" else 1)).float()

@@ -108,6 +108,8 @@ def read_parts(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
     rule = DecisionRule.from_json(data["rule"])
     if isinstance(rule.threshold, tuple) and len(rule.threshold) != len(names):
         raise BundleError(f"load_model: the rule must have {len(names)} thresholds; got {len(rule.threshold)}.")
+    if rule.sets is not None and rule.sets.num_labels > len(names):
+        raise BundleError(f"load_model: the rule must have sets of {len(names)} labels; got label {rule.sets.num_labels - 1}.")
     return {
         "body": body,
         "shape": shape,

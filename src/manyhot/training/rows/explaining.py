@@ -162,7 +162,7 @@ def _explained(
 
 def _threshold(model: TrainedModel, label: int) -> float | None:
     rule = model.rule
-    if rule.top_k is not None:
+    if not rule.by_threshold:
         return None
     return rule.threshold[label] if isinstance(rule.threshold, tuple) else rule.threshold
 

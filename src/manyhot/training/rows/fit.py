@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.networks import Columns
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
@@ -25,8 +26,8 @@ from manyhot.training.run.steps import AdamSteps, EmbeddingSteps, PlainSteps
 Array = np.ndarray[Any, Any]
 # Inputs, labels, which labels are known, weights of the rows.
 RowBatch = tuple[Batch, SparseLabels, Tensor | None, Tensor | None]
-# For rows of length 1 the curvature of a row's loss along the weights is at most about 1/2; a step of this size for each row
-# is the largest that gains, whatever the number of rows that are stepped for together.
+# For rows of length 1 and a loss whose curvature along a score is at most 1/2, a step of this size for each row is the largest
+# that gains, whatever the number of rows that are stepped for together.
 LINEAR_STEP = 5.0
 USUAL_RATE = 1e-3
 # Over embeddings, whose steps do not depend on the size of the gradient; read off eurlex57k's training rows.
@@ -147,7 +148,8 @@ class RowFit(Fit):
         if self.settings.learning_rate is not None:
             rate = self.settings.learning_rate
         elif self.linear:
-            rate = LINEAR_STEP * self.settings.batch_size / mean_square(self.rows.inputs)
+            size = LINEAR_STEP * 0.5 / get_loss(self.settings.loss).curvature
+            rate = size * self.settings.batch_size / mean_square(self.rows.inputs)
         elif isinstance(self.steps, EmbeddingSteps):
             rate = EMBEDDED_RATE
         else:

@@ -19,7 +19,8 @@ from manyhot.losses.zlpr import tlpr_loss
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.inputs.row_batches import Batch
 from manyhot.training.rows.mixing import mix_batch
-from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import AUTO
 from manyhot.training.rows.strategies import get_strategy
 from manyhot.training.rows.tracking_threshold import FollowedCut
 

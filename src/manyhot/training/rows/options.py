@@ -8,10 +8,12 @@ from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
+from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE, BodyInfo
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, BodyInfo
 from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
-from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import AUTO, SETS, steering_of
 
 # Rows for each fold of cross-fitting, without which nothing is cross-fitted.
 ROWS_A_FOLD = 10
@@ -82,7 +84,12 @@ def _needs_held_out(run: Run) -> str | None:
 
 
 def _per_label(run: Run) -> str | None:
-    return f"one threshold is tuned for all labels of {run.title}" if run.body.lazy else _tunes(run)
+    if run.body.lazy:
+        return f"one threshold is tuned for all labels of {run.title}"
+    goal = OBJECTIVES.get(run.settings.tune)
+    if run.settings.tune == SETS or (goal is not None and not goal.per_label):
+        return f"one threshold is tuned for all labels for {run.settings.tune}"
+    return _tunes(run)
 
 
 def _tunes(run: Run) -> str | None:
@@ -118,13 +125,7 @@ def _stops(run: Run) -> str | None:
 
 
 def _metric(run: Run) -> str | None:
-    if run.fitting in (MEMBERS, WIDE):
-        return f"{run.title} is trained for all its epochs, so nothing is chosen by a metric"
-    if run.fitting == CROSSED and run.settings.learning_rate is not None:
-        return "with a given learning rate nothing is chosen by a metric"
-    if run.fitting == CROSSED and not run.crosses:
-        return "nothing is cross-fitted, so nothing is chosen by a metric"
-    return _needs_held_out(run)
+    return None if steering_of(run.settings.metric).loss else _needs_held_out(run)
 
 
 def _validation(run: Run) -> str | None:
@@ -139,6 +140,17 @@ def _folds(run: Run) -> str | None:
     if run.fitting != CROSSED:
         return f"{run.title} is not cross-fitted; see `validation`"
     return "validation rows are given" if run.validated else None
+
+
+def _members(run: Run) -> str | None:
+    if run.body.join is None:
+        return f"bodies of the kind {run.body.name} are not averaged"
+    if run.fitting == CROSSED:
+        return f"{run.title} is fitted to all rows"
+    members, share = run.settings.members or 1, run.settings.validation
+    if members > 1 and not run.validated and members * share > 1 + 1e-9:
+        return f"{members} fits cannot each do without another {share:g} of the rows; lower `validation`"
+    return None
 
 
 def _rdrop(run: Run) -> str | None:
@@ -167,6 +179,7 @@ UNUSED: dict[str, Reason] = {
     "patience": _stops,
     "metric": _metric,
     "validation": _validation,
+    "members": _members,
     "folds": _folds,
     "tune": _tune,
     "per_label": _per_label,
@@ -200,8 +213,8 @@ def check_used(
     *,
     sparse: bool,
     validated: bool,
-) -> None:
-    """Refuse a setting that differs from its default and that this run does not use.
+) -> Run:
+    """What decides whether settings are used; a setting that was changed and that this run does not use is refused.
 
     Args:
         given: the settings as they were given.
@@ -220,6 +233,7 @@ def check_used(
             why = reason(run)
             if why is not None:
                 raise ValueError(f"train: `{each.name}` must be left out: {why}.")
+    return run
 
 
 def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE
-from manyhot.training.rows.bodies.networks import HiddenBody, mean_body, set_prior
-from manyhot.training.rows.bodies.registry import make_body
+from manyhot.training.rows.bodies.networks import set_prior
+from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
@@ -25,6 +25,7 @@ from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.rows.wide_fit import WideFit
 from manyhot.training.rows.wide_phase import fit_wide
+from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
@@ -34,8 +35,6 @@ from manyhot.training.run.session import RunSession
 STEPS = (1.0, 1 / 3)
 # Soft labels pull at every label in every step, also where the model fits them, so that large steps never settle.
 SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
-# Bodies that a bag is the mean of.
-NUM_MEMBERS = 2
 # Most held-out scores, rows times labels, that are kept to tune on; from larger tables rows are drawn.
 LARGEST_TABLE = 3 << 24
 # Body, learned threshold, scores to tune on.
@@ -55,7 +54,7 @@ class RowSession(RunSession):
         progress: Progress | None,
         reader: nn.Module | None = None,
     ) -> None:
-        super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=settings.metric)
+        super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=settings.stop_metric)
         self.settings, self.shape, self.rows, self.device = settings, shape, rows, device
         self.reader = reader
         soft = rows.targets.values is not None
@@ -163,18 +162,27 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
     rows, settings = session.rows, session.settings
     rest, own = rows.without(fold), rows.take(scored)
     tried: list[tuple[float, float, Tensor]] = []
-    for factor in session.steps if settings.learning_rate is None else session.steps[:1]:
-        fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
+    factors = session.steps if settings.learning_rate is None else session.steps[:1]
+    for factor in factors:
+        try:
+            fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
+        except DivergedError:
+            if not tried and factor == factors[-1]:
+                raise
+            session.note(f"step {factor:.2g} is too large: the loss grew beyond all numbers")
+            continue
         scores = logits_of(fit.body, own, session)
         tried.append((best_value(settings, Tuning(scores, own.labels, own.where())), factor, scores))
     value, factor, scores = max(tried, key=lambda each: each[0])
-    session.tell(Event("note", f"step {factor:.2g} is best on held-out rows", metric=settings.metric, value=value))
+    session.tell(Event("note", f"step {factor:.2g} is best on held-out rows", metric=settings.stop_metric, value=value))
     return factor, scores
 
 
 def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of a body that stops by rows it was not fitted to."""
     rows, settings = session.rows, session.settings
+    if settings.members and settings.members > 1:
+        return _fit_members(session, held, stops=True)
     share = round(settings.validation * len(rows))
     apart = None
     if held is None and 0 < share < len(rows):
@@ -190,28 +198,34 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
 
 
 def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
-    """``(body, learned threshold, scores to tune on)`` of the mean of ``NUM_MEMBERS`` bodies, each fitted without some rows.
+    """``(body, learned threshold, scores to tune on)`` of the mean of several bodies, each trained for all its epochs."""
+    return _fit_members(session, held, stops=False)
+
+
+def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool) -> Fitted:
+    """The mean of the settings' ``members`` bodies, each fitted without some rows.
 
     The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
-    scored by it. The mean is better than any of its bodies, and together they have seen all rows.
+    scored by it. The mean is better than any of its bodies, and together they have seen all rows. ``stops``: each body stops
+    by the rows that it is not fitted to.
     """
     rows, settings = session.rows, session.settings
+    count = settings.members or 1
     parts: list[np.ndarray[Any, Any]] = []
     if held is None and round(settings.validation * len(rows)):
-        num_folds = max(round(1 / settings.validation), NUM_MEMBERS)
+        num_folds = min(max(round(1 / settings.validation), count), len(rows))
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
-        parts = [fold.numpy() for fold in folds[:NUM_MEMBERS]]
+        parts = [fold.numpy() for fold in folds[:count]]
     fits, scores, scored = [], [], session.drawn(parts)
-    for place in range(NUM_MEMBERS):
+    for place in range(count):
         own = rows.without(parts[place]) if parts else rows
-        name = "final" if place == NUM_MEMBERS - 1 else f"member-{place}"
-        fits.append(session.fit(name, 900 + place, own, linear=False))
+        by = None if not stops else rows.take(scored[place]) if parts else held
+        name = "final" if place == count - 1 else f"member-{place}"
+        fits.append(session.fit(name, 900 + place, own, linear=False, held=by))
         if parts:
             scores.append(logits_of(fits[-1].body, rows.take(scored[place]), session))
     session.learning_rate = fits[0].state.learning_rate
-    joined = mean_body([cast(HiddenBody, without_reader(fit.body)) for fit in fits])
-    session.shape["hidden"] = joined.head.in_features
-    body = session.with_reader(joined)
+    body = session.with_reader(_joined(session, fits))
     thresholds = [fit.objective.threshold for fit in fits if fit.objective.threshold is not None]
     threshold = torch.stack(thresholds).mean(dim=0) if thresholds else None
     tuning = None
@@ -219,10 +233,20 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
         tuning = Tuning(logits_of(body, held, session), held.labels, held.where())
     elif parts:
         apart = torch.from_numpy(np.concatenate(scored))
-        fold = torch.arange(NUM_MEMBERS).repeat_interleave(torch.tensor([len(part) for part in scored]))
+        fold = torch.arange(len(scored)).repeat_interleave(torch.tensor([len(part) for part in scored]))
         tuned = rows.take(apart.numpy())
         tuning = Tuning(torch.cat(scores), tuned.labels, tuned.where(), apart, fold)
     return body, threshold, tuning
+
+
+def _joined(session: RowSession, fits: Sequence[RowFit]) -> nn.Module:
+    """One body whose logits are the mean of those of the fits' bodies, without the strategy's reader."""
+    bodies, join = [without_reader(fit.body) for fit in fits], get_body(session.shape["body"]).join
+    assert join is not None or len(bodies) == 1
+    joined = bodies[0] if join is None or len(bodies) == 1 else join(bodies)
+    if get_body(session.shape["body"]).hidden:
+        session.shape["hidden"] = joined.get_submodule("head").in_features
+    return joined
 
 
 def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:

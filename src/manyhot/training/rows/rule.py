@@ -13,9 +13,11 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
+from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
-from manyhot.training.rows.settings import AUTO, TrainSettings
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import BALANCED, NONE, SETS
 from manyhot.training.rows.tracking_threshold import density_cut
 
 
@@ -51,23 +53,28 @@ def bounded_cut(
 
 
 def fit_rule(
-    settings: TrainSettings, natural: DecisionRule, tuning: Tuning | None
+    settings: TrainSettings, natural: DecisionRule, tuning: Tuning | None, labels: SparseLabels
 ) -> tuple[DecisionRule, Calibration | None, str]:
-    """``(rule, calibration, what was found in a sentence)``."""
+    """``(rule, calibration, what was found in a sentence)``; ``labels`` are those of all training rows."""
     if tuning is None or not len(tuning.labels) or not len(tuning.labels.indices):
         return natural, None, ""
     if isinstance(tuning.logits, TopScores):
-        if settings.tune == "none":
+        if settings.tune == NONE:
             return natural, None, ""
         rule, value = tune_top(tuning.logits, tuning.labels, rule=DecisionRule(min_labels=settings.min_labels))
         listed = tuning.logits.k
         return rule, None, f"one threshold for at most {listed} labels a row, best for micro-F1 ({value:.3f}) on rows not seen"
     calibration = None
-    if settings.calibrate != "none":
+    if settings.calibrate != NONE:
         calibration = fit_calibration(tuning.all_scores, tuning.labels, kind=settings.calibrate, where=tuning.where)
-    if settings.tune == "none":
+    if settings.tune == NONE:
         return natural, calibration, ""
-    rule, found = _balanced(settings, tuning) if settings.tune in (AUTO, "balanced") else _tuned(settings, natural, tuning)
+    if settings.tune == BALANCED:
+        rule, found = _balanced(settings, tuning)
+    elif settings.tune == SETS:
+        rule, found = _for_sets(settings, tuning, labels)
+    else:
+        rule, found = _tuned(settings, natural, tuning)
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
@@ -78,7 +85,7 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
         tuning.all_scores,
         tuning.labels,
         objective=settings.tune,
-        per_label=settings.per_label,
+        per_label=settings.per_label and OBJECTIVES[settings.tune].per_label,
         shrink=settings.shrink,
         where=tuning.where,
         folds=5 if len(tuning.labels) >= 20 else 0,
@@ -86,6 +93,23 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
         baseline=natural,
     )
     return tuned.recommended, tuned.message
+
+
+def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
+    """A rule for whole label sets where it is better on rows not seen than one threshold, otherwise that threshold."""
+    given = tuning.all_scores, tuning.labels
+    plain = tune_rule(*given, objective="SubACC", where=tuning.where, folds=0).rule
+    others = labels
+    if tuning.rows is not None:
+        left = torch.ones(len(labels), dtype=torch.bool)
+        left[tuning.rows] = False
+        others = labels[left]
+    folds = 5 if len(tuning.labels) >= 20 else 0
+    tuned = tune_rule(
+        *given, objective="SubACC", where=tuning.where, folds=folds, seed=settings.seed, baseline=plain, sets=True,
+        other_rows=others,
+    )  # fmt: skip
+    return tuned.recommended, f"whole label sets against one threshold: {tuned.message}"
 
 
 def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
@@ -109,22 +133,22 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:
     """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
-    from manyhot.decisions.tuning.goals import OBJECTIVES
-    from manyhot.metrics.catalog import DECISIONS
+    from manyhot.metrics.info import DECISIONS
     from manyhot.metrics.names import parse_metric
 
-    metric = parse_metric(settings.metric)
+    name = settings.stop_metric
+    metric = parse_metric(name)
     rule = None
     if metric.info.needs == DECISIONS and len(tuning.labels.indices):
-        objective = settings.metric if settings.metric in OBJECTIVES else "micro-F1"
+        objective = name if name in OBJECTIVES else "micro-F1"
         tuned = tune_rule(tuning.all_scores, tuning.labels, objective=objective, where=tuning.where, folds=0)
-        if objective == settings.metric:
+        if objective == name:
             return tuned.value if metric.info.direction == "up" else -tuned.value
         rule = tuned.rule
     # Seconds to import, and most runs need no other metric than what the cut was found by.
     from manyhot.metrics.running import Metrics
 
-    measured = Metrics([settings.metric], num_labels=tuning.labels.num_labels, rule=rule)
+    measured = Metrics([name], num_labels=tuning.labels.num_labels, rule=rule)
     measured.update(tuning.all_scores, tuning.labels, tuning.where)
-    value = measured.compute()[settings.metric]
+    value = measured.compute()[name]
     return float(value) if metric.info.direction == "up" else -float(value)

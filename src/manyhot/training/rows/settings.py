@@ -9,16 +9,14 @@ from typing import Any, Self
 from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES, get_loss
-from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import AUTO_BODY
 from manyhot.training.rows.bodies.registry import BODIES, trained_bodies
+from manyhot.training.rows.steering import AUTO, TUNINGS, steering_of, stopped_by
 from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
-AUTO = "auto"
-TUNINGS = (AUTO, "balanced", "micro-F1", "macro-F1", "none")
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class TrainSettings(RunSettings):
         + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
-        AUTO, "the loss (manyhot losses lists them); auto: the strategy's, else squared_hinge for tree, else zlpr"
+        AUTO, "the loss (manyhot losses lists them); auto: the strategy's, squared_hinge for tree, the metric's, zlpr"
     )
     loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
@@ -83,21 +81,33 @@ class TrainSettings(RunSettings):
     schedule: str = setting("linear", "learning-rate schedule after the warm-up: linear, cosine or constant")
     clip: float = setting(1.0, "clip the gradient to this norm, 0 for none (not for sparse gradients)")
     patience: int = setting(6, "early stopping: epochs without improvement, 0 to never stop early (mlp, conv, encoder)")
-    metric: str = setting("micro-F1", "metric on held-out rows for early stopping; manyhot metrics lists them (not for bag)")
+    metric: str = setting(
+        AUTO,
+        "metric to train for; manyhot metrics lists them. It steers early stopping, the decision rule, the loss and the"
+        " calibration. Default: micro-F1 stops, and the rule is tuned for micro-F1 and macro-F1 together",
+    )
     validation: float = setting(
         0.1, "share of the rows held out if there is no --validation-file (mlp, bag, conv; tree: at most 5,000 rows)"
+    )
+    members: int | None = setting(
+        None,
+        "number of fits whose mean is the model, each without another part of the rows (mlp, bag, linear on dense features)."
+        " Default: 2 for bag, 5 for the others on at most 20,000 rows",
     )
     folds: int = setting(3, "cross-fitting folds; the rule is tuned on the cross-fitted scores (linear)")
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tune: str = setting(
         AUTO,
-        "metric to tune the decision rule for: micro-F1, macro-F1, balanced (their sum) or none. Default: balanced; none"
-        " for the loss softmax and for label powerset",
+        "metric to tune the decision rule for; balanced (micro-F1 and macro-F1), sets (whole label sets, for SubACC) or none."
+        " Default: by --metric; none for the loss softmax and for label powerset",
     )
     per_label: bool = setting(True, "tune one threshold per label, shrunk towards the common one; otherwise one for all labels")
     shrink: float = setting(5.0, "how strongly thresholds per label are shrunk towards the common one, in pseudo-positives")
     min_labels: int = setting(0, "predict at least this many labels per row, the best ones")
-    calibrate: str = setting("none", f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}")
+    calibrate: str = setting(
+        AUTO,
+        f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. Default: platt for a metric of probabilities",
+    )
     hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag has two of them)")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3; 0 for bag")
     ngrams: int = setting(1, "longest word n-gram (text)")
@@ -121,8 +131,8 @@ class TrainSettings(RunSettings):
     tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
 
     def __post_init__(self) -> None:
-        who = "TrainSettings"
-        strategy = get_strategy(self.strategy)
+        who, strategy = "TrainSettings", get_strategy(self.strategy)
+        steering_of(self.metric)
         for name, value in (
             ("strategy", strategy.name),
             ("loss", (strategy.loss or self._usual_loss()) if self.loss == AUTO else self.loss),
@@ -134,17 +144,17 @@ class TrainSettings(RunSettings):
             ("loss", tuple(LOSSES)),
             ("schedule", SCHEDULES),
             ("tune", TUNINGS),
-            ("calibrate", ("none", *KINDS)),
+            ("calibrate", (AUTO, "none", *KINDS)),
             ("precision", PRECISIONS),
         ):
             check_choice(who, name, getattr(self, name), choices)
-        parse_metric(self.metric)
         for name in ("smoothing", "flip", "teacher_share", "warmup", "validation"):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
-        if self.epochs is not None:
-            check_whole(who, "epochs", self.epochs, 1)
+        for name in ("epochs", "members"):
+            if getattr(self, name) is not None:
+                check_whole(who, name, getattr(self, name), 1)
         for name in ("hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed", "label_shards"):
@@ -162,12 +172,17 @@ class TrainSettings(RunSettings):
 
     def _usual_loss(self) -> str:
         own = BODIES[self.model].losses if self.model in BODIES else ()
-        return own[0] if own else DEFAULT_LOSS
+        return own[0] if own else steering_of(self.metric).loss or DEFAULT_LOSS
 
     @property
     def learns_threshold(self) -> bool:
         """Whether one threshold is learned for all rows."""
         return (self.learn_threshold or self.loss == "tlpr") and not self.row_threshold
+
+    @property
+    def stop_metric(self) -> str:
+        """The metric on held-out rows that early stopping goes by."""
+        return stopped_by(self.metric)
 
     @property
     def softens(self) -> bool:

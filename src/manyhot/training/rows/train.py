@@ -24,6 +24,7 @@ from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.objective import check_loss, natural_rule
 from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
+from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
@@ -53,9 +54,9 @@ def train(
 ) -> TrainedModel:
     """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
 
-    A linear body is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model that did not
-    see it, or on ``validation``. A bag is the mean of two bodies, each fitted without a share of the rows, which the rule is
-    tuned on. Other bodies hold ``validation`` or a share of the rows out, for early stopping and the rule.
+    A linear body on sparse inputs is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model
+    that did not see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping
+    and the rule; on few rows the model is the mean of several such fits, each without another share of the rows.
     The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
 
     Args:
@@ -151,7 +152,10 @@ def _train(
 ) -> tuple[TrainedModel, Tuning | None]:
     session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
-    check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
+    run = check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
+    why = reasons_of(run)
+    for name, sentence in why.items():
+        session.note(f"{name}: {sentence}")
     for sentence in unreached_limits(given, inputs, session.rows.inputs):
         session.note(sentence)
     fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
@@ -167,9 +171,10 @@ def _train(
     # Rows drawn from a table too large to score are too few for a threshold of each label.
     common = session.drew and settings.tune != "none"
     tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
-    rule, calibration, found = fit_rule(tuned_by, natural, tuning)
+    rule, calibration, found = fit_rule(tuned_by, natural, tuning, hard)
     session.tell(Event("rule", found or "the natural rule of the loss"))
     about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
+    about["why"] = why
     model = TrainedModel(
         body,
         {name: value for name, value in session.shape.items() if name != "pretrained"},
@@ -214,7 +219,8 @@ def _session(
         shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
     epochs = settings.epochs or entry.num_epochs(len(rows), sparse=sparse)
     batch_size = settings.batch_size or entry.batch_size
-    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size)
+    members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
+    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
     session.tell(
         Event(

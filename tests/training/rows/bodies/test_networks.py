@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 from torch.nn.functional import embedding_bag
 
-from manyhot.training.rows.bodies.networks import NARROW, Columns, mean_body
+from manyhot.training.rows.bodies.networks import NARROW, Columns, mean_hidden, mean_linear
 from manyhot.training.rows.bodies.registry import make_body
 from manyhot.training.rows.inputs.row_batches import take_rows
 
@@ -46,7 +46,7 @@ def test_a_batch_of_empty_rows_has_no_gradient_to_speak_of(out):
 def test_the_mean_of_bodies_has_the_mean_of_their_logits(activation):
     bodies = [make_body({**SHAPE, "activation": activation}) for _ in range(3)]
     batch = sparse_batch()
-    joined = mean_body(bodies)
+    joined = mean_hidden(bodies)
     torch.testing.assert_close(joined(batch), torch.stack([body(batch) for body in bodies]).mean(dim=0))
     again = make_body({**SHAPE, "activation": activation, "hidden": joined.head.in_features})
     again.load_state_dict(joined.state_dict())
@@ -55,7 +55,7 @@ def test_the_mean_of_bodies_has_the_mean_of_their_logits(activation):
 
 def test_the_mean_of_one_body_is_that_body():
     body = make_body(SHAPE)
-    assert mean_body([body]) is body
+    assert mean_hidden([body]) is body
 
 
 def test_a_bag_without_activation_is_linear_in_its_rows():
@@ -69,3 +69,11 @@ def test_a_bag_without_activation_is_linear_in_its_rows():
 def test_a_description_from_before_there_was_a_choice_has_an_activation():
     body = make_body({name: value for name, value in SHAPE.items() if name != "activation"})
     assert isinstance(body.activation, torch.nn.ReLU)
+
+
+def test_the_mean_of_linear_bodies_has_the_mean_of_their_logits():
+    bodies = [make_body({**SHAPE, "body": "linear"}) for _ in range(3)]
+    for body in bodies:
+        torch.nn.init.normal_(body.head.weight)
+    batch = sparse_batch()
+    torch.testing.assert_close(mean_linear(bodies)(batch), torch.stack([body(batch) for body in bodies]).mean(dim=0))

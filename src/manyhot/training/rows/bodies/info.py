@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Shape = dict[str, Any]
 AUTO_BODY = "auto"
-# How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: two bodies, each
+# How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: several bodies, each
 # without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on. Solved: no steps at all.
 # Wide: members whose scores are lazy, with top lists to tune on.
 HELD_OUT, MEMBERS, CROSSED, SOLVED, WIDE = "held out", "members", "crossed", "solved", "wide"
@@ -32,6 +32,19 @@ class Visits(NamedTuple):
         return min(max(round(self.rows / max(num_rows, 1)), self.least), self.most)
 
 
+class Members(NamedTuple):
+    """How many fits a model is the mean of, on at most ``most_rows`` rows; one fit on more."""
+
+    fits: int
+    most_rows: float = float("inf")
+
+    def on(self, num_rows: int, *, held_out: float) -> int:
+        """Fits for ``num_rows`` rows, each without another ``held_out`` of them: as many as there are such parts at most."""
+        most = int(1 / held_out + 1e-9) if held_out else self.fits
+        return min(self.fits, most) if num_rows <= self.most_rows else 1
+
+
+ONE_FIT = Members(1)
 # For bodies with hidden layers, which stop earlier by the rows held out; set for time, its effect is not measured.
 HIDDEN_VISITS = Visits(500_000, 10, 40)
 
@@ -56,6 +69,8 @@ class BodyInfo:
         epochs: a fixed number of epochs instead.
         batch_size: rows of a step, where the settings do not say.
         learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
+        join: from several bodies to one whose logits are their mean; None where there is none, and then one fit is the model.
+        members: how many fits the model is the mean of, where the settings do not say.
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
         mixes: whether mixup can mix its inputs.
@@ -89,6 +104,8 @@ class BodyInfo:
     epochs: int | None = None
     batch_size: int = USUAL_BATCH
     learning_rate: float | None = None
+    join: Callable[[Sequence[Any]], nn.Module] | None = None
+    members: Members = ONE_FIT
     dropout: float | None = 0.3
     hidden: bool = True
     mixes: bool = True

@@ -126,7 +126,16 @@ class HiddenBody(nn.Module):
         return LinearFactors(self.first.weight.detach(), self.head.weight.detach(), bias)
 
 
-def mean_body(bodies: Sequence[HiddenBody]) -> HiddenBody:
+def mean_linear(bodies: Sequence[LinearBody]) -> LinearBody:
+    """One body whose logits are the mean of those of ``bodies``."""
+    joined = copy.deepcopy(bodies[0])
+    with torch.no_grad():
+        for name, each in joined.named_parameters():
+            each.copy_(torch.stack([body.get_parameter(name) for body in bodies]).mean(dim=0))
+    return joined
+
+
+def mean_hidden(bodies: Sequence[HiddenBody]) -> HiddenBody:
     """One body whose logits are the mean of those of ``bodies``, with their hidden layers side by side."""
     if len(bodies) == 1:
         return bodies[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from manyhot._checks import check_choice
-from manyhot.training.rows.bodies.info import CROSSED, MEMBERS, SOLVED, WIDE, BodyInfo, Shape, Visits
+from manyhot.training.rows.bodies.info import CROSSED, MEMBERS, SOLVED, WIDE, BodyInfo, Members, Shape, Visits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,6 +26,8 @@ LINEAR_VISITS = Visits(75_000, 3, 10)
 BAG_VISITS = Visits(350_000, 5, 20)
 # 5 passes over yso_titles were tried, on its training rows.
 WIDE_VISITS = Visits(3_000_000, 5, 20)
+# Few rows are held out of few: their luck decides where a fit stops and which rule it gets.
+FEW_ROWS = Members(5, 20_000)
 
 
 def _networks() -> Any:
@@ -68,6 +70,8 @@ _ENTRIES = (
         largest_sparse=LARGEST_LINEAR,
         sparse_fitting=CROSSED,
         sparse_visits=LINEAR_VISITS,
+        join=lambda bodies: _networks().mean_linear(bodies),
+        members=FEW_ROWS,
         dropout=None,
         hidden=False,
     ),
@@ -77,6 +81,8 @@ _ENTRIES = (
         reads=("features",),
         build=lambda shape: _networks().make_hidden(shape),
         automatic=True,
+        join=lambda bodies: _networks().mean_hidden(bodies),
+        members=FEW_ROWS,
     ),
     BodyInfo(
         name="wide",
@@ -102,6 +108,8 @@ _ENTRIES = (
         automatic=True,
         fitting=MEMBERS,
         visits=BAG_VISITS,
+        join=lambda bodies: _networks().mean_hidden(bodies),
+        members=Members(2),
         # Without an activation few visits hold it back already.
         dropout=0.0,
         shape={"activation": "none"},

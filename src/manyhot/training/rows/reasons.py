@@ -1,0 +1,70 @@
+"""Why a model is what it is, in sentences: the metric that was asked for, and what it decided."""
+
+from __future__ import annotations
+
+from manyhot.losses.catalog import get_loss
+from manyhot.metrics.names import parse_metric
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
+from manyhot.training.rows.choose import decides_itself
+from manyhot.training.rows.options import Run
+from manyhot.training.rows.steering import AUTO, NONE, SETS, steering_of, tuned_for
+from manyhot.training.rows.strategies import PLAIN, get_strategy
+
+
+def reasons_of(run: Run) -> dict[str, str]:
+    """One sentence for the metric, the loss, the end of training, the number of fits, the rule and the probabilities."""
+    settings = run.settings
+    found = {"metric": _metric(run), "loss": _loss(run), "stopping": _stopping(run), "fits": _fits(run), "rule": _rule(run)}
+    if settings.calibrate != NONE:
+        asked = steering_of(settings.metric).calibrate == settings.calibrate
+        found["probabilities"] = f"{settings.calibrate}: {'the metric is about them' if asked else 'as the settings say'}"
+    if settings.propensity_weights:
+        found["weights"] = "positives of rare labels weigh more, by the propensities of PSP@k"
+    return found
+
+
+def _metric(run: Run) -> str:
+    name = run.settings.metric
+    if name == AUTO:
+        return "none was asked for; --metric names one, and the model is trained for it"
+    return f"{name}: {parse_metric(name).info.summary}"
+
+
+def _loss(run: Run) -> str:
+    settings, entry = run.settings, steering_of(run.settings.metric)
+    strategy = get_strategy(settings.strategy)
+    if strategy.name != PLAIN:
+        return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
+    if run.body.losses:
+        return f"{settings.loss}: {run.title} is made for it"
+    if entry.loss and entry.loss == settings.loss:
+        return f"{settings.loss}: {entry.loss_why}"
+    return f"{settings.loss}: {get_loss(settings.loss).summary}"
+
+
+def _stopping(run: Run) -> str:
+    settings = run.settings
+    if run.fitting == HELD_OUT and run.has_held_out:
+        return f"a fit ends with the epoch that has the best {settings.stop_metric} on rows it was not fitted to"
+    if run.fitting == CROSSED and run.crosses and settings.learning_rate is None:
+        return f"all epochs are trained; the size of the steps is the best for {settings.stop_metric} on the first fold"
+    return "all epochs are trained: the metric has no part in when training ends"
+
+
+def _fits(run: Run) -> str:
+    members = run.settings.members or 1
+    if run.fitting == CROSSED:
+        return "one, to all rows; others, each without a part of them, give the scores that the rule is tuned on"
+    return f"the mean of {members}, each without another part of the rows" if members > 1 else "one"
+
+
+def _rule(run: Run) -> str:
+    settings, entry = run.settings, steering_of(run.settings.metric)
+    if settings.tune == NONE:
+        own = decides_itself(settings)
+        return "the loss and the strategy decide by themselves" if own else "nothing is tuned: the natural rule of the loss"
+    if not run.has_held_out:
+        return "no rows are held out to tune on: the natural rule of the loss"
+    title = "whole label sets" if settings.tune == SETS else f"tuned for {settings.tune}"
+    why = entry.rule_why if settings.tune == tuned_for(settings.metric) else "as the settings say"
+    return f"{title}: {why}"

@@ -1,0 +1,97 @@
+"""How training is steered by the metric that was asked for: loss, early stopping, decision rule and calibration together.
+
+An entry of the catalog of metrics says what must be right for it (``MetricInfo.aim``); one entry here says what training does
+for each of these aims. To steer another kind of metric, write an aim and an entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.metrics.info import (
+    CERTAINTY,
+    ENTRIES,
+    LABEL_ORDER,
+    LABELS,
+    ONE_SIDE,
+    ROW_ORDER,
+    ROW_SETS,
+    WHOLE_SETS,
+)
+from manyhot.metrics.names import parse_metric
+
+AUTO, BALANCED, SETS, NONE = "auto", "balanced", "sets", "none"
+# Rules that can be tuned: for an objective, for micro-F1 and macro-F1 together, for whole label sets, or none.
+TUNINGS = (AUTO, BALANCED, *OBJECTIVES, SETS, NONE)
+USUAL_METRIC = "micro-F1"
+
+
+@dataclass(frozen=True)
+class Steering:
+    """What training does for metrics with the same aim, where the settings do not say otherwise.
+
+    Args:
+        aim: of the metrics, ``MetricInfo.aim``.
+        tune: the rule that is tuned; empty: for the metric itself.
+        rule_why: why this rule.
+        loss: the loss; empty for the usual one of the body.
+        loss_why: why this loss.
+        calibrate: the probabilities that are fitted.
+    """
+
+    aim: str
+    tune: str
+    rule_why: str
+    loss: str = ""
+    loss_why: str = "the usual loss ranks well enough for it"
+    calibrate: str = NONE
+
+
+_ENTRIES = (
+    Steering("", BALANCED, "no metric was asked for: rare and frequent labels both count"),
+    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others"),
+    Steering(ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label"),
+    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen"),
+    Steering(LABELS, "", "a threshold for each label, since all labels count alike"),
+    Steering(ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted"),
+    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes"),
+    Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes"),
+    Steering(CERTAINTY, BALANCED, "the metric looks at probabilities, which no threshold changes", calibrate="platt"),
+)
+STEERINGS = {entry.aim: entry for entry in _ENTRIES}
+
+
+def steering_of(metric: str) -> Steering:
+    """The entry for a metric, or for ``auto``.
+
+    Example:
+        >>> steering_of("SubACC").tune, steering_of("P@5").tune
+        ('sets', 'balanced')
+    """
+    return STEERINGS["" if metric == AUTO else parse_metric(metric).info.aim]
+
+
+def tuned_for(metric: str) -> str:
+    """The rule that is tuned for a metric, an entry of ``TUNINGS``.
+
+    Example:
+        >>> tuned_for("macro-F1"), tuned_for("macro-F1-present"), tuned_for("AvgPrec")
+        ('macro-F1', 'macro-F1', 'balanced')
+    """
+    entry = steering_of(metric)
+    if entry.tune or metric in OBJECTIVES:
+        return entry.tune or metric
+    near = {LABELS: "macro-F1", ROW_SETS: "MLC-F1"}
+    return near.get(entry.aim, BALANCED)
+
+
+def stopped_by(metric: str) -> str:
+    """The metric that early stopping goes by.
+
+    Example:
+        >>> stopped_by("auto"), stopped_by("AvgPrec"), stopped_by("PSP@3")
+        ('micro-F1', 'AvgPrec', 'P@3')
+    """
+    # Propensities are known of the training rows alone.
+    return USUAL_METRIC if metric == AUTO else metric.replace("PSP@", "P@")
