@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages docs-pictures docs-gallery
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -107,3 +107,10 @@ docs-pages: setup
 	$(BIN)/python website/loss_pages.py
 	$(BIN)/python website/loss_pictures.py
 	$(BIN)/python website/step_picture.py
+
+# The pictures of the start page, and the runs of the gallery. MANYHOT_DATA names the folder with the data sets.
+docs-pictures: setup
+	$(BIN)/python website/pictures.py --data $(MANYHOT_DATA)
+
+docs-gallery: setup
+	$(BIN)/python website/gallery.py --data $(MANYHOT_DATA)
