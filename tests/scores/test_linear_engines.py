@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from manyhot import LinearScores, SparseLabels, pairwise_loss, tlpr_loss, two_way_loss, zlpr_loss
-from manyhot.engines import registry
+from manyhot.engines import registry, totals
 from manyhot.engines.linear import plain
 from manyhot.engines.native import linear as native_linear
+from manyhot.engines.triton.launch.gate import LaunchError
+from manyhot.engines.triton.linear import engine as triton_linear
+from manyhot.losses.core.forms import FORMS
 
 needs_native = pytest.mark.skipif(not native_linear.available()[0], reason="the native engine is not built")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -104,6 +107,48 @@ def test_an_engine_that_fails_is_replaced_with_one_warning(monkeypatch, step):
     if step == "sums":
         with pytest.raises(ValueError, match="cannot serve LinearScores: RuntimeError: no such instruction"):
             zlpr_loss(LinearScores(*parts), labels, engine="native")
+
+
+def fails(*_):
+    raise LaunchError("no such kernel")
+
+
+def losses_in_torch(problem, form, offset, scale):
+    """What an engine with ``losses`` gives, and its total."""
+    pos, neg, memory = plain.sums(problem)
+    return FORMS[form](pos, neg, offset), None, memory
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["zlpr", "tlpr", "pairwise"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("step", ["forward", "backward"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_engine_that_fails_in_a_whole_loss_is_replaced_with_one_warning(monkeypatch, device, step, reduction, name):
+    engine = triton_linear if device == "cuda" else native_linear
+    monkeypatch.setattr(engine, "losses", fails if step == "forward" else losses_in_torch, raising=False)
+    monkeypatch.setattr(engine, "total", totals.total, raising=False)
+    monkeypatch.setattr(engine, "sums" if step == "forward" else "gradient", fails)
+    parts, labels = problem(device)
+
+    def made(which):
+        loss = LOSSES[name](LinearScores(*parts), labels, engine=which, reduction=reduction).sum()
+        return loss, *gradients(loss, parts)
+
+    wanted = made("torch")
+    with pytest.warns(RuntimeWarning, match="engine is off, .* LaunchError: no such kernel") as heard:
+        found = made("auto")
+    assert len(heard) == 1
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+    made("auto")  # a second warning would be an error here
+
+
+@needs_native
+def test_a_whole_loss_that_fails_by_name_raises(monkeypatch):
+    monkeypatch.setattr(native_linear, "losses", fails, raising=False)
+    parts, labels = problem()
+    with pytest.raises(LaunchError):
+        zlpr_loss(LinearScores(*parts), labels, engine="native")
 
 
 @needs_native

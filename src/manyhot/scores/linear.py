@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
 from manyhot.engines.linear import plain
 from manyhot.engines.linear.problem import LinearEngine, Update
-from manyhot.engines.linear.registry import choose_linear, failed
+from manyhot.engines.linear.registry import choose_linear, computes_losses, failed
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.losses.core.dispatch import fit_offset, row_scale
@@ -204,7 +204,7 @@ class LinearScores(LazyScores):
         Returns:
             The loss, reduced; None where the caller has to use ``two_sided_logsumexp``.
         """
-        if self.shard is not None or torch.compiler.is_compiling() or not (self.hidden.is_cuda or engine == "triton"):
+        if self.shard is not None or torch.compiler.is_compiling() or not computes_losses(engine, self.hidden):
             return None
         about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
         call = self._call(who, labels, dim, engine, validate, **about)
@@ -215,11 +215,12 @@ class LinearScores(LazyScores):
             offset = fit_offset(who, offset, rows, torch.float32, self.device).expand(rows).reshape(-1)
         whole = reduction != "none"
         scale = row_scale(who, Rows(call.parts[0], call.terms, rows), sample_weight, reduction, validate) if whole else 1.0
-        rest = (call.engine, call.chunk, call.kept, self.update, form, scale, whole, type(call.terms), *call.terms)
+        strict = engine != "auto"
+        rest = (call.engine, call.chunk, call.kept, self.update, form, scale, whole, strict, type(call.terms), *call.terms)
         try:
             value: Tensor = LinearLoss.apply(*call.parts, offset, *rest)  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            if engine != "auto":
+        except Exception as error:
+            if strict:
                 raise
             failed(call.engine, error)
             return None

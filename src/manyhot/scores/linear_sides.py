@@ -12,6 +12,7 @@ from manyhot.engines.linear import ops, plain
 from manyhot.engines.linear.problem import Gradients, LinearEngine, LinearProblem, Memory, Needs, Update
 from manyhot.engines.linear.registry import failed
 from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.losses.core.forms import FORMS
 
 Terms = DenseTerms | SparseTerms
 
@@ -46,20 +47,21 @@ def sides_outside_graph(*arguments: Any) -> Any:
 
 
 class LinearLoss(torch.autograd.Function):
-    """``(hidden, weight, bias, offset, engine, chunk, kept, update, form, scale, whole, kind of terms, *fields) -> loss``.
+    """``(hidden, weight, bias, offset, engine, chunk, kept, update, form, scale, whole, strict, kind, *fields) -> loss``.
 
     The engine computes the loss of each row directly from the scores, which saves the operations in between. With ``whole`` the
-    loss is ``sum scale loss``, otherwise one value per row.
+    loss is ``sum scale loss``, otherwise one value per row. ``kind`` is the type of the terms with these ``fields``.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offset: Any, *rest: Any) -> Tensor:
         """The loss."""
-        engine, chunk, kept, update, form, scale, whole, kind, *fields = rest
+        engine, chunk, kept, update, form, scale, whole, strict, kind, *fields = rest
         problem = LinearProblem(hidden, weight, bias, kind(*fields), chunk, kept if any(ctx.needs_input_grad[:3]) else 0)
         values, slope, memory = engine.losses(problem, form, offset, scale)
         remember(ctx, problem, memory, fields)
         ctx.engine, ctx.update, ctx.kind, ctx.slope, ctx.whole = engine, update, kind, slope, whole
+        ctx.strict, ctx.call = strict, (form, offset, scale)
         value: Tensor = engine.total(values, scale) if whole else values
         return value
 
@@ -70,9 +72,26 @@ class LinearLoss(torch.autograd.Function):
         problem, memory = recall(ctx)
         grad = grad.contiguous()
         pulls = (grad, None if ctx.whole else grad)
-        made = local_gradient(ctx.engine, problem, memory, pulls, ctx.needs_input_grad[:3], ctx.update, True)
+        needs = ctx.needs_input_grad[:3]
+        try:
+            made = local_gradient(ctx.engine, problem, memory, pulls, needs, ctx.update, strict=True)
+        except Exception as error:
+            if ctx.strict or ctx.update is not None:
+                raise
+            failed(ctx.engine, error)
+            made = plain_loss_gradient(problem, *ctx.call, grad, needs)
         by_offset = ctx.slope * grad if ctx.needs_input_grad[3] else None
-        return *made, by_offset, *((None,) * (8 + len(ctx.constants)))
+        return *made, by_offset, *((None,) * (9 + len(ctx.constants)))
+
+
+def plain_loss_gradient(problem: LinearProblem, form: str, offset: Any, scale: Any, grad: Tensor, needs: Needs) -> Gradients:
+    """The gradients of ``LinearLoss`` in plain torch."""
+    pos, neg, memory = plain.sums(problem)
+    with torch.enable_grad():
+        pos, neg = pos.requires_grad_(), neg.requires_grad_()
+        values = FORMS[form](pos, neg, offset.detach() if isinstance(offset, Tensor) else offset)
+        pulls = torch.autograd.grad(values, (pos, neg), (grad * scale).expand_as(values).to(values.dtype))
+    return local_gradient(plain, problem, memory, pulls, needs, None, strict=True)
 
 
 def remember(ctx: Any, problem: LinearProblem, memory: Memory, fields: Any) -> None:

@@ -29,7 +29,7 @@ def choose_linear(
     if engine == "torch":
         return plain
     nothing = hidden.shape[0] == 0 or weight.numel() == 0
-    name = ("triton" if hidden.is_cuda else "native") if engine == "auto" else engine
+    name = _name_for(engine, hidden)
     module = _MODULES[name]
     there = registry.is_there(name, hidden.get_device() if hidden.is_cuda else -1)
     served = there and (nothing or module.supports(hidden, weight, bias, terms))
@@ -42,6 +42,15 @@ def choose_linear(
         return plain
     found: LinearEngine = module
     return found
+
+
+def computes_losses(engine: str, hidden: Tensor) -> bool:
+    """Whether the fast engine for ``hidden`` computes a loss directly from the scores (``losses``)."""
+    return engine != "torch" and hasattr(_MODULES.get(_name_for(engine, hidden)), "losses")
+
+
+def _name_for(engine: str, hidden: Tensor) -> str:
+    return ("triton" if hidden.is_cuda else "native") if engine == "auto" else engine
 
 
 def failed(engine: LinearEngine, error: Exception) -> None:
