@@ -79,7 +79,8 @@ class LinearLoss(torch.autograd.Function):
             if ctx.strict or ctx.update is not None:
                 raise
             failed(ctx.engine, error)
-            made = plain_loss_gradient(problem, *ctx.call, grad, needs)
+            form, offset, scale = ctx.call
+            made = plain_loss_gradient(problem, form, offset, scale, grad, needs)
         by_offset = ctx.slope * grad if ctx.needs_input_grad[3] else None
         return *made, by_offset, *((None,) * (9 + len(ctx.constants)))
 
