@@ -31,6 +31,15 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def check_number(who: str, name: str, value: Any, *, or_tensor: bool = False) -> None:
+    """``value`` is one number; a tensor of floats or integers passes with ``or_tensor``."""
+    if is_number(value) or (or_tensor and isinstance(value, Tensor) and value.dtype != torch.bool):
+        return
+    wanted = "a number or a tensor" if or_tensor else "a number"
+    got = repr(value) if isinstance(value, bool | str) else value.dtype if isinstance(value, Tensor) else type(value).__name__
+    raise TypeError(f"{who}: `{name}` must be {wanted}; got {got}.")
+
+
 def check_choice(who: str, name: str, value: Any, choices: Sequence[Any]) -> None:
     """``value`` is one of ``choices``."""
     if value not in choices:

@@ -70,7 +70,7 @@ def test_catalogs_are_listed_for_people_and_for_machines(run, verb, catalog):
         (["inspect", "x.csv", "--jsn"], "Did you mean '--json'?"),
         (["train", "x.csv", "--loss", "zlrp"], "Did you mean 'zlpr'?"),
         (["train", "x.csv", "--epochs", "many"], "--epochs"),
-        (["train", "x.csv", "--epochs", "0"], "`epochs` must be a whole number >= 1; got 0"),
+        (["train", "x.csv", "--epochs", "0"], "--epochs must be a whole number >= 1; got 0"),
         (["train"], "name a file of examples"),
         (["inspect"], "Missing argument"),
         (["train", "--resume", "nowhere"], "no config.toml"),

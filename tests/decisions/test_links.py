@@ -114,7 +114,7 @@ def test_a_threshold_that_does_not_fit_is_named():
         probabilities(logits, "softmax", threshold=1.0)
     with pytest.raises(ValueError, match="`threshold` must be a number or one value per row"):
         probabilities(logits, threshold=torch.zeros(4))
-    with pytest.raises(TypeError, match="`threshold` must be a number or a tensor; got str"):
+    with pytest.raises(TypeError, match="`threshold` must be a number or a tensor; got '1'"):
         probabilities(logits, threshold="1")
 
 

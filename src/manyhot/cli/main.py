@@ -75,6 +75,18 @@ def _everything(
     """Multi-label learning: from a file of examples and their labels to a model, its scores and predictions."""
 
 
+def _switches(given: Sequence[str]) -> dict[str, bool]:
+    """The flags of the command that was called, by their Python names; True for those without a value."""
+    name = next((each for each in given if not each.startswith("-")), "")
+    if name not in COMMANDS:
+        return {}
+    command = load_command(name)
+    if (parts := getattr(command, "commands", None)) is not None:
+        command = next((parts[each] for each in given if each in parts), command)
+    options = [each for each in command.params if any(part.startswith("--") for part in each.opts)]
+    return {str(part)[2:].replace("-", "_"): bool(getattr(each, "is_flag", False)) for each in options for part in each.opts}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
@@ -91,5 +103,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = typer.main.get_command(app).main(args=given, prog_name="manyhot", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as error:
-        return ending_of_error(error)
+        return ending_of_error(error, lambda: _switches(given))
     return int(code or 0)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_broadcast, check_choice, check_logits, is_number
+from manyhot._checks import check_broadcast, check_choice, check_logits, check_number
 from manyhot.decisions.calibrate import Calibration
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.losses.core.logsumexp import LazyScores, Scores
@@ -68,6 +68,5 @@ def _above(scores: Tensor, threshold: Any, link: Any) -> Tensor:
     if isinstance(threshold, Tensor):
         check_broadcast("probabilities", "threshold", threshold, scores.shape[:-1], "a number or one value per row")
         return scores - threshold.to(scores).unsqueeze(-1)
-    if not is_number(threshold):
-        raise TypeError(f"probabilities: `threshold` must be a number or a tensor; got {type(threshold).__name__}.")
+    check_number("probabilities", "threshold", threshold, or_tensor=True)
     return scores - float(threshold)

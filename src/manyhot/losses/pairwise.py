@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from manyhot._checks import check_at_least
+from manyhot._checks import check_at_least, check_number
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.forms import joined, side_form
@@ -69,6 +69,7 @@ def pairwise_loss(
         tensor(0.1698)
     """
     check_at_least("pairwise_loss", "scale", scale, 0, strict=True)
+    check_number("pairwise_loss", "margin", margin)
     return side_loss(
         "pairwise_loss",
         "joint",

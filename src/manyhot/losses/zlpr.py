@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot._checks import check_choice, check_logits
+from manyhot._checks import check_choice, check_logits, check_number
 from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.forms import side_form
@@ -160,6 +160,8 @@ def tlpr_loss(
         >>> tlpr_loss(logits, torch.tensor([[1, 0, 1]]), torch.tensor([2.0]))
         tensor(0.7209)
     """
+    if type(threshold) is not float:
+        check_number("tlpr_loss", "threshold", threshold, or_tensor=True)
     return side_loss(
         "tlpr_loss",
         "split",
@@ -257,6 +259,7 @@ class TLPRLoss(LossModule):
             validate=validate,
         )
         check_choice("TLPRLoss", "learn", learn, LEARN)
+        check_number("TLPRLoss", "initial", initial)
         self.learn = learn
         if learn == "row" and initial:
             raise ValueError(

@@ -47,7 +47,7 @@ def test_files_are_taken_from_the_folder_of_the_settings_file(tmp_path):
         ("epochs = 3\n", "It belongs under [train]."),
         ("[read]\nseperator = ';'\n", "Did you mean 'separator'?"),
         ("[files]\ntrain = 3\n", "must be a file or a list of files"),
-        ("[train]\nepochs = 'three'\n", "`epochs` must be a whole number"),
+        ("[train]\nepochs = 'three'\n", "--epochs must be a whole number"),
         ("[train\n", "must be TOML"),
         ("train = 3\n", "[train] must be a table"),
     ],

@@ -64,6 +64,33 @@ def test_a_word_of_two_letters_is_not_answered_by_chance(run):
     assert "Did you mean 'zlpr'" not in done.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0; got -1.0."),
+        (["--row-threshold", "--learn-threshold"], "--learn-threshold and --row-threshold must not go together"),
+        (["--loss", "focal", "--loss-option", "gama=2"], "manyhot: --loss-option must suit the loss focal"),
+        (["--model", "conv"], "train: --model must be linear"),
+        (["--rdrop", "1"], "train: --rdrop must be left out: the body linear"),
+        (["--learning-rate", "1e6", "--model", "bag"], "Choose a smaller --learning-rate, or leave it out."),
+        (["--task", "spans", "--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0; got -1.0."),
+        (["--task", "spans", "--overlap", "1000"], "--overlap must be less than --max-tokens, 256; got 1000."),
+    ],
+)
+def test_an_error_about_a_setting_names_the_flag_as_it_is_typed(flags, said, run, posts, tmp_path):
+    done = run("train", posts / "train.jsonl", "--run", tmp_path / "run", "--quiet", "--no-report", *flags)
+    assert done.code in (1, 2)
+    assert said in done.err
+    assert "`" not in done.err
+    assert "Settings:" not in done.err
+
+
+def test_errors_of_other_commands_name_the_flag_as_it_is_typed(run, trained):
+    done = run("serve", trained, "--max-rows", "-1")
+    assert done.code == 2
+    assert done.err.startswith("manyhot: --max-rows must be")
+
+
 def test_a_closed_output_is_refused_in_one_line():
     done = subprocess.run(
         ["bash", "-c", '"$0" "$@" >&-', *command("losses")], capture_output=True, text=True, env=environment(), timeout=120

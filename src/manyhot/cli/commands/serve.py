@@ -34,7 +34,7 @@ def serve(
     try:
         settings = ServeSettings(**limits)
     except ValueError as error:
-        raise typer.BadParameter(str(error).removeprefix("ServeSettings: ")) from None
+        raise typer.BadParameter(str(error)) from None
     bundle_folder(model)
     try:
         from manyhot.serve import serve as serve_model

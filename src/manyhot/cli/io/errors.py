@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
 LONGEST = 1000
+# Whose an argument is says nothing to a person who typed a flag.
+_SETTINGS = re.compile(r"^\w+Settings: ")
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
     " or a machine with more memory."
@@ -40,8 +44,13 @@ def check_streams() -> None:
         raise ClosedStreamError("the standard output is closed. Send it to a file or a pipe, or to /dev/null.")
 
 
-def ending_of_error(error: BaseException) -> int:
-    """Print one line for whoever called the command; returns the exit code."""
+def ending_of_error(error: BaseException, switches: Callable[[], Mapping[str, bool]] = dict) -> int:
+    """Print one line for whoever called the command; returns the exit code.
+
+    Args:
+        error: what ended the command.
+        switches: gives the command's flags, as ``name_flags`` takes them; called where the message names arguments.
+    """
     if isinstance(error, SystemExit):
         raise error
     if os.environ.get(TRACEBACK) and not _expected(error):
@@ -51,6 +60,10 @@ def ending_of_error(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     message, code = _message(error)
+    if "`" in message and code != UNEXPECTED:
+        from manyhot.cli.io.flags import name_flags
+
+        message = name_flags(_SETTINGS.sub("", message), switches())
     stop(message)
     return code
 
@@ -79,11 +92,7 @@ def _message(error: BaseException) -> tuple[str, int]:
 
     if isinstance(error, KeyboardInterrupt | InterruptionError) or type(error).__name__ == "Abort":
         return "interrupted.", INTERRUPTED
-    if isinstance(error, DataError):
-        from manyhot.cli.io.reading import as_typed
-
-        return as_typed(str(error)), FAILED
-    if isinstance(error, ClosedStreamError):
+    if isinstance(error, ClosedStreamError | DataError):
         return str(error), FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

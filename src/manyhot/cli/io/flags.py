@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+# Arguments as messages of the library name them: `labels`, `header=False`, `separator=' '`.
+_ARGUMENT = re.compile(r"`([a-z_]+)(?:=('[^`]*'|[A-Za-z0-9]+))?`")
 METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "X", list[str]: "TEXT"}
 
 
@@ -78,6 +81,31 @@ def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Cal
         return wrapper
 
     return decorate
+
+
+def name_flags(message: str, switches: Mapping[str, bool]) -> str:
+    """A message of the library with its arguments as flags.
+
+    Args:
+        message: names arguments between backticks.
+        switches: the flags there are, by their Python names; True for a flag that takes no value.
+
+    Example:
+        >>> name_flags("`learning_rate` must be a number > 0; got -1.", {"learning_rate": False})
+        '--learning-rate must be a number > 0; got -1.'
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name not in switches:
+            return match[0]
+        dashed = name.replace("_", "-")
+        if value in ("True", "False") and switches[name]:
+            return f"--{dashed}" if value == "True" else f"--no-{dashed}"
+        quoted = value if value is None or " " in value else value.strip("'")
+        return f"--{dashed}" if value is None else f"--{dashed} {quoted}"
+
+    return _ARGUMENT.sub(flag, message)
 
 
 def _parameter(flag: Flag, panel: str) -> inspect.Parameter:

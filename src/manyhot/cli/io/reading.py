@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, MutableSet, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyhot.cli.io.console import say
-from manyhot.cli.io.flags import Flag, with_flags
+from manyhot.cli.io.flags import Flag, name_flags, with_flags
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.input_file import MAX_LINE_BYTES
 from manyhot.data.files.streams import MAX_EXPANSION
@@ -56,9 +55,8 @@ READ_FLAGS = (
 
 read_flags = with_flags("reading", READ_FLAGS, panel=PANEL)
 FilesArgument = Annotated[list[str], typer.Argument(help="Files of examples, read as one set; - is the standard input.")]
-# Arguments as messages of the library name them: `labels`, `header=False`, `separator=' '`.
-_ARGUMENT = re.compile(r"`([a-z_]+)(?:=('[^`]*'|[A-Za-z0-9]+))?`")
-_KNOWN = {flag.name: flag for flag in READ_FLAGS} | {"task": Flag("task", str, ""), "scheme": Flag("scheme", str, "")}
+# Whether a flag is a switch, which takes no value.
+_SWITCHES = {flag.name: flag.type is bool for flag in READ_FLAGS} | {"task": False, "scheme": False}
 
 
 def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,18 +136,7 @@ def as_typed(message: str) -> str:
         >>> as_typed("Name it with `label_names`, or give `header=False` or `separator=' '`.")
         "Name it with --label-names, or give --no-header or --separator ' '."
     """
-
-    def flag(match: re.Match[str]) -> str:
-        name, value = match[1], match[2]
-        if name not in _KNOWN:
-            return match[0]
-        dashed = name.replace("_", "-")
-        if value in ("True", "False") and _KNOWN[name].type is bool:
-            return f"--{dashed}" if value == "True" else f"--no-{dashed}"
-        quoted = value if value is None or " " in value else value.strip("'")
-        return f"--{dashed}" if value is None else f"--{dashed} {quoted}"
-
-    return _ARGUMENT.sub(flag, message)
+    return name_flags(message, _SWITCHES)
 
 
 def absolute(path: str) -> str:
