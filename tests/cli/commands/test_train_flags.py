@@ -89,6 +89,8 @@ SPAN_VALUES = SHARED | {
     "head": ["global-pointer"],
     "rotary": [False],
     "loss": [name for name in SPAN_LOSSES if name != "zlpr"],
+    "teacher": [TEACHER],
+    "teacher_share": ["0.2"],
     "average": ["0"],
     "layers": ["2"],
     "head_size": ["6"],
@@ -371,7 +373,7 @@ def test_a_flag_that_cannot_matter_is_refused_or_said_in_one_line(base, more, sa
 
 @pytest.mark.parametrize("title", SPAN_SITUATIONS)
 def test_no_setting_of_spans_is_silent(title, command, capfd):
-    home = set(SPAN_VALUES) - {"pretrained", "device", "threshold"} if title == "words" else set()
+    home = set(SPAN_VALUES) - {"pretrained", "device", "threshold", "teacher_share"} if title == "words" else set()
     check_outcomes(outcomes(command, capfd, SPAN_SITUATIONS[title], SPAN_VALUES), home)
 
 
@@ -380,8 +382,8 @@ def test_a_threshold_for_spans_counts_where_it_is_not_tuned(command, capfd):
     assert command(base, capfd)[0] != command([*base, "--threshold", "-2"], capfd)[0]
 
 
-def test_the_share_of_the_teacher_counts(command, capfd):
-    base = ROW_SITUATIONS["linear on dense features"]
+@pytest.mark.parametrize("base", [ROW_SITUATIONS["linear on dense features"], SPAN_SITUATIONS["words"]], ids=["rows", "spans"])
+def test_the_share_of_the_teacher_counts(base, command, capfd):
     command(base, capfd)
     taught = [*base, "--teacher", command.folder / "run-1"]
     assert command(taught, capfd)[0] != command([*taught, "--teacher-share", "0.2"], capfd)[0]

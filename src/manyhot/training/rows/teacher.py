@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -10,7 +9,6 @@ import torch
 from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.run.bundle_folder import DESCRIPTION, model_folder
 
 # A label that the teacher gives a lower probability is not listed: without this bound every row would list every label.
 LEAST = 1e-3
@@ -52,9 +50,3 @@ def taught_labels(teacher: TrainedModel, examples: Examples, share: float, *, ba
         mixed = torch.lerp(examples.labels[rows].dense(says.dtype), says, share)
         parts.append(SparseLabels.from_dense(torch.where(mixed < LEAST, 0.0, mixed)))
     return SparseLabels.collate(parts)
-
-
-def teacher_fingerprint(folder: str | Path) -> str:
-    """A digest of the model's description, which names its weights by their checksum."""
-    content = (model_folder(folder) / DESCRIPTION).read_bytes()
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -28,8 +28,9 @@ from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
-from manyhot.training.rows.teacher import open_teacher, taught_labels, teacher_fingerprint
+from manyhot.training.rows.teacher import open_teacher, taught_labels
 from manyhot.training.rows.wide_fit import LISTED
+from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
@@ -137,7 +138,7 @@ def _fingerprints(
     if reads_more is not None:
         prints[settings.model] = reads_more(settings)
     if settings.teacher:
-        prints["teacher"] = teacher_fingerprint(settings.teacher)
+        prints["teacher"] = model_fingerprint(settings.teacher)
     return prints
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ def model_folder(folder: str | Path) -> Path:
     folder = Path(folder)
     inner = folder / "model"
     return inner if not (folder / DESCRIPTION).exists() and (inner / DESCRIPTION).exists() else folder
+
+
+def model_fingerprint(folder: str | Path) -> str:
+    """A digest of a model's description, which names its weights by their checksum."""
+    content = (model_folder(folder) / DESCRIPTION).read_bytes()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def read_description(who: str, folder: Path, wanted: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from manyhot.training.spans.options import check_span_settings_used, window_rema
 from manyhot.training.spans.pretrained import SubwordInputs, open_pretrained
 from manyhot.training.spans.scoring import score_spans, tuned_threshold
 from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.teacher import open_span_teacher, taught_spans
 from manyhot.training.spans.tokens import offsets_of, tokens_for
 from manyhot.training.spans.windows import Windows, make_windows
 
@@ -63,10 +64,13 @@ class SpanSession(RunSession):
         if validation is None:
             examples, validation = hold_out(examples, self.settings)
         check_span_settings_used(settings, self.settings, validated=validated, held_out=bool(validation))
+        self.type_names = examples.type_names
+        if settings.teacher:
+            teacher = open_span_teacher(settings.teacher, examples, device=str(self.device))
+            examples = taught_spans(teacher, examples, settings.teacher_share)
         # Metrics count hard spans.
         self.held = None if validation is None else validation.hardened()
         self.held_windows: Windows | None = None
-        self.type_names = examples.type_names
         info = get_loss(self.settings.loss)
         self.link = (info.soft_link if examples.soft else info.link) or "hard"
         self.inputs, shape, self.weights = self._inputs(examples)

@@ -35,6 +35,8 @@ class SpanSettings(RunSettings):
     rotary: bool = setting(True, "rotary position embeddings in the head")
     loss: str = setting("zlpr", f"the loss: {', '.join(SPAN_LOSSES)}; all but zlpr build the whole grid")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
+    teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
+    teacher_share: float = setting(0.5, "share of the teacher in the labels, 0 to 1")
     epochs: int | None = setting(None, "passes over the data at most; default: 20, more for few texts, to make 1,000 steps")
     batch_size: int = setting(0, "texts or windows of a step; 0: 32, fewer where they are long")
     learning_rate: float | None = setting(None, "peak learning rate. Default: 2e-3 from scratch, 3e-5 pretrained")
@@ -76,8 +78,8 @@ class SpanSettings(RunSettings):
         who = "SpanSettings"
         for name, choices in CHOICES.items():
             check_choice(who, name, getattr(self, name), choices)
-        for name in ("warmup", "validation", "dropout", "average"):
-            check_unit(who, name, getattr(self, name), open_end=name != "warmup")
+        for name in ("warmup", "teacher_share", "validation", "dropout", "average"):
+            check_unit(who, name, getattr(self, name), open_end=name not in ("warmup", "teacher_share"))
         for name in ("hidden", "head_size", "min_count", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("batch_size", "patience", "threads", "seed", "overlap"):
@@ -88,6 +90,8 @@ class SpanSettings(RunSettings):
         for name in ("rdrop", "clip", "weight_decay", "word_dropout", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         check_rate(who, self.learning_rate)
+        if self.teacher_share != 0.5 and not self.teacher:
+            raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")
         if self.overlap >= self.max_tokens:
             raise ValueError(f"{who}: `overlap` must be less than `max_tokens`, {self.max_tokens}; got {self.overlap}.")
         if bool(self.pretrained) != (self.body == "pretrained"):

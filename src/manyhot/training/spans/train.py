@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from manyhot.data.spans.examples import SpanExamples
+from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.folder import RunFolder, claimed
 from manyhot.training.run.processes import Processes
@@ -65,6 +66,8 @@ def train_spans(
     prints = {"train": train_examples.fingerprint()}
     if validation is not None:
         prints["validation"] = validation.fingerprint()
+    if given.teacher:
+        prints["teacher"] = model_fingerprint(given.teacher)
     Processes.current().check_same("data", json.dumps(prints, sort_keys=True))
     with claimed(run) as path:
         folder = RunFolder(path, given, prints, resume=resume)

@@ -75,6 +75,9 @@ def span_tables(
     tables["files"] |= {key: [absolute(part) for part in value] for key, value in files.items() if value}
     tables["read"] |= reading
     tables[TABLE] |= settings
+    if tables[TABLE].get("teacher"):
+        # The run may be resumed in another folder.
+        tables[TABLE]["teacher"] = absolute(tables[TABLE]["teacher"])
     if not tables["files"].get("train"):
         raise typer.BadParameter("name a file of texts with spans to train on.")
     return tables
