@@ -164,8 +164,23 @@ def test_single_label_flipping_is_smoothing_in_expectation_for_softmax():
     torch.testing.assert_close(softmax_loss(logits, smooth_labels(one[1], 0.2, kind="single")), expected)
 
 
+@pytest.mark.parametrize("sign", [1, -1], ids=["right", "wrong"])
 @pytest.mark.parametrize("loss", [zlpr_loss, pairwise_loss])
-def test_flipping_costs_less_than_smoothing_on_average_for_zlpr_and_pairwise(loss):
-    logits, labels = ROW
+def test_flipping_costs_less_than_smoothing_on_average_for_zlpr_and_pairwise(loss, sign):
+    logits, labels = sign * ROW[0], ROW[1]
     smoothed = loss(logits, smooth_labels(labels, 0.2))
-    assert expected_loss_of_flips(loss, logits, labels, 0.2) < smoothed - 0.5
+    assert expected_loss_of_flips(loss, logits, labels, 0.2) < smoothed - 0.05
+
+
+def test_the_expected_loss_of_flips_is_that_of_labels_which_are_drawn():
+    logits, labels = ROW
+    drawn = flip_labels(labels.expand(40_000, 6), 0.2, generator=torch.Generator().manual_seed(0))
+    found = zlpr_loss(logits.expand(40_000, 6), drawn)
+    assert found.item() == pytest.approx(expected_loss_of_flips(zlpr_loss, logits, labels, 0.2).item(), rel=0.02)
+    # Two labels, each wrong by 8: computed by hand from the four ways to flip.
+    wrong, truth = torch.tensor([-8.0, 8.0], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    no_flip, both_flip = 2 * math.log1p(math.exp(8)), 2 * math.log1p(math.exp(-8))
+    one_flips = math.log(1 + math.exp(8) + math.exp(-8))
+    expected = 0.95**2 * no_flip + 0.05**2 * both_flip + 2 * 0.95 * 0.05 * one_flips
+    assert expected_loss_of_flips(zlpr_loss, wrong, truth, 0.1).item() == pytest.approx(expected, rel=1e-12)
+    assert (round(expected, 2), round(zlpr_loss(wrong, smooth_labels(truth, 0.1)).item(), 2)) == (15.2, 15.9)

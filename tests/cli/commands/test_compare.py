@@ -64,9 +64,9 @@ def test_what_is_missing_is_told_with_the_way_on(run, tables, tmp_path):
     ("arguments", "words"),
     [
         (("--losses", "zlpr,bcee"), "unknown loss 'bcee'. Did you mean 'bce'?"),
-        (("--models", "lineer"), "`models` must be one of 'linear', 'mlp'"),
+        (("--models", "lineer"), "--models must be one of 'linear', 'mlp'"),
         (("--losses", "zlpr+smoothin"), "Did you mean 'smoothing'?"),
-        (("--trials", 0), "`trials` must be a whole number >= 1"),
+        (("--trials", 0), "--trials must be a whole number >= 1"),
         (("--seeds", 0), "seeds"),
     ],
 )

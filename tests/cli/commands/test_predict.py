@@ -123,6 +123,17 @@ def test_evaluate_refuses_propensities_of_a_model_without_label_counts(run, trai
     assert "was saved without these counts. Train it again" in " ".join(refused.err.split())
 
 
+def test_evaluate_gives_no_calibration_error_where_scores_only_rank(run, posts, tmp_path):
+    flags = ["--loss", "pairwise", "--epochs", "1", "--no-report", "--quiet"]
+    assert run("train", posts / "train.jsonl", "--run", tmp_path / "run", *flags).code == 0
+    found = run("evaluate", tmp_path / "run", posts / "test.jsonl", "--json").json()
+    assert not {name for name in found["scores"] if name in ("ECE", "macro-Brier", "mAP-binned")}
+    done = run("evaluate", tmp_path / "run", posts / "test.jsonl", "--metric", "ECE")
+    assert done.code != 0
+    assert "these scores only rank" in done.err
+    assert done.err.count("\n") == 1
+
+
 def test_evaluate_tells_labels_the_model_does_not_know(run, trained, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "egg", "labels": ["eggs", "omelette"]}\n{"text": "pan", "labels": ["pans"]}\n')

@@ -363,7 +363,7 @@ def test_first_letters_of_long_texts_are_features_where_they_are_asked_for(comma
         (["rows.svm"], ["--no-header"], "--header must be left out"),
         (["rows.svm"], ["--no-quoting"], "--quoting must be left out"),
         (["rows.svm"], ["--ids", "x"], "--ids must be left out"),
-        (["long.jsonl"], ["--no-word-starts"], "`word_starts` must be left out: texts of 26"),
+        (["long.jsonl"], ["--no-word-starts"], "--word-starts must be left out: texts of 26"),
     ],
 )
 def test_a_flag_that_cannot_matter_is_refused_or_said_in_one_line(base, more, said, command, capfd):

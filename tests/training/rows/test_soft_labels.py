@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from manyhot.data.examples import Examples
+from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
+from manyhot.labels.split import stratified_split
+from manyhot.report.run.measure import learning_curves
 from manyhot.training.rows.choose import log_odds, starting_scores
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
@@ -125,3 +128,49 @@ def test_a_run_with_another_teacher_is_not_resumed(tmp_path):
     train(examples, replace(settings, seed=1)).save(tmp_path / "teacher")
     with pytest.raises(ValueError, match="the data changed"):
         train(examples, taught, run=tmp_path / "run", resume=True)
+
+
+def wide_examples(rows=500, seed=0):
+    """Dense features with labels that a few of them say, and noise: large steps do not settle on soft labels."""
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(rows, 40)).astype(np.float32)
+    weights = np.random.default_rng(9).normal(size=(40, 8))
+    truth = features @ weights + 4 * draw.normal(size=(rows, 8)) > 6
+    return Examples(SparseLabels.from_dense(torch.from_numpy(truth)), tuple("abcdefgh"), features=features)
+
+
+@pytest.mark.parametrize("given", [{"smoothing": 0.1}, {"mixup": 0.4}, {"flip": 0.1}, {}], ids=str)
+def test_soft_labels_are_fitted_with_the_step_that_is_best_on_held_out_rows(given, tmp_path):
+    told = []
+    settings = TrainSettings(epochs=8, hidden=16, threads=1, **given)
+    model = train(wide_examples(), settings, run=tmp_path / "run", progress=told.append)
+    fits = {event.extra["fit"]: event.extra["learning_rate"] for event in told if event.kind == "epoch"}
+    chosen = [event.extra["final"] for event in told if "final" in event.extra]
+    curves = {curve["fit"] for curve in learning_curves(tmp_path / "run" / "metrics.jsonl")}
+    assert "final" in curves
+    if not given:
+        assert (list(fits), chosen) == (["final"], [])
+        return
+    assert list(fits) == ["step-1", "step-0.33", "step-0.1"]
+    assert curves == {"final", *fits} - set(chosen)
+    assert model.about["learning_rate"] == pytest.approx(fits[chosen[0]])
+    assert fits["step-0.33"] == pytest.approx(fits["step-1"] / 3)
+
+
+def test_a_learning_rate_that_is_given_is_the_only_one(tmp_path):
+    told = []
+    train(wide_examples(), TrainSettings(epochs=2, hidden=8, smoothing=0.1, learning_rate=0.01), progress=told.append)
+    assert {event.extra["fit"] for event in told if event.kind == "epoch"} == {"final"}
+
+
+@pytest.mark.slow
+def test_smoothing_costs_an_mlp_less_than_a_point_on_scenes(data_folder):
+    folder = data_folder / "scene"
+    rows = read_examples(folder / "scene-train.arff.gz", label_file=folder / "scene.xml")
+    gains = []
+    for seed in range(4):
+        kept, held = stratified_split(rows.labels, test_size=1 / 3, seed=seed)
+        models = [train(rows[kept.numpy()], TrainSettings(smoothing=share, seed=seed, threads=1)) for share in (0.0, 0.1)]
+        hard, smoothed = (evaluate(model, rows[held.numpy()], ["micro-F1"])["micro-F1"] for model in models)
+        gains.append(smoothed - hard)
+    assert np.mean(gains) > -0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -12,6 +13,8 @@ from manyhot.cli.io.terminal import printable
 from manyhot.training.run.progress import Event
 
 FINAL = "final"
+# A log is not left without a line for longer than this while epochs end.
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Watch:
@@ -27,6 +30,7 @@ class Watch:
         self.title = title
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._shown = time.monotonic()
 
     def __enter__(self) -> Watch:
         if not self.quiet and messages.is_terminal:
@@ -56,8 +60,10 @@ class Watch:
         if event.kind == "step":
             shown = self._bar is None
         else:
-            shown = event.kind != "epoch" or fit == FINAL or event.epoch == event.epochs
+            quiet_long = self._bar is None and time.monotonic() - self._shown >= SECONDS_BETWEEN_LINES
+            shown = event.kind != "epoch" or fit == FINAL or event.epoch == event.epochs or quiet_long
         if line and shown:
+            self._shown = time.monotonic()
             before = [self.title] if self.title else []
             before += [fit] if fit != FINAL else []
             messages.print(Text(printable(": ".join([*before, line]))))

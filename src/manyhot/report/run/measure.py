@@ -245,22 +245,26 @@ def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
 
 
 def learning_curves(log: Path) -> list[dict[str, Any]]:
-    """The passes of each fit in a run's log; of a pass that was done again after a restart, the last one."""
+    """The passes of each fit in a run's log; of a pass that was done again after a restart, the last one.
+
+    The fit that became the model is called ``final``: a fit of that name, or the one that the log names.
+    """
     if not log.is_file():
         return []
     fits: dict[str, dict[int, dict[str, Any]]] = {}
-    metric = ""
+    metric, final = "", "final"
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)
         except json.JSONDecodeError:
             continue  # a killed run may leave half a line
+        final = event.get("final", final)
         if event.get("kind") == "epoch":
             metric = event.get("metric", metric)
             fits.setdefault(event.get("fit", "final"), {})[event["epoch"]] = event
     return [
         {
-            "fit": name,
+            "fit": "final" if name == final else name,
             "metric": metric,
             "epoch": sorted(passes),
             "loss": rounded([passes[each].get("loss", math.nan) for each in sorted(passes)]),

@@ -21,6 +21,7 @@ from manyhot.training.rows.objective import link_of
 from manyhot.training.rows.row_threshold import RowThreshold
 from manyhot.training.rows.rule import Tuning, best_value
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.soft_steps import fit_of_best_step
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.rows.wide_fit import WideFit
@@ -59,7 +60,8 @@ class RowSession(RunSession):
         self.reader = reader
         soft = rows.targets.values is not None
         self.link = link_of(settings, soft=soft)
-        self.steps = SOFT_STEPS if soft or settings.softens else STEPS
+        self.soft = soft or settings.softens
+        self.steps = SOFT_STEPS if self.soft else STEPS
         self.learning_rate = 0.0
         # Whether the rows to tune on were drawn from a table too large to score.
         self.drew = False
@@ -189,7 +191,7 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
         kept, apart = stratified_split(rows.labels, test_size=settings.validation, seed=settings.seed)
         apart = torch.from_numpy(session.drawn([apart.numpy()])[0])
         held, rows = rows.take(apart.numpy()), rows.take(kept.numpy())
-    fit = session.fit("final", 900, rows, linear=False, held=held)
+    fit, _ = fit_of_best_step(session, "final", 900, rows, held)
     session.learning_rate = fit.state.learning_rate
     tuning = None
     if held is not None:
@@ -216,12 +218,16 @@ def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool)
         num_folds = min(max(round(1 / settings.validation), count), len(rows))
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
         parts = [fold.numpy() for fold in folds[:count]]
-    fits, scores, scored = [], [], session.drawn(parts)
+    fits, scores, scored, factor = [], [], session.drawn(parts), 1.0
     for place in range(count):
         own = rows.without(parts[place]) if parts else rows
         by = None if not stops else rows.take(scored[place]) if parts else held
         name = "final" if place == count - 1 else f"member-{place}"
-        fits.append(session.fit(name, 900 + place, own, linear=False, held=by))
+        if place == 0:
+            fit, factor = fit_of_best_step(session, name, 900, own, by)
+        else:
+            fit = session.fit(name, 900 + place, own, linear=False, held=by, factor=factor)
+        fits.append(fit)
         if parts:
             scores.append(logits_of(fits[-1].body, rows.take(scored[place]), session))
     session.learning_rate = fits[0].state.learning_rate

@@ -53,6 +53,22 @@ def test_a_page_with_many_texts_says_how_many_it_shows():
     assert "The first 2,000 of 2,005 texts are shown." in page
 
 
+def test_the_page_forbids_everything_but_its_own_style():
+    found = []
+
+    class Policies(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            given = dict(attrs)
+            assert tag != "script"
+            assert not {"src", "onload", "onerror"} & set(given)
+            if tag == "meta" and given.get("http-equiv", "").lower() == "content-security-policy":
+                found.append(given["content"])
+
+    hostile = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    Policies().feed(span_page([hostile], [[(hostile, 0, 8, 1.0)]], title=hostile))
+    assert found == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
 @pytest.fixture(scope="module")
 def browser():
     if shutil.which("chromium") is None or shutil.which("chromedriver") is None:

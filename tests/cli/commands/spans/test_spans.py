@@ -120,7 +120,7 @@ def test_a_settings_file_is_enough_to_repeat_a_run(run, trained, tmp_path):
         (["train", "FILE", "--scheme", "iob2"], "--scheme goes with --task spans"),
         (["train", "--task", "spans", "FILE", "--separator", "|"], "--separator is for files of labels"),
         (["train", "--task", "spans", "FILE", "--mixup", "1"], "unknown setting 'mixup'"),
-        (["train", "--task", "spans", "FILE", "--loss", "lsep"], "`loss` must be one of 'zlpr', 'bce', 'focal'"),
+        (["train", "--task", "spans", "FILE", "--loss", "lsep"], "--loss must be one of 'zlpr', 'bce', 'focal'"),
         (["train", "--task", "spans", "FILE", "--format", "csv"], "--format must be one of brat, conll"),
         (["train", "--task", "words", "FILE"], "--task must be one of labels, spans"),
         (["train", "--task", "spans"], "name a file of texts with spans"),

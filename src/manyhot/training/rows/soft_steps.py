@@ -1,0 +1,56 @@
+"""Which step soft labels are fitted with, where a body is stopped by rows that are held out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from manyhot.training.rows.fit import RowFit, TrainingRows
+from manyhot.training.run.progress import Event
+
+if TYPE_CHECKING:
+    from manyhot.training.rows.phases import RowSession
+
+# Multiples of the learning rate that the range test gives. It sees the start of training alone, where soft labels pull as hard
+# ones do; later hard labels that are fitted pull no more, and soft ones go on.
+FACTORS = (1.0, 1 / 3, 1 / 10)
+
+
+def fit_of_best_step(
+    session: RowSession, name: str, salt: int, rows: TrainingRows, held: TrainingRows | None
+) -> tuple[RowFit, float]:
+    """``(fit, multiple of the step)``: with soft labels and no given learning rate the best on ``held`` of several steps.
+
+    Args:
+        session: of the run.
+        name: of the fit, where one step alone is fitted.
+        salt: separates the random draws of fits with the same seed.
+        rows: to fit to.
+        held: rows to stop and choose by; None for none.
+    """
+    given = session.settings.learning_rate is not None
+    if given or not session.soft or held is None or not len(held):
+        return session.fit(name, salt, rows, linear=False, held=held), 1.0
+    tried = []
+    for factor in FACTORS:
+        fit = session.fit(f"step-{factor:.2g}", salt, rows, linear=False, held=held, factor=factor)
+        tried.append((_value_of(fit, held, session), factor, fit))
+    _, factor, fit = max(tried, key=lambda each: each[0])
+    extra = {"final": f"step-{factor:.2g}"} if name == "final" else {}
+    session.tell(Event("note", f"step {factor:.2g} is best on held-out rows", extra=extra))
+    return fit, factor
+
+
+def _value_of(fit: RowFit, held: TrainingRows, session: RowSession) -> float:
+    """How good a fit is on rows it did not see, larger is better: by the loss, which is less noisy than a metric of few rows.
+
+    A strategy's reader gives scores that the loss does not know; there the metric of the best epoch counts.
+    """
+    if session.reader is not None:
+        return fit.stopping.best
+    fit.body.eval()
+    fit.objective.eval()
+    with torch.inference_mode():
+        values = [(float(value), weight) for value, weight in map(fit.loss, held.batches(1024))]
+    return -fit.processes.agreed(sum(value * weight for value, weight in values) / sum(weight for _, weight in values))
