@@ -142,7 +142,7 @@ def wide_examples(rows=500, seed=0):
 @pytest.mark.parametrize("given", [{"smoothing": 0.1}, {"mixup": 0.4}, {"flip": 0.1}, {}], ids=str)
 def test_soft_labels_are_fitted_with_the_step_that_is_best_on_held_out_rows(given, tmp_path):
     told = []
-    settings = TrainSettings(epochs=8, hidden=16, threads=1, **given)
+    settings = TrainSettings(epochs=8, hidden=16, threads=1, members=1, **given)
     model = train(wide_examples(), settings, run=tmp_path / "run", progress=told.append)
     fits = {event.extra["fit"]: event.extra["learning_rate"] for event in told if event.kind == "epoch"}
     chosen = [event.extra["final"] for event in told if "final" in event.extra]
@@ -157,9 +157,19 @@ def test_soft_labels_are_fitted_with_the_step_that_is_best_on_held_out_rows(give
     assert fits["step-0.33"] == pytest.approx(fits["step-1"] / 3)
 
 
-def test_a_learning_rate_that_is_given_is_the_only_one(tmp_path):
+def test_the_first_of_several_fits_chooses_the_step_for_all():
     told = []
-    train(wide_examples(), TrainSettings(epochs=2, hidden=8, smoothing=0.1, learning_rate=0.01), progress=told.append)
+    settings = TrainSettings(epochs=3, hidden=8, threads=1, members=3, smoothing=0.1)
+    train(wide_examples(), settings, progress=told.append)
+    fits = list(dict.fromkeys(event.extra["fit"] for event in told if event.kind == "epoch"))
+    assert fits == ["step-1", "step-0.33", "step-0.1", "member-1", "final"]
+    assert sum("is best on held-out rows" in event.message for event in told) == 1
+
+
+def test_a_learning_rate_that_is_given_is_the_only_one():
+    told = []
+    settings = TrainSettings(epochs=2, hidden=8, members=1, smoothing=0.1, learning_rate=0.01)
+    train(wide_examples(), settings, progress=told.append)
     assert {event.extra["fit"] for event in told if event.kind == "epoch"} == {"final"}
 
 
@@ -170,7 +180,9 @@ def test_smoothing_costs_an_mlp_less_than_a_point_on_scenes(data_folder):
     gains = []
     for seed in range(4):
         kept, held = stratified_split(rows.labels, test_size=1 / 3, seed=seed)
-        models = [train(rows[kept.numpy()], TrainSettings(smoothing=share, seed=seed, threads=1)) for share in (0.0, 0.1)]
+        models = [
+            train(rows[kept.numpy()], TrainSettings(smoothing=share, seed=seed, threads=1, members=1)) for share in (0.0, 0.1)
+        ]
         hard, smoothed = (evaluate(model, rows[held.numpy()], ["micro-F1"])["micro-F1"] for model in models)
         gains.append(smoothed - hard)
     assert np.mean(gains) > -0.01

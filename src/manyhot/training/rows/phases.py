@@ -218,15 +218,12 @@ def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool)
         num_folds = min(max(round(1 / settings.validation), count), len(rows))
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
         parts = [fold.numpy() for fold in folds[:count]]
-    fits, scores, scored, factor = [], [], session.drawn(parts), 1.0
+    fits, scores, scored, factor = [], [], session.drawn(parts), None
     for place in range(count):
         own = rows.without(parts[place]) if parts else rows
         by = None if not stops else rows.take(scored[place]) if parts else held
         name = "final" if place == count - 1 else f"member-{place}"
-        if place == 0:
-            fit, factor = fit_of_best_step(session, name, 900, own, by)
-        else:
-            fit = session.fit(name, 900 + place, own, linear=False, held=by, factor=factor)
+        fit, factor = fit_of_best_step(session, name, 900 + place, own, by, factor)
         fits.append(fit)
         if parts:
             scores.append(logits_of(fits[-1].body, rows.take(scored[place]), session))

@@ -18,7 +18,7 @@ FACTORS = (1.0, 1 / 3, 1 / 10)
 
 
 def fit_of_best_step(
-    session: RowSession, name: str, salt: int, rows: TrainingRows, held: TrainingRows | None
+    session: RowSession, name: str, salt: int, rows: TrainingRows, held: TrainingRows | None, factor: float | None = None
 ) -> tuple[RowFit, float]:
     """``(fit, multiple of the step)``: with soft labels and no given learning rate the best on ``held`` of several steps.
 
@@ -28,10 +28,11 @@ def fit_of_best_step(
         salt: separates the random draws of fits with the same seed.
         rows: to fit to.
         held: rows to stop and choose by; None for none.
+        factor: the multiple, where another fit has chosen it.
     """
-    given = session.settings.learning_rate is not None
+    given = session.settings.learning_rate is not None or factor is not None
     if given or not session.soft or held is None or not len(held):
-        return session.fit(name, salt, rows, linear=False, held=held), 1.0
+        return session.fit(name, salt, rows, linear=False, held=held, factor=factor or 1.0), factor or 1.0
     tried = []
     for factor in FACTORS:
         fit = session.fit(f"step-{factor:.2g}", salt, rows, linear=False, held=held, factor=factor)
