@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages docs-pictures docs-gallery
+.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages docs-pictures docs-gallery test-release
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -114,3 +114,13 @@ docs-pictures: setup
 
 docs-gallery: setup
 	$(BIN)/python website/gallery.py --data $(MANYHOT_DATA)
+
+# Source distribution and wheels as a release has them: built in a clean copy, installed in clean environments without and with a
+# compiler, typed from outside, licences of all dependencies.
+.venv-release/.installed: constraints-release.txt
+	$(PYTHON) -m venv --clear .venv-release
+	.venv-release/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement constraints-release.txt
+	touch $@
+
+test-release: setup .venv-release/.installed
+	$(BIN)/pytest --release tests/release tests/website/test_version.py

@@ -29,8 +29,9 @@ ENVIRONMENT = {
 
 
 def pytest_addoption(parser):
-    """``--integrations`` collects them."""
+    """``--integrations`` collects them; ``--release`` the tests of the distributions."""
     parser.addoption("--integrations", action="store_true", help="collect the tests and pages of manyhot.integrations")
+    parser.addoption("--release", action="store_true", help="collect the tests of the distributions (make test-release)")
 
 
 def pytest_configure(config):
@@ -51,6 +52,8 @@ def pytest_ignore_collect(collection_path, config):
     if not config.getoption("--integrations") and any(
         folder == collection_path or folder in collection_path.parents for folder in INTEGRATIONS
     ):
+        return True
+    if not config.getoption("--release") and collection_path == ROOT / "tests/release":
         return True
     missing = [folder for folder, package in EXTRAS.items() if find_spec(package) is None]
     if any(folder in collection_path.parents for folder in missing):
