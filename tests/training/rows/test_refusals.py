@@ -61,9 +61,9 @@ def rows_file(path, examples):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--device", "gpu"], "`device` must be auto, cpu, cuda"),
-        (["--device", "cuda:99"], "`device` must be"),
-        (["--learning-rate", "1e308"], "`learning_rate` must be a number > 0 and <= 1e+06; got 1e+308"),
+        (["--device", "gpu"], "--device must be auto, cpu, cuda"),
+        (["--device", "cuda:99"], "--device must be"),
+        (["--learning-rate", "1e308"], "--learning-rate must be a number > 0 and <= 1e+06; got 1e+308"),
         (["--model", "conv"], "for texts; got 'conv'"),
     ],
 )
