@@ -5,6 +5,7 @@ import torch
 
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule
+from manyhot.decisions.set_values import SetValues
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, image_examples, text_examples
@@ -28,6 +29,10 @@ RULES = {
     "at most one": DecisionRule(threshold=-1.0, max_labels=1),
     "two": DecisionRule(top_k=2),
     "never the first": DecisionRule(threshold=(float("inf"), 0.0)),
+    "whole sets": DecisionRule(threshold=0.3, sets=SetValues(((0,), (0, 1)), (0.7, 0.2), -0.4)),
+    "listed sets of one label": DecisionRule(
+        threshold=(0.3, -0.1), max_labels=1, sets=SetValues(((0, 1), (1,)), (2.0, 0.2), -0.4)
+    ),
 }
 LINKS = {
     "soft": "soft",

@@ -135,7 +135,7 @@ def default_space(examples: Examples, settings: TrainSettings) -> dict[str, Rang
         >>> sorted(default_space(rows, TrainSettings(smoothing=0.05)))
         ['ngrams', 'pos_weight']
     """
-    loss, kind = get_loss(settings.loss), examples.kind
+    loss, kind = get_loss(settings.usual_loss), examples.kind
     named = ENCODER if settings.encoder else settings.model
     # The last of the bodies that ``auto`` may choose: the others are only for sparse rows.
     body = next(

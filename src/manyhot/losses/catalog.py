@@ -138,7 +138,7 @@ _ENTRIES = (
         link=None,
         soft_link=None,
         options=options_of(squared_hinge_loss, margin="by how much an entry must be right to cost nothing, > 0"),
-        curvature=2.0,
+        row_step=0.125,
         constant_score=lambda share: 2 * share - 1,
     ),
     LossInfo(

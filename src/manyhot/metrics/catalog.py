@@ -21,6 +21,7 @@ from manyhot.metrics.info import (
     PROBABILITIES,
     ROW_SETS,
     SCORES,
+    WHOLE_ORDER,
     WHOLE_SETS,
     MetricInfo,
 )
@@ -48,8 +49,7 @@ def _only_auroc(areas: Areas) -> Tensor:
     return areas.auroc[0]
 
 
-_PRESENT = "; labels without a positive are left out"
-_BINNED = ", scores rounded to bins of probability"
+_PRESENT, _BINNED = "; labels without a positive are left out", ", scores rounded to bins of probability"
 _ENTRIES = (
     MetricInfo(
         "SubACC",
@@ -159,6 +159,7 @@ _ENTRIES = (
         "down",
         SCORES,
         RowMeasure(lambda work, _: ranking.ranking_error_of(work.ranks)),
+        aim=WHOLE_ORDER,
     ),
     MetricInfo(
         "coverage-error",
@@ -166,6 +167,7 @@ _ENTRIES = (
         "down",
         SCORES,
         RowMeasure(lambda work, _: ranking.coverage_error_of(work.ranks)),
+        aim=WHOLE_ORDER,
     ),
     MetricInfo(
         "one-error",

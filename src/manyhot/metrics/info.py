@@ -9,7 +9,7 @@ from manyhot.metrics.measures import Measure
 DECISIONS, SCORES, PROBABILITIES, ALL_SCORES = "decisions", "scores", "probabilities", "all scores"
 # What must be right for a metric to be good; training is steered by it.
 WHOLE_SETS, ROW_SETS, ENTRIES, LABELS, ONE_SIDE = "whole sets", "sets of rows", "entries", "labels", "one side"
-ROW_ORDER, LABEL_ORDER, CERTAINTY = "order of labels", "order of rows", "certainty"
+ROW_ORDER, WHOLE_ORDER, LABEL_ORDER, CERTAINTY = "order of labels", "order of all labels", "order of rows", "certainty"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class MetricInfo:
         lists: whether ``TopScores`` are enough.
         aim: what must be right for it to be good: ``"whole sets"`` of labels, the ``"sets of rows"`` one by one, single
             ``"entries"``, all ``"labels"`` alike, ``"one side"`` of two that must be weighed (precision and recall), the
-            ``"order of labels"`` in a row, the ``"order of rows"`` for a label, or ``"certainty"``, the probabilities.
+            ``"order of labels"`` in a row, above all of the first, the ``"order of all labels"`` to the last, the
+            ``"order of rows"`` for a label, or ``"certainty"``, the probabilities.
     """
 
     name: str

@@ -37,8 +37,8 @@ def test_a_tree_learns_many_labels_and_is_saved(as_sparse, loss, tmp_path):
 
 
 def test_the_usual_loss_of_a_tree_is_squared_hinge():
-    assert TREE.loss == "squared_hinge"
-    assert TrainSettings(model="bag").loss == "zlpr"
+    assert TREE.usual_loss == "squared_hinge"
+    assert TrainSettings(model="bag").usual_loss == "zlpr"
     with pytest.raises(ValueError, match="`loss` must be squared_hinge or zlpr for the model tree; got 'bce'"):
         train(title_examples(), replace(TREE, loss="bce"))
 

@@ -16,6 +16,8 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import Scores
 
 INF = math.inf
+# Rows of a fold below which its own thresholds are luck.
+FEWEST_IN_FOLD = 1_000
 
 
 def balanced_thresholds(
@@ -36,7 +38,8 @@ def balanced_thresholds(
     positives gets no cut below the common one.
 
     Where the rows were scored by several models, their thresholds are found apart and averaged, and again for all rows
-    together; the higher of the two is taken, so that a label is predicted where both would.
+    together; the higher of the two is taken, so that a label is predicted where both would. Of fewer than 1,000 rows a model
+    only those for all rows together are found.
 
     Args:
         logits: ``[..., L]``, not used in training.
@@ -60,7 +63,7 @@ def balanced_thresholds(
         data = scored_rows("balanced_thresholds", logits, labels, where)
         positives = data.per_group("labels")
         cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
-        if fold is not None:
+        if fold is not None and len(data.labels) >= FEWEST_IN_FOLD * int(fold.max() + 1):
             parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
             parts = [part for part in parts if len(part.labels.indices)] or [data]
             apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]

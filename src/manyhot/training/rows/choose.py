@@ -93,7 +93,7 @@ def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: s
             continue
         changed = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
         known = examples.unknown is None or not len(examples.unknown.indices)
-        usual = settings.loss in (DEFAULT_LOSS, *entry.losses) and not set(changed) & {*STEPS_ONLY}
+        usual = settings.loss in (AUTO, DEFAULT_LOSS, *entry.losses) and not set(changed) & {*STEPS_ONLY}
         if is_sparse(examples) and known and not examples.soft and usual and entry.ready():
             return entry
     return None
@@ -121,6 +121,7 @@ def is_sparse(examples: Examples) -> bool:
 
 def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
     """The settings with what can be said before the inputs are prepared filled in."""
+    settings = replace(settings, loss=settings.usual_loss)
     if settings.tune == AUTO:
         settings = replace(settings, tune=NONE if decides_itself(settings) else tuned_for(settings.metric))
     if settings.calibrate == AUTO:
@@ -138,6 +139,17 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
     if settings.threads == 0 and plain_steps and small:
         settings = replace(settings, threads=1)
     return settings
+
+
+def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:
+    """The resolved settings with the loss that the metric wants for a linear table over texts, where none was given."""
+    wanted = steering_of(given.metric).text_loss
+    plain = given.loss == AUTO and not given.loss_option and given.pos_weight is None and given.strategy == PLAIN
+    learns = settings.propensity_weights or given.learn_threshold or given.row_threshold or given.softens or examples.soft
+    if not wanted or not plain or learns or examples.kind != "texts" or body.fitting_on(sparse=True) != CROSSED:
+        return settings
+    calibrate = "platt" if given.calibrate == AUTO and get_loss(wanted).link is None else settings.calibrate
+    return replace(settings, loss=wanted, pos_weight=None, calibrate=calibrate)
 
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:

@@ -26,9 +26,6 @@ from manyhot.training.run.steps import AdamSteps, EmbeddingSteps, PlainSteps
 Array = np.ndarray[Any, Any]
 # Inputs, labels, which labels are known, weights of the rows.
 RowBatch = tuple[Batch, SparseLabels, Tensor | None, Tensor | None]
-# For rows of length 1 and a loss whose curvature along a score is at most 1/2, a step of this size for each row is the largest
-# that gains, whatever the number of rows that are stepped for together.
-LINEAR_STEP = 5.0
 USUAL_RATE = 1e-3
 # Over embeddings, whose steps do not depend on the size of the gradient; read off eurlex57k's training rows.
 EMBEDDED_RATE = 5e-3
@@ -148,8 +145,8 @@ class RowFit(Fit):
         if self.settings.learning_rate is not None:
             rate = self.settings.learning_rate
         elif self.linear:
-            size = LINEAR_STEP * 0.5 / get_loss(self.settings.loss).curvature
-            rate = size * self.settings.batch_size / mean_square(self.rows.inputs)
+            # A step for each row of the batch: the sum over rows, not their mean, is what a step of this size gains by.
+            rate = get_loss(self.settings.loss).row_step * self.settings.batch_size / mean_square(self.rows.inputs)
         elif isinstance(self.steps, EmbeddingSteps):
             rate = EMBEDDED_RATE
         else:

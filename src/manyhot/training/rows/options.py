@@ -13,7 +13,7 @@ from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, BodyInfo
 from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import AUTO, SETS, steering_of
+from manyhot.training.rows.steering import AUTO, SETS
 
 # Rows for each fold of cross-fitting, without which nothing is cross-fitted.
 ROWS_A_FOLD = 10
@@ -125,7 +125,7 @@ def _stops(run: Run) -> str | None:
 
 
 def _metric(run: Run) -> str | None:
-    return None if steering_of(run.settings.metric).loss else _needs_held_out(run)
+    return _needs_held_out(run)
 
 
 def _validation(run: Run) -> str | None:

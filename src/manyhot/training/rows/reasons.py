@@ -31,14 +31,14 @@ def _metric(run: Run) -> str:
 
 
 def _loss(run: Run) -> str:
-    settings, entry = run.settings, steering_of(run.settings.metric)
+    settings = run.settings
     strategy = get_strategy(settings.strategy)
     if strategy.name != PLAIN:
         return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
     if run.body.losses:
         return f"{settings.loss}: {run.title} is made for it"
-    if entry.loss and entry.loss == settings.loss:
-        return f"{settings.loss}: {entry.loss_why}"
+    if run.kind == "texts" and steering_of(settings.metric).text_loss == settings.loss:
+        return f"{settings.loss}: on texts a margin ranks rare labels better than a probability; the metric needs none"
     return f"{settings.loss}: {get_loss(settings.loss).summary}"
 
 

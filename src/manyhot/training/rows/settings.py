@@ -47,7 +47,7 @@ class TrainSettings(RunSettings):
         + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
-        AUTO, "the loss (manyhot losses lists them); auto: the strategy's, squared_hinge for tree, the metric's, zlpr"
+        AUTO, "the loss (manyhot losses lists them); auto: zlpr, or that of the strategy, of the body or of the metric"
     )
     loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
@@ -135,13 +135,13 @@ class TrainSettings(RunSettings):
         steering_of(self.metric)
         for name, value in (
             ("strategy", strategy.name),
-            ("loss", (strategy.loss or self._usual_loss()) if self.loss == AUTO else self.loss),
+            ("loss", strategy.loss if strategy.loss and self.loss == AUTO else self.loss),
             ("loss_option", option_texts(self.loss_option)),
         ):
             object.__setattr__(self, name, value)
         for name, choices in (
             ("model", (AUTO_BODY, *trained_bodies())),
-            ("loss", tuple(LOSSES)),
+            ("loss", (AUTO, *LOSSES)),
             ("schedule", SCHEDULES),
             ("tune", TUNINGS),
             ("calibrate", (AUTO, "none", *KINDS)),
@@ -170,9 +170,11 @@ class TrainSettings(RunSettings):
         if self.model == ENCODER and not self.encoder:
             raise ValueError(f"{who}: `encoder` must name an encoder or its folder with the model encoder; got none.")
 
-    def _usual_loss(self) -> str:
+    @property
+    def usual_loss(self) -> str:
+        """The loss; where it is auto, what that means unless the metric wants another one for the body."""
         own = BODIES[self.model].losses if self.model in BODIES else ()
-        return own[0] if own else steering_of(self.metric).loss or DEFAULT_LOSS
+        return self.loss if self.loss != AUTO else own[0] if own else DEFAULT_LOSS
 
     @property
     def learns_threshold(self) -> bool:
@@ -190,7 +192,7 @@ class TrainSettings(RunSettings):
         return bool(self.smoothing or self.flip or self.mixup or self.teacher)
 
     def _check_loss(self, who: str) -> None:
-        info, strategy = get_loss(self.loss), get_strategy(self.strategy)
+        info, strategy = get_loss(self.usual_loss), get_strategy(self.strategy)
         if strategy.families and info.family not in strategy.families:
             fitting = [name for name, other in LOSSES.items() if other.family in strategy.families]
             raise ValueError(
@@ -213,7 +215,7 @@ class TrainSettings(RunSettings):
 
     def _check_pos_weight(self, who: str) -> None:
         if self.pos_weight == AUTO:
-            if self.loss != "zlpr" or self.learn_threshold or self.row_threshold:
+            if self.usual_loss != "zlpr" or self.learn_threshold or self.row_threshold:
                 raise ValueError(f"{who}: `pos_weight` auto must go with the loss zlpr and no learned threshold.")
         elif isinstance(self.pos_weight, str):
             raise ValueError(f"{who}: `pos_weight` must be a number > 0 or 'auto'; got {self.pos_weight!r}.")

@@ -17,6 +17,7 @@ from manyhot.metrics.info import (
     ONE_SIDE,
     ROW_ORDER,
     ROW_SETS,
+    WHOLE_ORDER,
     WHOLE_SETS,
 )
 from manyhot.metrics.names import parse_metric
@@ -35,27 +36,31 @@ class Steering:
         aim: of the metrics, ``MetricInfo.aim``.
         tune: the rule that is tuned; empty: for the metric itself.
         rule_why: why this rule.
-        loss: the loss; empty for the usual one of the body.
-        loss_why: why this loss.
+        text_loss: the loss of a linear table over texts; empty for the usual one.
+        stops: the metric that early stopping goes by; empty: the metric itself.
         calibrate: the probabilities that are fitted.
     """
 
     aim: str
     tune: str
     rule_why: str
-    loss: str = ""
-    loss_why: str = "the usual loss ranks well enough for it"
+    text_loss: str = ""
+    stops: str = ""
     calibrate: str = NONE
 
 
+# Of the rows held out of few, the metrics of decisions are too noisy to stop by; an order of labels is learned more smoothly.
+SMOOTH = "AvgPrec"
+HINGE = "squared_hinge"
 _ENTRIES = (
     Steering("", BALANCED, "no metric was asked for: rare and frequent labels both count"),
-    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others"),
-    Steering(ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label"),
-    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen"),
-    Steering(LABELS, "", "a threshold for each label, since all labels count alike"),
-    Steering(ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted"),
-    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes"),
+    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, SMOOTH),
+    Steering(ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, SMOOTH),
+    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen", HINGE, SMOOTH),
+    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, SMOOTH),
+    Steering(ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted", HINGE, SMOOTH),
+    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", HINGE),
+    Steering(WHOLE_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes"),
     Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes"),
     Steering(CERTAINTY, BALANCED, "the metric looks at probabilities, which no threshold changes", calibrate="platt"),
 )
@@ -90,8 +95,8 @@ def stopped_by(metric: str) -> str:
     """The metric that early stopping goes by.
 
     Example:
-        >>> stopped_by("auto"), stopped_by("AvgPrec"), stopped_by("PSP@3")
+        >>> stopped_by("auto"), stopped_by("SubACC"), stopped_by("PSP@3")
         ('micro-F1', 'AvgPrec', 'P@3')
     """
     # Propensities are known of the training rows alone.
-    return USUAL_METRIC if metric == AUTO else metric.replace("PSP@", "P@")
+    return USUAL_METRIC if metric == AUTO else steering_of(metric).stops or metric.replace("PSP@", "P@")

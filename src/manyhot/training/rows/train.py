@@ -16,7 +16,7 @@ from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body
+from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body, with_loss
 from manyhot.training.rows.example_checks import check_examples, check_finite
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
@@ -151,7 +151,7 @@ def _train(
     folder: RunFolder | None,
     progress: Progress | None,
 ) -> tuple[TrainedModel, Tuning | None]:
-    session, inputs, entry = _session(examples, settings, sample_weight, folder, progress)
+    session, inputs, entry = _session(examples, given, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
     run = check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
     why = reasons_of(run)
@@ -195,6 +195,7 @@ def _train(
 
 def _session(
     examples: Examples,
+    given: TrainSettings,
     settings: TrainSettings,
     sample_weight: Tensor | None,
     folder: RunFolder | None,
@@ -207,6 +208,7 @@ def _session(
         kind = get_body(settings.model).inputs or kind
     inputs, prepared = INPUTS[kind].fit(examples, settings)
     entry = body_for(settings, examples, inputs, device=device.type)
+    settings = with_loss(settings, given, entry, examples)
     _check_lazy(entry, settings, examples)
     posed, hard = _posed(examples, settings), examples.hardened().labels
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
