@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot.metrics.spans.errors import KINDS, _overlapping, count_span_errors, find_span_errors
+from manyhot.metrics.spans.errors import ERROR_KINDS, _overlapping, count_span_errors, find_span_errors
 
 SPANS = st.lists(
     st.tuples(st.sampled_from("AB"), st.integers(0, 6), st.integers(1, 4)).map(lambda s: (s[0], s[1], s[1] + s[2])), max_size=5
@@ -18,7 +18,7 @@ def test_each_kind_is_told_apart():
     predicted = [[("PER", 0, 3), ("ORG", 10, 14), ("LOC", 18, 24), ("PER", 50, 54)]]
     errors = find_span_errors(predicted, gold)
     assert [error.kind for error in errors] == ["boundary", "type", "boundary and type", "missed", "spurious"]
-    assert list(count_span_errors(errors)) == list(KINDS)
+    assert list(count_span_errors(errors)) == list(ERROR_KINDS)
 
 
 def test_a_right_span_is_no_error_and_hides_none():

@@ -105,6 +105,18 @@ def headline(folder: Path) -> str | None:
     return f"On {found['rows']['count']:,} {unit} ({found['rows']['what']}): {', '.join(named)}"
 
 
+def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None) -> None:
+    """The last lines of a training: its figures, those of the test part, and where everything is."""
+    found = headline(folder)
+    if found is not None:
+        show_text(found)
+    if show_test is not None:
+        show_test()
+    show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
+    for path in pages:
+        show_text(f"Report: {path}")
+
+
 def file_names(files: Sequence[str]) -> tuple[str, ...]:
     """Files without their folders: a report is passed on, and where it was made is nobody's concern."""
     return tuple("the standard input" if file == "-" else Path(file).name for file in files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,11 @@ import typer
 
 from manyhot._files import is_unused
 from manyhot.cli.commands.evaluate import tell_unseen
-from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, headline, report_on, run_reporter
+from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, report_on, run_reporter, show_end
 from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.commands.spans.train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
 from manyhot.cli.io.config import CONFIG, read_config, write_config
-from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json
 from manyhot.cli.io.flags import flags_of, with_flags
 from manyhot.cli.io.models import fitted_to
 from manyhot.cli.io.progress import Watch
@@ -202,14 +203,7 @@ def _tell(
         told = {"run": str(folder), "model": model.describe(), "test": scores, "reports": pages}
         show_json(told if search is None else {**told, "search": search})
         return
-    found = headline(folder)
-    if found is not None:
-        show_text(found)
-    if scores is not None:
-        show_scores(scores, title="On the test examples")
-    show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
-    for path in pages:
-        show_text(f"Report: {path}")
+    show_end(folder, pages, None if scores is None else partial(show_scores, scores, title="On the test examples"))
 
 
 def settings_from(given: Mapping[str, Any]) -> TrainSettings:

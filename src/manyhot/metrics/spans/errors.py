@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 Key = tuple[Any, int, int]
 Spans = Sequence[Sequence[Any]]
 BOTH = "boundary and type"
-KINDS = ("boundary", "type", BOTH, "missed", "spurious")
+# The kinds of errors and what they are.
+ERROR_KINDS = {
+    "boundary": "right type, wrong ends",
+    "type": "right ends, wrong type",
+    BOTH: "overlaps a true span, no more",
+    "missed": "true, nothing found there",
+    "spurious": "found, nothing true there",
+}
 
 
 class SpanError(NamedTuple):
@@ -56,7 +63,7 @@ def count_span_errors(errors: Iterable[SpanError]) -> dict[str, int]:
         1
     """
     counts = Counter(error.kind for error in errors)
-    return {kind: counts[kind] for kind in KINDS}
+    return {kind: counts[kind] for kind in ERROR_KINDS}
 
 
 def _of_row(row: int, guesses: set[Key], truths: set[Key]) -> list[SpanError]:

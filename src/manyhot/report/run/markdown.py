@@ -38,18 +38,8 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
         report: what ``measure_run`` gave.
         title: the first heading.
     """
-    metrics = [
-        (
-            each["name"],
-            value_words(each["value"], 4),
-            "" if each["half_width"] is None else f"± {each['half_width']:.4f}",
-            each["better"],
-            each["summary"],
-        )
-        for each in report["metrics"]
-    ]
     lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(rows_words(report["rows"])), ""]
-    lines += ["## Metrics", "", *markdown_table(("metric", "value", "95 %", "better", "what it is"), metrics, right=(1, 2)), ""]
+    lines += metric_lines(report["metrics"], better=True)
     lines += ["## Labels", "", *_labels(report), ""]
     lines += _missed(report["missed"])
     lines += _reliability(report["reliability"]) if report["reliability"] else []
@@ -65,8 +55,30 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     ]
     about += [(name, setting_words(model["settings"][name])) for name in model["chosen"]]
     about += [(name, value) for name, value in model["versions"].items()]
-    lines += ["## Settings and versions", "", *(f"- {name}: {plain(value)}" for name, value in about), ""]
-    return "\n".join([*lines, f"Measured {report['made']} by manyhot {report['versions']['manyhot']}.", ""])
+    return "\n".join([*lines, *closing_lines(report, about)])
+
+
+def metric_lines(metrics: Sequence[Mapping[str, Any]], *, better: bool) -> list[str]:
+    """The section of the metrics; ``better`` adds the column that says whether more or less is better."""
+    headings = ("metric", "value", "95 %", *(("better",) if better else ()), "what it is")
+    rows = [
+        (
+            each["name"],
+            value_words(each["value"], 4),
+            "" if each["half_width"] is None else f"± {each['half_width']:.4f}",
+            *((each["better"],) if better else ()),
+            each["summary"],
+        )
+        for each in metrics
+    ]
+    return ["## Metrics", "", *markdown_table(headings, rows, right=(1, 2)), ""]
+
+
+def closing_lines(report: Mapping[str, Any], about: Sequence[tuple[str, Any]]) -> list[str]:
+    """The section of settings and versions, and the line that says when and by what the report was made."""
+    settings = [f"- {name}: {plain(value)}" for name, value in about]
+    made = f"Measured {report['made']} by manyhot {report['versions']['manyhot']}."
+    return ["## Settings and versions", "", *settings, "", made, ""]
 
 
 def _labels(report: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from manyhot.report.run.markdown import markdown_table, plain
-from manyhot.report.run.words import setting_words, value_words
-from manyhot.report.spans.words import KINDS, span_lead_words, span_model_words, texts_words
+from manyhot.metrics.spans.errors import ERROR_KINDS
+from manyhot.report.run.markdown import closing_lines, markdown_table, metric_lines, plain
+from manyhot.report.run.words import setting_words
+from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
 
 WORST = 8
 
@@ -19,15 +20,6 @@ def span_run_markdown(report: Mapping[str, Any], *, title: str) -> str:
         report: what ``measure_spans`` gave.
         title: the first heading.
     """
-    metrics = [
-        (
-            each["name"],
-            value_words(each["value"], 4),
-            "" if each["half_width"] is None else f"± {each['half_width']:.4f}",
-            each["summary"],
-        )
-        for each in report["metrics"]
-    ]
     types = [
         (
             plain(each["type"]),
@@ -36,10 +28,10 @@ def span_run_markdown(report: Mapping[str, Any], *, title: str) -> str:
         )
         for each in report["types"]
     ]
-    errors = [(kind, f"{count:,}", KINDS[kind]) for kind, count in report["errors"].items()]
+    errors = [(kind, f"{count:,}", ERROR_KINDS[kind]) for kind, count in report["errors"].items()]
     confused = [(plain(each["true"]), plain(each["found"]), f"{each['spans']:,}") for each in report["confused"]]
     lines = [f"# {plain(title)}", "", plain(span_lead_words(report)), "", plain(texts_words(report["rows"])), ""]
-    lines += ["## Metrics", "", *markdown_table(("metric", "value", "95 %", "what it is"), metrics, right=(1, 2)), ""]
+    lines += metric_lines(report["metrics"], better=False)
     headings = ("type", "true", "found", "right", "precision", "recall", "F1")
     lines += ["## Types", "", *markdown_table(headings, types, right=range(1, 7)), ""]
     lines += ["## What goes wrong", "", *markdown_table(("error", "spans", "what it is"), errors, right=(1,)), ""]
@@ -52,8 +44,7 @@ def span_run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     model = report["model"]
     about = [*span_model_words(model), *((name, setting_words(model["settings"][name])) for name in model["chosen"])]
     about += list(model.get("versions", {}).items())
-    lines += ["## Settings and versions", "", *(f"- {name}: {plain(value)}" for name, value in about), ""]
-    return "\n".join([*lines, f"Measured {report['made']} by manyhot {report['versions']['manyhot']}.", ""])
+    return "\n".join([*lines, *closing_lines(report, about)])
 
 
 def _worst(report: Mapping[str, Any]) -> list[str]:

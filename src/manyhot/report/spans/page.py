@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from manyhot.metrics.spans.errors import ERROR_KINDS
 from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.page import Section, page, table
 from manyhot.report.parts.svg import Plot, legend
@@ -12,7 +13,7 @@ from manyhot.report.run.charts import figure, learning_figures
 from manyhot.report.run.page import metric_table, metric_tiles
 from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.words import value_words
-from manyhot.report.spans.words import KINDS, span_lead_words, span_model_words, texts_words
+from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
 
 TAG_WORDS = {"missed": "true, not found", "wrong": "found, not true", "right": "right"}
 
@@ -92,7 +93,7 @@ def _errors(report: Mapping[str, Any]) -> Section:
                 element("span", element("i"), class_="meter", style=f"--v:{count / max(total, 1):.3f}", aria_hidden="true"),
                 class_="n",
             ),
-            element("td", KINDS[kind]),
+            element("td", ERROR_KINDS[kind]),
         )
         for kind, count in report["errors"].items()
     ]

@@ -16,13 +16,6 @@ ORIGINS = {
         " training: what depends on the threshold is a little better here than on new texts."
     ),
 }
-KINDS = {
-    "boundary": "right type, wrong ends",
-    "type": "right ends, wrong type",
-    "boundary and type": "overlaps a true span, no more",
-    "missed": "true, nothing found there",
-    "spurious": "found, nothing true there",
-}
 FOR_NEW_TEXTS = " For texts that nothing saw: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 

@@ -10,19 +10,12 @@ from typing import Any
 from manyhot.cli.io.console import show_pairs, show_table, show_text
 from manyhot.data.spans.alignment import Alignment, align_examples
 from manyhot.data.spans.examples import SpanExamples
-from manyhot.metrics.spans.errors import SpanError, count_span_errors, find_span_errors
+from manyhot.metrics.spans.errors import ERROR_KINDS, SpanError, count_span_errors, find_span_errors
 from manyhot.metrics.spans.scores import SpanMetrics
 from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel
 
 EXAMPLES = 3
 CONTEXT = 18
-KINDS = {
-    "boundary": "right type, wrong ends",
-    "type": "right ends, wrong type",
-    "boundary and type": "overlaps a true span, no more",
-    "missed": "true, nothing found there",
-    "spurious": "found, nothing true there",
-}
 
 
 @dataclass(frozen=True)
@@ -105,7 +98,7 @@ def show_errors(scores: SpanEvaluation) -> None:
         return
     show_text()
     show_text("What goes wrong", style="bold")
-    rows = [(kind, count, f"{count / total:.1%}", KINDS[kind]) for kind, count in counts.items()]
+    rows = [(kind, count, f"{count / total:.1%}", ERROR_KINDS[kind]) for kind, count in counts.items()]
     show_table(("error", "spans", "share", "what it is"), rows, right=(1, 2), whole=(0, 1, 2))
     confused = Counter(
         (error.gold[0], error.predicted[0])
@@ -115,7 +108,7 @@ def show_errors(scores: SpanEvaluation) -> None:
     if confused:
         named = ", ".join(f"{gold} as {guess} ({count:,})" for (gold, guess), count in confused.most_common(5))
         show_text(f"types taken for others: {named}")
-    for kind in KINDS:
+    for kind in ERROR_KINDS:
         own = [error for error in scores.errors if error.kind == kind]
         for error in own[:EXAMPLES]:
             show_text(f"  {kind}: {told(error, scores.examples.texts[error.row])} (text {error.row + 1})")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from manyhot._suggest import nearest
-from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, headline
+from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, show_end
 from manyhot.cli.commands.spans.reading import SHARED, SPAN_READ_FLAGS, read_span_files
 from manyhot.cli.commands.spans.report import report_on_spans, span_run_reporter
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.config import CONFIG, write_config
-from manyhot.cli.io.console import say, show_json, show_text
+from manyhot.cli.io.console import say, show_json
 from manyhot.cli.io.flags import Flag, flags_of
 from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute
@@ -136,11 +137,4 @@ def _tell(
         tested = None if scores is None else scores.to_json()
         show_json({"run": str(folder), "model": model.describe(), "test": tested, "reports": pages})
         return
-    found = headline(folder)
-    if found is not None:
-        show_text(found)
-    if scores is not None:
-        show_span_scores(scores, title="On the test texts")
-    show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
-    for path in pages:
-        show_text(f"Report: {path}")
+    show_end(folder, pages, None if scores is None else partial(show_span_scores, scores, title="On the test texts"))
