@@ -46,7 +46,7 @@ def work(rank: int, count: int, port: int, path: Path, share: bool, queue: Any) 
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
         options = options_from()
         if share:
-            place: dict[str, Any] = {"rank": rank, "count": count, "gather": processes.gather_bytes}
+            place: dict[str, Any] = {"rank": rank, "count": count, "gather": processes.in_turn}
             examples = read_together([path], options, format=None, **place)
         else:
             examples = read_with([path], options)

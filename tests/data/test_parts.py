@@ -85,7 +85,9 @@ def together(paths, count, **given):
         def gather(content):
             sent[rank] = content
             barrier.wait(60)
-            return list(sent)
+            every = list(sent)
+            barrier.wait(60)
+            return every
 
         try:
             found[rank] = read_together(paths, options_from(**given), format=None, rank=rank, count=count, gather=gather)
@@ -199,7 +201,7 @@ def check_together(rank, path, folder):
     """In a real process: what all read together is what one reads; how many bytes of the file this one parsed."""
     processes, parsed, between = Processes.current(), [], parts.lines_between
     parts.lines_between = lambda *rest: parsed.append(between(*rest)) or parsed[-1]
-    place = {"rank": rank, "count": processes.count, "gather": processes.gather_bytes}
+    place = {"rank": rank, "count": processes.count, "gather": processes.in_turn}
     same(read_together([path], options_from(), format=None, **place), read_with([path], options_from()))
     (folder / f"rank{rank}.txt").write_text(str(sum(map(len, parsed))))
 

@@ -1,5 +1,7 @@
 """Small problems that every body can learn, and the same model twice."""
 
+import json
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -65,6 +67,15 @@ def same_weights(one, two):
     """Whether two models have bit by bit the same parameters and rule."""
     mine, other = one.body.state_dict(), two.body.state_dict()
     return one.rule == two.rule and mine.keys() == other.keys() and all(torch.equal(mine[k], other[k]) for k in mine)
+
+
+def write_rows(path, examples):
+    """Examples as a file for the command."""
+    inputs = [{"text": text} for text in examples.texts or []] or [
+        {f"x{place}": float(value) for place, value in enumerate(row)} for row in examples.features
+    ]
+    rows = zip(inputs, examples.label_sets(), strict=True)
+    path.write_text("".join(json.dumps({**own, "labels": labels}) + "\n" for own, labels in rows))
 
 
 EVERY_STEP = {"checkpoint_seconds": 0.0, "threads": 1}

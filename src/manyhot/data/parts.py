@@ -7,7 +7,7 @@ understood differently), every process reads that file whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +30,8 @@ from manyhot.data.tables.numbered import by_number, column_numbers, number_what_
 # Smaller files are not worth cutting.
 LEAST_BYTES = 1 << 16
 EMPTY_CELLS = "empty_label_cells"
-# Sends this process's bytes to all, and gives those of all processes.
-Gather = Callable[[bytes], list[bytes]]
+# Sends this process's bytes to all, and gives those of all processes in turn.
+Gather = Callable[[bytes], Iterable[bytes]]
 
 
 class Unit(NamedTuple):
@@ -64,10 +64,9 @@ def read_together(
     except (ValueError, OSError, MemoryError):
         # All processes read the files whole, and say what is wrong as one process does.
         content = b""
-    every = gather(content)
-    if not all(every):
+    if not all(list(gather(content[:1]))):
         return joined([read_path(path, named, options) for path in paths], paths)
-    queues = [iter(from_bytes(each)) for each in every]
+    queues = [iter(from_bytes(each)) for each in gather(content)]
     parts = []
     for place, (path, own) in enumerate(zip(paths, files, strict=True)):
         read = [next(queues[place % count if unit.total == 1 else unit.place]) for unit in own]

@@ -15,7 +15,7 @@ import torch
 from cli.forked import Forked
 from manyhot import load_span_model, write_span_examples
 from manyhot.training.rows.bundle import load_model
-from training.problems import feature_examples, same_weights, text_examples, title_examples
+from training.problems import feature_examples, same_weights, text_examples, title_examples, write_rows
 from training.spans.problems import people
 
 # A checkpoint after every step: most of the time one is being written, so most kills come while one is.
@@ -28,15 +28,6 @@ RUNS = {
 }
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
-
-
-def write_rows(path, examples):
-    """Examples as a file for the command."""
-    inputs = [{"text": text} for text in examples.texts or []] or [
-        {f"x{place}": float(value) for place, value in enumerate(row)} for row in examples.features
-    ]
-    rows = zip(inputs, examples.label_sets(), strict=True)
-    path.write_text("".join(json.dumps({**own, "labels": labels}) + "\n" for own, labels in rows))
 
 
 def saved(run):

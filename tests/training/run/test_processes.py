@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.run.processes import Processes, ProcessesError, several_processes
-from training.problems import feature_examples, image_examples, same_weights, text_examples, title_examples
+from training.problems import feature_examples, image_examples, same_weights, text_examples, title_examples, write_rows
 from training.run.process_runs import (
     die_early,
     in_processes,
@@ -179,26 +180,27 @@ def children_of(parent):
     return sorted(found)
 
 
+ROW_FLAGS = ("--epochs", "60", "--patience", "0", "--learning-rate", "0.001", "--batch-size", "8", "--hidden", "8")
+LABEL_FLAGS = ("--label-shards", "2", "--epochs", "6", "--batch-size", "16", "--hidden", "8", "--checkpoint-seconds", "0.1")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds processes in /proc")
-def test_torchrun_trains_a_killed_process_ends_the_run_and_it_is_resumed(tmp_path):
-    """The command as it is given: one process prints, one that is killed ends the others, the run goes on afterwards."""
-    rows = feature_examples(120)
-    lines = [
-        json.dumps({**{f"x{i}": float(v) for i, v in enumerate(row)}, "labels": labels})
-        for row, labels in zip(rows.features, rows.label_sets(), strict=True)
-    ]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
-    flags = ["--epochs", "60", "--patience", "0", "--learning-rate", "0.001", "--batch-size", "8", "--hidden", "8"]
+@pytest.mark.parametrize(
+    ("make", "flags"), [(feature_examples, ROW_FLAGS), (title_examples, LABEL_FLAGS)], ids=["rows divided", "labels divided"]
+)
+def test_torchrun_trains_a_killed_process_ends_the_run_and_it_is_resumed(make, flags, tmp_path):
+    """The command as it is given: one process prints, one that is killed ends the others, and one process resumes the run."""
+    write_rows(tmp_path / "rows.jsonl", make(120))
     process = torchrun("train", "rows.jsonl", "--run", "run", *flags, cwd=tmp_path)
     said = []
     for line in process.stderr:
         said.append(line)
         if line.startswith("epoch 3/"):
             break
-    assert sum("120 rows, 4 labels" in line for line in said) == 1, "one process prints"
+    assert sum(re.match(r"120 rows, \d+ labels", line) is not None for line in said) == 1, "one process prints"
     ranks = [pid for pid in children_of(process.pid) if b"manyhot.cli" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(ranks) == 2
+    assert len(ranks) == 2, said[-5:]
     os.kill(ranks[1], signal.SIGKILL)
     begun = time.monotonic()
     _, err = process.communicate(timeout=60)
@@ -207,3 +209,9 @@ def test_torchrun_trains_a_killed_process_ends_the_run_and_it_is_resumed(tmp_pat
     assert "Signal 9" in err or "another process of the run ended" in err
     assert main(["train", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
     load_model(tmp_path / "run")
+
+
+def test_label_shards_without_as_many_processes_are_refused_by_the_command(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", title_examples(40))
+    assert main(["train", str(tmp_path / "rows.jsonl"), "--run", str(tmp_path / "run"), "--label-shards", "2"]) == 1
+    assert "torchrun --nproc-per-node 2" in " ".join(capsys.readouterr().err.split())

@@ -107,7 +107,7 @@ def read_files(
     if processes is None or processes.count == 1 or "-" in files:
         examples = read_with(files, options, format=format)
     else:
-        place: dict[str, Any] = {"rank": processes.rank, "count": processes.count, "gather": processes.gather_bytes}
+        place: dict[str, Any] = {"rank": processes.rank, "count": processes.count, "gather": processes.in_turn}
         examples = read_together(files, options, format=format, **place)
     check_options_used(reading, examples.source)
     tell(examples.source, quiet=quiet)

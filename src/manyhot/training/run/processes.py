@@ -131,18 +131,21 @@ class Processes:
             dist.broadcast(told, 0)
         return told.numpy().tobytes()
 
-    def gather_bytes(self, content: bytes) -> list[bytes]:
-        """The bytes of every process, in their order."""
+    def in_turn(self, content: bytes) -> Iterator[bytes]:
+        """The bytes of every process, in their order and one at a time, so that no more than those of one are held."""
         if self.count == 1:
-            return [content]
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
-        with _together():
-            dist.all_gather(sizes, torch.tensor([len(content)]))
-            padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
-            padded[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
-            parts = [torch.empty_like(padded) for _ in sizes]
-            dist.all_gather(parts, padded)
-        return [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+            yield content
+            return
+        for rank in range(self.count):
+            size = torch.tensor([len(content)])
+            with _together():
+                dist.broadcast(size, rank)
+                told = torch.zeros(int(size), dtype=torch.uint8)
+                if rank == self.rank and content:
+                    told = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+                    content = b""
+                dist.broadcast(told, rank)
+            yield told.numpy().tobytes()
 
     def check_same(self, what: str, digest: str) -> None:
         """All processes have the same digest."""
