@@ -23,6 +23,8 @@ from pathlib import Path
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from benchmarks.few_gpu import HEAD as FEW_HEAD
+from benchmarks.few_gpu import lines as few_lines
 from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss, prediction_divergence, rdrop_loss, zlpr_loss
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine as triton_engine
@@ -34,7 +36,7 @@ TINY = [(256, 80), (65536, 20), (65536, 128)]
 PAIRS = [(65536, 128), (16384, 4096), (16384, 4271), (4096, 32768)]
 BASELINES = {"BCE": bce_loss, "focal": focal_loss, "asymmetric": asymmetric_loss}
 ODD = [(65536, 600), (16384, 4271), (16384, 4272), (8192, 10000), (4096, 20001), (1024, 100003), (8, 10_000_000)]
-TYPES = (torch.bfloat16, torch.float32)
+TYPES = (torch.bfloat16, torch.float32, torch.float16)
 POSITIVES = 5
 CALLS = 8
 
@@ -60,7 +62,9 @@ def copy_bandwidth():
 
 
 def backward(loss, logits):
-    (grad,) = torch.autograd.grad(loss, logits)
+    """The gradient; in float16 times the loss scale that torch begins with."""
+    factor = torch.full_like(loss, 65536.0) if logits.dtype == torch.float16 else None
+    (grad,) = torch.autograd.grad(loss, logits, factor)
     return grad
 
 
@@ -75,6 +79,7 @@ def error(grad, logits, labels, rows=64):
     """Largest difference to the float64 gradient of the first rows, relative to its largest entry."""
     exact = logits[:rows].detach().double().requires_grad_()
     wanted = backward(zlpr_loss(exact, labels[:rows], reduction="sum", engine="torch"), exact) / logits.shape[0]
+    wanted = wanted * (65536.0 if logits.dtype == torch.float16 else 1.0)
     return ((grad[:rows].double() - wanted).abs().max() / wanted.abs().max()).item()
 
 
@@ -205,7 +210,7 @@ def tiny_rows(compiled):
 def odd_cells(rows, num_labels, bandwidth):
     """A row of the table of label counts that are no power of two: multiples of the floor."""
     row = [f"{rows:,} x {num_labels:,}"]
-    for dtype in TYPES:
+    for dtype in TYPES[:2]:
         logits, labels = problem(rows, num_labels, dtype)
         for kind, given in (("dense", labels), ("lists", SparseLabels.from_dense(labels))):
             moved = rows * num_labels * (2 * logits.element_size() + (kind == "dense"))
@@ -288,7 +293,7 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
 
 
-def page(found, tiny, odd, pairs, baselines, bandwidth):
+def page(found, few, tiny, odd, pairs, baselines, bandwidth):
     import triton
 
     head = ["rows x labels", "type", "ours, uint8", "ours, index lists", "ours, soft"]
@@ -317,6 +322,11 @@ and writing the gradient alone, at the speed of a copy, would be as many times f
 compiled.
 
 {table(faster, map(faster_cells, long))}
+
+Few labels, forward and backward: microseconds on the device over buffers that are in no cache, in brackets the multiple of the
+byte floor; then what the host takes to issue a call and its backward.
+
+{table(FEW_HEAD, few)}
 
 Short rows in bfloat16, microseconds: the device by itself, and what the host takes to issue a call and its backward when
 nothing is captured or compiled. Where the host takes longer than the device, it is what a user waits for. The last two
@@ -369,20 +379,25 @@ def main():
             torch.cuda.empty_cache()
         return
     bandwidth, found = copy_bandwidth(), []
-    tiny = list(tiny_rows(compiled))
-    odd = [odd_cells(*shape, bandwidth) for shape in ODD]
-    pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
-    baselines = [baseline_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES for shape in PAIRS]
+    few = []
+    for line in few_lines(bandwidth, compiled[0]):
+        few.append(line)
+        print(line, file=sys.stderr, flush=True)
     for case in cases:
         found.append(measure(*case, bandwidth, compiled))
         print(cells(found[-1]), file=sys.stderr, flush=True)
         torch.cuda.empty_cache()
-        if settings.output:
-            settings.output.write_text(page(found, tiny, odd, pairs, baselines, bandwidth))
-            about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
-            settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
-    if not settings.output:
-        print(page(found, tiny, odd, pairs, baselines, bandwidth))
+    tiny = list(tiny_rows(compiled))
+    odd = [odd_cells(*shape, bandwidth) for shape in ODD]
+    pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES[:2] for shape in PAIRS]
+    baselines = [baseline_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES[:2] for shape in PAIRS]
+    text = page(found, few, tiny, odd, pairs, baselines, bandwidth)
+    if settings.output:
+        settings.output.write_text(text)
+        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
+        settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

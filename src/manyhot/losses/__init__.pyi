@@ -29,6 +29,7 @@ from manyhot.losses.softmax import SoftmaxLoss as SoftmaxLoss
 from manyhot.losses.softmax import softmax_loss as softmax_loss
 from manyhot.losses.two_way import TwoWayLoss as TwoWayLoss
 from manyhot.losses.two_way import two_way_loss as two_way_loss
+from manyhot.losses.warming import warm_up as warm_up
 from manyhot.losses.zlpr import TLPRLoss as TLPRLoss
 from manyhot.losses.zlpr import ZLPRLoss as ZLPRLoss
 from manyhot.losses.zlpr import split_threshold as split_threshold

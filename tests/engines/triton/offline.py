@@ -47,7 +47,7 @@ LIMITS = {80: (1024, 65536, 163 << 10), 86: (1024, 65536, 99 << 10), 89: (1024, 
 
 
 def resources(compiled) -> dict[str, int]:
-    """Registers a thread, bytes of stack a thread, bytes of shared memory and threads of a compiled kernel."""
+    """Registers a thread, bytes of stack a thread, bytes of shared memory, threads and identity of a compiled kernel."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
@@ -60,6 +60,7 @@ def resources(compiled) -> dict[str, int]:
         "local": int(found["LOCAL"]),
         "shared": compiled.metadata.shared,
         "threads": 32 * compiled.metadata.num_warps,
+        "kernel": int(compiled.hash[:12], 16) if isinstance(compiled.hash, str) else hash(compiled.hash),
     }
 
 
@@ -69,7 +70,6 @@ def compile_all(capability: int, calls) -> dict[str, dict[str, int]]:
     from manyhot.engines.triton.launch import launcher as launching
 
     driver.set_active(NamedDevice(capability))
-    plans._multiprocessors = lambda _: 84 if capability in (86, 89) else 108
     found: dict[str, dict[str, int]] = {}
     name = [""]
 
@@ -80,11 +80,14 @@ def compile_all(capability: int, calls) -> dict[str, dict[str, int]]:
         found[f"{name[0]} {self.kernel.__name__}"] = resources(compiled)
 
     launching.Launcher.__call__ = compile_only
-    original = plans.plan
-    plans.plan = lambda *sizes, **about: original(*sizes, **(about | {"together": about["together"] or 108}))
+    original, together = plans.plan, 84 if capability in (86, 89) else 108
+    plans.plan = lambda *sizes, **about: original(*sizes, **(about | {"together": about["together"] or together}))
     for name[0], call in calls.items():
         call()
     return found
+
+
+SHAPES = ((64, 20), (64, 4096), (512, 20_001), (64, 131_072), (1, 20), (101, 20), (70_001, 20), (101, 4096))
 
 
 def main() -> None:
@@ -95,7 +98,7 @@ def main() -> None:
 
     calls = {}
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    for rows, num_labels in ((64, 20), (64, 4096), (512, 20_001), (64, 131_072)):
+    for rows, num_labels in SHAPES:
         for kind, dtype in types.items():
             x = torch.zeros(rows, num_labels, dtype=dtype)
             labels = torch.zeros(rows, num_labels, dtype=torch.uint8)

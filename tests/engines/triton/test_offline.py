@@ -13,6 +13,18 @@ CALLS = ("64x20 bfloat16 hard", "64x4096 float16 hard", "512x20001 float32 lists
 OFFLINE = Path(__file__).with_name("offline.py")
 
 
+def compiled(capability, calls, folder):
+    """What the kernels of the calls take, by line."""
+    env = os.environ | {"TRITON_CACHE_DIR": str(folder), "TRITON_DEFAULT_FP_FUSION": "1"}
+    env["PYTHONPATH"] = os.pathsep.join([str(OFFLINE.parents[2]), *sys.path])
+    done = subprocess.run([sys.executable, OFFLINE, str(capability), *calls], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {
+        line: {key: int(value) for key, value in (part.split("=") for part in line.split() if "=" in part)}
+        for line in done.stdout.splitlines()
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(interpreted(), reason="this is the interpreter")
 @pytest.mark.parametrize("capability", [80, 89, 100, 120])
@@ -20,17 +32,23 @@ def test_the_kernels_compile_for_a_device_that_is_not_there_and_fit(capability, 
     pytest.importorskip("triton")
     from engines.triton.offline import LIMITS
 
-    env = os.environ | {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
-    env["PYTHONPATH"] = os.pathsep.join([str(OFFLINE.parents[2]), *sys.path])
-    done = subprocess.run([sys.executable, OFFLINE, str(capability), *CALLS], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    lines = done.stdout.splitlines()
-    assert len(lines) >= len(CALLS)
+    found = compiled(capability, CALLS, tmp_path)
+    assert len(found) >= len(CALLS)
     threads, registers, shared = LIMITS[capability]
-    for line in lines:
-        taken = {key: int(value) for key, value in (part.split("=") for part in line.split() if "=" in part)}
+    for line, taken in found.items():
         assert taken["threads"] <= threads, line
         assert taken["threads"] * taken["registers"] <= registers, line
         assert taken["shared"] <= shared, line
         assert taken["local"] == 0, line
         assert taken["stack"] <= 128, line  # spilled registers, in the part for extreme scores
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(interpreted(), reason="this is the interpreter")
+@pytest.mark.parametrize("form", ["bfloat16 hard", "float32 lists"])
+def test_shapes_that_differ_only_in_the_number_of_rows_share_a_kernel(form, tmp_path):
+    pytest.importorskip("triton")
+    for num_labels, rows in ((20, (1, 64, 101, 70_001)), (4096, (64, 101))):
+        found = compiled(90, [f"{count}x{num_labels} {form}" for count in rows], tmp_path)
+        assert len(found) == len(rows)
+        assert len({taken["kernel"] for taken in found.values()}) == 1

@@ -60,6 +60,20 @@ def test_what_is_added_up_has_room(cases):
     assert some
 
 
+@pytest.mark.parametrize("kind", ["hard", "soft", "lists"])
+def test_rows_of_few_labels_are_cut_alike_whatever_their_number(kind):
+    for num_labels in range(1, 129):
+        for score_bytes in (2, 4):
+            about = {"few": kind, "score_bytes": score_bytes, "lean": kind != "soft", "stage": "fused", "together": 132}
+            found = {plan(num_rows, num_labels, **about) for num_rows in ROWS}
+            assert len(found) == 1
+            (cut,) = found
+            assert cut.kernel == "few"
+            assert num_labels <= cut.segment
+            assert cut.segment in (cut.block, 2 * cut.block)
+            assert cut.rows * cut.block >= 2 * 8 // score_bytes * 32 * cut.warps, "every thread has two words"
+
+
 def plan_of(num_rows, num_labels, **about):
     return plan(num_rows, num_labels, lean=True, stage="fused", together=132, **about)
 

@@ -6,6 +6,7 @@ Everything that does not depend on pointers or scalar values is computed once pe
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,13 +16,21 @@ from torch import Tensor
 
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.engines.triton.launch.launcher import Launched, Launcher, Numbers, launcher
-from manyhot.engines.triton.plans import COUNTER_STRIDE, CUTS, Plan
+from manyhot.engines.triton.launch.residency import multiprocessors
+from manyhot.engines.triton.plans import COUNTER_STRIDE, CUTS, WHOLE_ROWS, Plan
 from manyhot.engines.triton.plans import blocks as blocks
 
 WORDWISE = (torch.float32, torch.bfloat16, torch.float16)
 BYTES = (torch.bool, torch.uint8)
 INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
+# Where the kernel of a plan is; each takes a while to import, and few are needed.
+KERNELS = {
+    "few": ("rows.few", "few_kernel"),
+    "packed": ("packed.kernel", "packed_kernel"),
+    "rows": ("rows.whole", "row_kernel"),
+    "segments": ("rows.segments", "segment_kernel"),
+}
 # A kernel with its constants.
 Kernel = tuple[Any, tuple[Any, ...]]
 
@@ -78,15 +87,20 @@ def _layout(
     weighted: bool,
     smooth: bool,
     wordwise: bool,
+    plainly: bool,
+    together: int | None,
 ) -> Layout:
-    """``types`` are the types of the inputs, None for a missing one; ``sizes`` are rows, labels and row strides."""
+    """``types`` are the types of the inputs, None for a missing one; ``sizes`` are rows, labels and row strides.
+
+    At least ``together`` programs run at once; None is the interpreter.
+    """
     x_type, label_type, _, _, value_type, *_ = types
     hard = not smooth and value_type is None and (label_type is None or label_type in INTEGERS)
     lean = stage != "labelwise" and hard and not weighted
     num_rows, num_labels, *strides = sizes
     unit = math.gcd(16, num_labels, *strides)
     found, programs = CUTS[stage](
-        device,
+        together,
         num_rows,
         num_labels,
         lean=lean,
@@ -95,8 +109,11 @@ def _layout(
         half=x_type == torch.float16,
         lists=kinds[0] != "dense",
         packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
+        few=_few_of(kinds, hard, lean) if plainly else None,
     )
-    even = num_rows % found.rows == 0 and num_labels % found.segment == 0
+    even = num_labels % found.segment == 0 and (found.kernel == "few" or num_rows % found.rows == 0)
+    if found.kernel == "few" and not wordwise:
+        unit = 1  # nothing is read as words
     return Layout(found, programs, kinds, hard, lean, even, unit, sizes, {})
 
 
@@ -118,6 +135,14 @@ def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, 
     if label_type in BYTES:
         return "hard"
     return "soft" if label_type == x_type else None
+
+
+def _few_of(kinds: tuple[Any, ...], hard: bool, lean: bool) -> str | None:
+    """The kind of the labels if a program can take many rows, "hard", "soft" or "lists"; None if it cannot."""
+    form, has_where, *weights = kinds
+    if has_where or "label" in weights or (form != "dense" and not lean):
+        return None
+    return "lists" if form == "lists" else ("hard" if hard else "soft")
 
 
 class Call:
@@ -144,10 +169,12 @@ class Call:
         strides = (x.stride(0), 0 if labels is None else labels.stride(0), 0 if where is None else where.stride(0))
         types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
         kinds = (form, where is not None, pos_kind, neg_kind)
+        plainly = wordwise
         if wordwise:
             # Only soft labels are smoothed wordwise, and words must be aligned.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
-        self.layout = _layout(stage, x.device, types, (*x.shape, *strides), kinds, weighted, smoothing != 0, wordwise)
+        sizes, together = (*x.shape, *strides), _together(x)
+        self.layout = _layout(stage, x.device, types, sizes, kinds, weighted, smoothing != 0, wordwise, plainly, together)
 
     def launch(
         self,
@@ -201,16 +228,21 @@ class Call:
     def _kernel(self, key: Any) -> Kernel:
         """The kernel of the plan and its constants."""
         form, moved, total, scaled, *_ = key
-        from manyhot.engines.triton.packed.kernel import packed_kernel
-        from manyhot.engines.triton.rows.segments import segment_kernel
-        from manyhot.engines.triton.rows.whole import row_kernel
-
         layout, cut = self.layout, self.layout.plan
-        kernel = {"packed": packed_kernel, "rows": row_kernel, "segments": segment_kernel}[cut.kernel]
+        place, name = KERNELS[cut.kernel]
+        kernel = getattr(importlib.import_module(f"manyhot.engines.triton.{place}"), name)
         labels, *others = layout.kinds
         kinds = (labels, layout.lean, *others, moved, scaled, form, self.stage, layout.even)
         sizes = (cut.chunks, 1 << (cut.chunks - 1).bit_length(), cut.segment, cut.rows, cut.block, layout.unit)
         return kernel, (*kinds, *sizes, total)
+
+
+def _together(x: Tensor) -> int | None:
+    """How many programs run at once at least; None in the interpreter. Programs of long rows wait for each other, so the driver
+    is asked what the current context has."""
+    if not x.is_cuda:
+        return None
+    return multiprocessors(x.get_device(), of_context=x.shape[1] > WHOLE_ROWS)
 
 
 def _starts_on_word(x: Tensor, labels: Tensor | None) -> bool:

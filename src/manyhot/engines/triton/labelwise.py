@@ -15,6 +15,9 @@ from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.plans import blocks
 from manyhot.engines.triton.reductions import total
 
+# Powers up to this one are products.
+MOST_FACTORS = 4
+
 
 @falls_back_to(plain.labelwise)
 def labelwise(
@@ -75,15 +78,28 @@ def _judge(
     if values is None:
         values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
     scales, scale_number = per_row(row_scale)
-    has_margin = powers[2] > 0
+    has_margin, whole_powers = powers[2] > 0, _whole(*powers[:2])
 
     def kernel(_: Any) -> Kernel:
         from manyhot.engines.triton.rows.labelwise import labelwise_kernel
 
         labels, *others = layout.kinds
-        constants = ("bce" if kind == "bce" else "focal", has_margin, labels, layout.hard, *others, scales is not None)
-        return labelwise_kernel, (*constants, layout.even, chunks, layout.plan.rows, layout.plan.block, layout.unit)
+        constants = ("bce" if kind == "bce" else "focal", has_margin, *whole_powers, labels, layout.hard, *others)
+        return labelwise_kernel, (
+            *constants,
+            scales is not None,
+            layout.even,
+            chunks,
+            layout.plan.rows,
+            layout.plan.block,
+            layout.unit,
+        )
 
     numbers = (scale_number, *call.numbers, *powers)
-    call.start((kind, has_margin, type_of(scales)), kernel, (scales, values, grad), numbers)
+    call.start((kind, has_margin, whole_powers, type_of(scales)), kernel, (scales, values, grad), numbers)
     return values if chunks == 1 else values.sum(dim=1)
+
+
+def _whole(*powers: float) -> tuple[int, ...]:
+    """The powers as small whole numbers, which a kernel multiplies out; -1 for both where one is not."""
+    return tuple(map(int, powers)) if all(power in range(MOST_FACTORS + 1) for power in powers) else (-1, -1)

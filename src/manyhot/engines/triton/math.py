@@ -60,6 +60,25 @@ def log1p(x):
 
 
 @triton.jit
+def log2(x):
+    """``log2 x`` to seven digits; absolute where x is near 1."""
+    if COMPILED:
+        y = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        y = tl.log2(x)
+    return y
+
+
+@triton.jit
+def log1p_fast(x):
+    """``log1p`` with one division and one logarithm of the hardware: to six digits everywhere, for x up to 1e37."""
+    z = x * inverse(2.0 + x)
+    w = z * z
+    series = 2.0 * z * (1.0 + w * (0.33333334 + w * (0.2 + w * (0.14285715 + w * (0.11111111 + w * 0.09090909)))))
+    return tl.where(x < 0.5, series, LOG_2 * log2(1.0 + x))
+
+
+@triton.jit
 def softplus(x):
     """``log(1 + e^x)``; 0 at -inf, inf at inf."""
     return tl.maximum(x, 0.0) + log1p_unit(exp(-tl.abs(x)))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import torch
 
 CHUNK = 8192
 SEGMENT = 32768
@@ -51,6 +48,13 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
 # The same for lists of float16, whose conversion takes more registers.
 HALF_LISTS = [(8192, 4, 72, 128)]
 BLOCK = 4096
+# Rows of up to this many labels always have one program.
+WHOLE_ROWS = 4096
+# Rows of up to this many labels go many to a program, and programs take several tiles.
+FEW_LABELS = 128
+# Their labels a tile, warps a program and programs a multiprocessor, by kind of labels and bytes of a score.
+FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int]] = {}
+FEW_TILE = (1024, 4, 16, 1)
 # Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
 # Distance between the counters of two rows, in int32: each has a cache line to itself, because hundreds of programs poll it.
@@ -75,12 +79,6 @@ class Plan(NamedTuple):
     registers: int | None = None
 
 
-@functools.cache
-def _multiprocessors(index: int) -> int:
-    count: int = torch.cuda.get_device_properties(index).multi_processor_count
-    return count
-
-
 def plan(
     num_rows: int,
     num_labels: int,
@@ -90,6 +88,7 @@ def plan(
     score_bytes: int = 4,
     lists: bool = False,
     packed: str | None = None,
+    few: str | None = None,
     half: bool = False,
     together: int | None = None,
 ) -> Plan:
@@ -101,6 +100,8 @@ def plan(
     less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
     wait for another.
     """
+    if few is not None and num_labels <= FEW_LABELS:
+        return few_plan(num_labels, few, score_bytes)
     found = _packed_plan(num_rows, num_labels, score_bytes, packed, half, together) if packed else None
     if found is not None:
         return found
@@ -122,6 +123,14 @@ def plan(
     large = fast and not lists and score_bytes == 4 and segment == SEGMENT
     block, warps = (2 * BLOCK, 16) if large else (BLOCK if lean else BLOCK // 2, 8)
     return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
+
+
+def few_plan(num_labels: int, kind: str, score_bytes: int) -> Plan:
+    """Many rows a program, whatever the number of rows, so that all batches share a kernel."""
+    segment = max(2, 1 << (num_labels - 1).bit_length())
+    size, warps, _, parts = FEW_TILES.get((kind, score_bytes), FEW_TILE)
+    block = segment // parts if segment >= 32 * parts else segment
+    return Plan("few", size // segment, block, 1, segment, warps)
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
@@ -168,14 +177,17 @@ def adds_up(cut: Plan, programs: int) -> bool:
     return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel == "packed")
 
 
-def cut_rows(device: torch.device, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
-    """The plan for a device, and how many programs carry it out."""
-    together = _multiprocessors(device.index) if device.type == "cuda" else None
+def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
+    """The plan where at least ``together`` programs run at once, and how many programs carry it out."""
     cut = plan(num_rows, num_labels, together=together, **about)
-    return cut, blocks(num_rows, cut.rows) * cut.chunks
+    programs = blocks(num_rows, cut.rows) * cut.chunks
+    if cut.kernel == "few":
+        each = FEW_TILES.get((about["few"], about["score_bytes"]), FEW_TILE)[2]
+        programs = min(programs, 2 if together is None else each * together)
+    return cut, programs
 
 
-def cut_labels(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+def cut_labels(_together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
     """The same for losses that judge every label by itself."""
     cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
@@ -190,9 +202,8 @@ def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
     return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
 
 
-def cut_pairs(device: torch.device, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+def cut_pairs(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
     """The same for two predictions at once."""
-    together = _multiprocessors(device.index) if device.type == "cuda" else None
     cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 

@@ -108,11 +108,21 @@ def launcher(
 
     ``types`` are those of the tensors, None for a missing one, and their device; ``registers`` limits those of a thread.
     """
-    key = (id(kernel), constants, warps, registers, types, *map(kind_of, numbers))
+    key = (id(kernel), constants, warps, registers, types, *kinds_of(kernel, numbers, len(types) - 1))
     found = _LAUNCHERS.get(key)
     if found is None:
         found = _LAUNCHERS[key] = Launcher(kernel, constants, warps, registers, settled=True)
     return found
+
+
+def kinds_of(kernel: Any, numbers: Numbers, first: int) -> list[Any]:
+    """What Triton specialises the numbers on, which are arguments of the kernel from the ``first`` on."""
+    free = getattr(kernel, "do_not_specialize", None) or ()
+    names = kernel.arg_names[first : first + len(numbers)] if free else [""] * len(numbers)
+    return [
+        kind_of(number) if name not in free else number.bit_length() > 31
+        for name, number in zip(names, numbers, strict=True)
+    ]  # fmt: skip
 
 
 def kind_of(number: int | float) -> Any:

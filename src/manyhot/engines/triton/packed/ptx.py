@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import triton.language as tl
 
-_REGISTERS = ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, b, d; .reg .b16 x<2>; .reg .pred any, p; "
+_REGISTERS = (
+    ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, m<2>, b, d; .reg .b16 x<2>; .reg .pred any, p; "
+)
 
 
 class _Writer:

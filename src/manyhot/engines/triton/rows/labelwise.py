@@ -9,20 +9,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import exp, inverse, log1p_unit
+from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit
 from manyhot.engines.triton.rows.tiles import column_weight, first_listed, tile_labels, tile_where
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def labelwise_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
     num_rows, num_labels, x_stride, label_stride, where_stride,
     scale_number, pos_number, neg_number, smoothing, gamma_pos, gamma_neg, margin,
-    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, LABELS: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr,
-    POS: tl.constexpr, NEG: tl.constexpr, HAS_SCALE: tl.constexpr, EVEN: tl.constexpr, CHUNKS: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
+    LABELS: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    HAS_SCALE: tl.constexpr, EVEN: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
-    """One tile: its part of the row sums, ``[R, CHUNKS]``, and its gradient. KIND is "bce" or "focal" (and asymmetric)."""
+    """One tile: its part of the row sums, ``[R, CHUNKS]``, and its gradient. KIND is "bce" or "focal" (and asymmetric).
+
+    POWER_POS and POWER_NEG are the gammas where both are small whole numbers, else -1.
+    """
     # Sizes as multiples of UNIT, which they are, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
@@ -51,7 +55,7 @@ def labelwise_kernel(
             weight = tl.where(counts, weight, 0.0)
         # What has no weight is not looked at, whatever its score.
         s = tl.where(weight > 0, s, 0.0)
-        cost, slope = _cost(tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN)
+        cost, slope = _cost(tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
         total, grad = weight * cost, weight * tl.where(t, -slope, slope)
     else:
         up, down = tl.where(counts, t * pos_w, 0.0), tl.where(counts, (1.0 - t) * neg_w, 0.0)
@@ -72,15 +76,75 @@ def labelwise_kernel(
 
 
 @triton.jit
-def _cost(u, t, gamma_pos, gamma_neg, margin, KIND: tl.constexpr, HAS_MARGIN: tl.constexpr):
-    """The cost of each label, positives turned round, and its derivative by u; a margin is for negatives."""
-    if HAS_MARGIN:
+def _cost(
+    u, t, gamma_pos, gamma_neg, margin,
+    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
+):  # fmt: skip
+    """The cost of each hard label, positives turned round, and its derivative by u; a margin is for negatives."""
+    if KIND != "bce" and POWER_POS >= 0:
+        cost, slope = _power_cost(u, t, margin, HAS_MARGIN, POWER_POS, POWER_NEG)
+    elif HAS_MARGIN:
         pos, pos_slope = _one_cost(u, gamma_pos, KIND)
         neg, neg_slope = _shifted_cost(u, gamma_neg, margin)
         cost, slope = tl.where(t, pos, neg), tl.where(t, pos_slope, neg_slope)
     else:
         cost, slope = _one_cost(u, tl.where(t, gamma_pos, gamma_neg), KIND)
     return cost, slope
+
+
+@triton.jit
+def _power_cost(u, t, margin, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
+    """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - shift, 0)`` and its derivative by u; the shift of positives is 0.
+
+    Most of the time goes into special functions, so both sides share one logarithm, and powers are multiplied out.
+    """
+    e = exp(-tl.abs(u))
+    larger = inverse(1.0 + e)
+    smaller = e * larger
+    high = u > 0
+    p, rest = tl.where(high, larger, smaller), tl.where(high, smaller, larger)
+    if HAS_MARGIN:
+        shift = tl.where(t, 0.0, margin)
+        m, kept = tl.maximum(p - shift, 0.0), rest + shift
+        # sigma(-u) is e^-u sigma(u) for a large u: its logarithm is taken apart, so that it never is that of 0.
+        apart = high & t
+        ratio = tl.where(t, p, larger * smaller * inverse(kept))
+    else:
+        m, kept, apart, ratio = p, rest, high, p
+    log_cost = tl.where(apart, u, 0.0) - LOG_2 * tl.log2(tl.where(apart, larger, kept))
+    series = 0.125 + m * (0.11111111 + m * 0.1)
+    series = 0.2 + m * (0.16666667 + m * (0.14285715 + m * series))
+    series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * (0.25 + m * series))))
+    log_cost = tl.where(m < 0.15, series, log_cost)
+    focus, pull = _power(m, t, POWER_POS, POWER_NEG)
+    slope = focus * ratio + pull * (larger * smaller) * tl.minimum(log_cost, 1e30)
+    cost = focus * log_cost
+    if HAS_MARGIN:
+        some = m > 0
+        cost, slope = tl.where(some, cost, 0.0), tl.where(some, slope, 0.0)
+    return cost, slope
+
+
+@triton.jit
+def _power(m, t, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
+    """``m^gamma`` and its derivative by m."""
+    focus, pull = _one_power(m, POWER_NEG)
+    if POWER_POS != POWER_NEG:
+        pos_focus, pos_pull = _one_power(m, POWER_POS)
+        focus, pull = tl.where(t, pos_focus, focus), tl.where(t, pos_pull, pull)
+    return focus, pull
+
+
+@triton.jit
+def _one_power(m, POWER: tl.constexpr):
+    below = m * 0.0 + 1.0
+    for _ in tl.static_range(POWER - 1):
+        below = below * m
+    if POWER == 0:
+        focus, pull = below, below * 0.0
+    else:
+        focus, pull = below * m, POWER * below
+    return focus, pull
 
 
 @triton.jit

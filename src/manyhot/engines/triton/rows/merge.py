@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import distance, exp
+from manyhot.engines.triton.math import COMPILED, distance, exp
 from manyhot.engines.triton.plans import COUNTER_STRIDE
 from manyhot.engines.triton.rows.tiles import add_pairs, finish
 from manyhot.engines.triton.rows.totals import store_sum
@@ -31,6 +31,10 @@ UNITS = tl.constexpr(2.0**24)
 PARTS = tl.constexpr(2.0**48)
 COUNT = tl.constexpr(56)
 LANES = tl.constexpr(128)
+# So many looks at what the others of a row have left, ten seconds and more, then the kernel gives up: CUDA reports an error
+# where the programs would wait for ever.
+PATIENCE = 1 << 24
+COUNT_LOOK = tl.constexpr(f"{{ .reg .pred late; setp.ge.s32 late, $1, {PATIENCE}; @late trap; add.s32 $0, $1, 1; }}")
 
 
 @triton.jit
@@ -72,6 +76,16 @@ def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: t
 
 
 @triton.jit
+def _count_look(looks):
+    """One more look; the last one ends the kernel with an error."""
+    if COMPILED:
+        looks = tl.inline_asm_elementwise(COUNT_LOOK, "=r,r", [looks], dtype=tl.int32, is_pure=False, pack=1)
+    else:
+        looks += 1
+    return looks
+
+
+@triton.jit
 def _fits(value):
     return (value == 0) | ((value >= SMALLEST) & (value < LARGEST))
 
@@ -96,7 +110,9 @@ def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.cons
     word = tl.where(lanes == 4, tl.where(fits, 0, 1).to(tl.int64), word)
     tl.atomic_add(words, word + (1 << COUNT), mask=lanes < 5, sem="relaxed", scope="gpu")
     seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
+    looks = 0
     while tl.min(((seen >> COUNT) & 255).to(tl.int32), axis=0) < CHUNKS:
+        looks = _count_look(looks)
         seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
     value = (seen & ((1 << COUNT) - 1)).to(tl.float32)
     part = tl.where(lanes % 2 == 0, value * (1.0 / UNITS), value * (1.0 / UNITS) * (1.0 / PARTS))
@@ -111,8 +127,9 @@ def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
     tl.debug_barrier()
     counter = arrived + row * STRIDE + PUBLISHED
     tl.atomic_add(counter, 1, sem="release", scope="gpu")
+    looks = 0
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < CHUNKS:
-        pass
+        looks = _count_look(looks)
     tl.debug_barrier()
 
 

@@ -36,7 +36,7 @@ from manyhot.engines.triton.rows.tiles import (
 LARGEST_ODDS = tl.constexpr(1e18)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def rdrop_kernel(
     a, labels, offsets, indices, values, where, pos_weight, neg_weight, b, row_scale, partial, arrived, out_value, grad_a,
     grad_b,

@@ -32,7 +32,7 @@ from manyhot.engines.triton.rows.tiles import (
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def row_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
     out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,

@@ -1,0 +1,321 @@
+"""Rows of few labels, many to a program (CUDA): the loss and its gradient in one read and one write of the scores.
+
+A row of a hundred labels is so short that instructions cost more time than memory, also those that are done once a row or once
+a program. So programs stay and take tile after tile, each adds up the losses of its rows, and only these sums are left to the
+last program. Sums are of unshifted exponentials, which are the gradient too; a program that met a sum near the end of the range
+takes all its tiles again, with the largest exponent taken out. Index lists become a bit for each label, 64 of a row at once.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.engines.triton.math import COMPILED, bounded_log, exp, inverse, log1p_fast
+from manyhot.engines.triton.packed.kept import kept_gradient, kept_sums
+from manyhot.engines.triton.rows.tiles import (
+    add_pairs,
+    careful_terms,
+    settle,
+    side_exponents,
+    side_terms,
+    tile_exponents,
+    tile_gradient,
+)
+from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
+
+# Listed labels of a row that are read at once; longer lists take several rounds.
+AT_ONCE = tl.constexpr(8)
+# -inf in every score of a word, for places beyond the end of a row: the term is 0.
+NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
+# The product of two sums up to here is a number still.
+SAFE = tl.constexpr(1e18)
+
+
+@triton.jit(do_not_specialize=("num_rows",))
+def few_kernel(
+    x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
+    out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
+    num_rows, num_labels, x_stride, label_stride, where_stride,
+    offset_number, scale_number, pos_number, neg_number, smoothing,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
+    CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, TOTAL: tl.constexpr,
+):  # fmt: skip
+    """Tiles of ROWS rows by turns, fused and split, with no offset, no mask and no weight for each label.
+
+    A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it; EVEN if it fills them.
+    """
+    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+        if is_finished(row_scale, scale_number, state):
+            return
+    num_labels, x_stride, label_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT, label_stride // UNIT * UNIT
+    if EVEN:
+        num_labels = SEGMENT
+    PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
+    HALF: tl.constexpr = x.dtype.element_ty == tl.float16
+    WORDS: tl.constexpr = COMPILED and LABELS == "dense" and LEAN and labels.dtype.element_ty == tl.uint8 and UNIT % PER == 0
+    program = tl.program_id(0)
+    scale = tl.zeros([ROWS], tl.float32) + scale_number
+    if SCALE == "one":
+        scale = scale * tl.load(row_scale)
+    added, worst = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
+    for tile in tl.range(program, tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+        rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)
+        in_rows = rows < num_rows
+        if SCALE == "rows":
+            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+        low, high = rows, rows
+        if LABELS == "lists":
+            low, high = _listed_words(offsets, indices, rows, in_rows, SEGMENT)
+        if WORDS:
+            pos, neg, e, f, g, h, t = _word_terms(
+                x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, BLOCK, PER, HALF, UNIT
+            )
+        else:
+            e, f, t = _terms(
+                x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
+                0, LABELS, LEAN, EVEN, BLOCK, UNIT,
+            )  # fmt: skip
+            pos, neg = _sides(e, f, t, LEAN)
+        if SEGMENT > BLOCK:
+            if WORDS:
+                pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = _word_terms(
+                    x, labels, x_stride, label_stride, num_labels, rows, in_rows, BLOCK, BLOCK, PER, HALF, UNIT
+                )
+            else:
+                e_more, f_more, t_more = _terms(
+                    x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
+                    in_rows, BLOCK, LABELS, LEAN, EVEN, BLOCK, UNIT,
+                )  # fmt: skip
+                pos_more, neg_more = _sides(e_more, f_more, t_more, LEAN)
+            pos, neg = pos + pos_more, neg + neg_more
+        pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
+        worst = tl.maximum(worst, tl.where(pos_sum + neg_sum <= SAFE, 0, 1))
+        value = log1p_fast(pos_sum + neg_sum + pos_sum * neg_sum)
+        added = _add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
+        pos_factor, neg_factor = inverse(1.0 + pos_sum) * scale, inverse(1.0 + neg_sum) * scale
+        if WORDS:
+            grad = kept_gradient(e, f, g, h, t, pos_factor[:, None], neg_factor[:, None], PER, HALF)
+            _store_words(out_grad, grad, num_labels, rows, in_rows, 0, BLOCK, PER, UNIT)
+            if SEGMENT > BLOCK:
+                grad = kept_gradient(
+                    e_more, f_more, g_more, h_more, t_more, pos_factor[:, None], neg_factor[:, None], PER, HALF
+                )
+                _store_words(out_grad, grad, num_labels, rows, in_rows, BLOCK, BLOCK, PER, UNIT)
+        else:
+            _store(out_grad, e, f, t, pos_factor, neg_factor, num_labels, rows, in_rows, 0, LEAN, EVEN, BLOCK)
+            if SEGMENT > BLOCK:
+                _store(
+                    out_grad,
+                    e_more,
+                    f_more,
+                    t_more,
+                    pos_factor,
+                    neg_factor,
+                    num_labels,
+                    rows,
+                    in_rows,
+                    BLOCK,
+                    LEAN,
+                    EVEN,
+                    BLOCK,
+                )
+    if tl.max(worst, axis=0) > 0:
+        tl.debug_barrier()
+        added = _take_again(
+            x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
+            num_rows, num_labels, x_stride, label_stride, where_stride, pos_number, neg_number, smoothing, scale,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SCALE, ROWS, SEGMENT, UNIT, TOTAL,
+        )  # fmt: skip
+    if TOTAL == "sum" or TOTAL == "mean":
+        tl.store(out_value + program, tl.sum(added, axis=0))
+    note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
+    add_up(out_total, ended, out_value, num_rows, scale_number, 0, SCALE, 1, TOTAL)
+
+
+@triton.jit
+def _word_terms(
+    x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
+    BLOCK: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
+    """A tile of words from the label ``first`` on: the sums of each, its terms, and its labels, a byte each."""
+    words = first // PER + tl.arange(0, BLOCK // PER)
+    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
+    at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    nothing: tl.constexpr = NOTHING_H if HALF else (NOTHING_4 if PER == 4 else NOTHING_2)
+    s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=nothing)
+    place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
+    t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0)
+    pos, neg, a, b, c, d = kept_sums(s, t, PER, HALF)
+    return pos, neg, a, b, c, d, t
+
+
+@triton.jit
+def _store_words(
+    out_grad, grad, num_labels, rows, in_rows, first, BLOCK: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr
+):  # fmt: skip
+    """Write the gradient of a tile of words."""
+    words = first // PER + tl.arange(0, BLOCK // PER)
+    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
+    at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)
+
+
+@triton.jit
+def _terms(
+    x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
+    """A tile from the label ``first`` on: where LEAN, terms (twice) and labels; else positive and negative terms."""
+    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
+    columns = first + tl.arange(0, BLOCK)
+    in_tile = in_rows[:, None]
+    if not EVEN:
+        in_tile = in_tile & (columns < num_labels)[None, :]
+    # e^-inf is 0, so that places beyond the end of a row count nothing as negatives.
+    s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf")).to(tl.float32)
+    if LABELS == "lists":
+        t = _listed_bits(low, high, first, columns, BLOCK, min(UNIT, WIDTH))
+    else:
+        place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, WIDTH])
+        t = tl.load(place, mask=in_tile, other=0)
+        if labels.dtype.element_ty.is_int():
+            t = t > 0
+    if LEAN:
+        e = exp(tl.where(t, -s, s))
+        f = e
+    else:
+        t = t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
+        e = tl.where(in_tile, t * pos_number * exp(-s), 0.0)
+        f = tl.where(in_tile, (1.0 - t) * neg_number * exp(s), 0.0)
+    return e, f, t
+
+
+@triton.jit
+def _sides(e, f, t, LEAN: tl.constexpr):
+    """The terms of either side as they are summed."""
+    if LEAN:
+        pos, neg = tl.where(t, e, 0.0), tl.where(t, 0.0, e)
+    else:
+        pos, neg = e, f
+    return pos, neg
+
+
+@triton.jit
+def _add_values(added, out_value, value, scale, rows, in_rows, SCALE: tl.constexpr, TOTAL: tl.constexpr):
+    """Store the losses of the rows, or add them to the lanes of this program."""
+    if TOTAL == "none":
+        tl.store(out_value + rows, value, mask=in_rows)
+    elif TOTAL != "again":
+        if SCALE == "rows":
+            added += tl.where(in_rows & (scale != 0), value * scale, 0.0)
+        else:
+            added += tl.where(in_rows, value, 0.0)
+    return added
+
+
+@triton.jit
+def _store(
+    out_grad, e, f, t, pos_factor, neg_factor, num_labels, rows, in_rows, first,
+    LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile."""
+    if LEAN:
+        grad = e * tl.where(t, -pos_factor[:, None], neg_factor[:, None])
+    else:
+        grad = f * neg_factor[:, None] - e * pos_factor[:, None]
+    columns = first + tl.arange(0, BLOCK)
+    in_tile = in_rows[:, None]
+    if not EVEN:
+        in_tile = in_tile & (columns < num_labels)[None, :]
+    tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
+
+
+@triton.jit
+def _take_again(
+    x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
+    num_rows, num_labels, x_stride, label_stride, where_stride, pos_number, neg_number, smoothing, scale,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    SCALE: tl.constexpr, ROWS: tl.constexpr, SEGMENT: tl.constexpr, UNIT: tl.constexpr, TOTAL: tl.constexpr,
+):  # fmt: skip
+    """All tiles of the program with the largest exponent of either side taken out; the sum of their losses by lanes."""
+    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
+    columns = tl.arange(0, SEGMENT)
+    zero = tl.zeros([ROWS], tl.float32)
+    added = zero
+    for tile in tl.range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+        rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)
+        in_rows = rows < num_rows
+        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
+        if LABELS == "lists":
+            low, high = _listed_words(offsets, indices, rows, in_rows, SEGMENT)
+            s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
+            t = _listed_bits(low, high, 0, columns, SEGMENT, min(UNIT, WIDTH))
+            a = tl.where(in_tile, tl.where(t, -s, s), -float("inf"))
+            b, up, down = a, t, t
+        else:
+            a, b, up, down, _ = tile_exponents(
+                x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+                pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, zero, 0, 0,
+                LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SEGMENT, "",
+            )  # fmt: skip
+        pos_u, neg_u = side_exponents(a, b, up, down, LEAN)
+        pos_top, neg_top = tl.reduce((pos_u, neg_u), 1, _larger_pairs)
+        pos_top, neg_top = settle(pos_top, "split"), settle(neg_top, "split")
+        pos, neg = careful_terms(a, b, up, down, pos_top, neg_top, LEAN)
+        pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
+        if SCALE == "rows":
+            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+        value = bounded_log(pos_top, pos_sum) + bounded_log(neg_top, neg_sum)
+        added = _add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
+        pos_factor, neg_factor = inverse(exp(-pos_top) + pos_sum) * scale, inverse(exp(-neg_top) + neg_sum) * scale
+        grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
+        tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
+    return added
+
+
+@triton.jit
+def _larger_pairs(a, b, c, d):
+    return tl.maximum(a, c), tl.maximum(b, d)
+
+
+@triton.jit
+def _either(a, b):
+    return a | b
+
+
+@triton.jit
+def _listed_words(offsets, indices, rows, in_rows, SEGMENT: tl.constexpr):
+    """The listed labels of each row as bits of two words, of 64 labels each."""
+    start = tl.load(offsets + rows, mask=in_rows, other=0)
+    left = (tl.load(offsets + rows + 1, mask=in_rows, other=0) - start).to(tl.int32)
+    lanes = tl.arange(0, AT_ONCE)[None, :]
+    low = tl.zeros([rows.shape[0]], tl.int64)
+    high = low
+    done = 0
+    while done < tl.max(left, axis=0):
+        entry = done + lanes
+        place = tl.load(indices + start[:, None] + entry, mask=entry < left[:, None], other=-1).to(tl.int32)
+        bit = tl.full([1, 1], 1, tl.int64) << (place & 63).to(tl.int64)
+        low = low | tl.reduce(tl.where((place >> 6) == 0, bit, 0), 1, _either)
+        if SEGMENT > 64:
+            high = high | tl.reduce(tl.where((place >> 6) == 1, bit, 0), 1, _either)
+        done += AT_ONCE
+    return low, high
+
+
+@triton.jit
+def _listed_bits(low, high, first, columns, BLOCK: tl.constexpr, NEAR: tl.constexpr):
+    """Which labels of the tile are listed. A thread has NEAR neighbours: it shifts once, and tests bits that are known."""
+    shift, bit = columns & (63 & ~(NEAR - 1)), columns & (NEAR - 1)
+    if first >= 64:
+        word = high[:, None]
+    elif first + BLOCK > 64:
+        word = tl.where((columns < 64)[None, :], low[:, None], high[:, None])
+    else:
+        word = low[:, None]
+    near = (word >> shift[None, :].to(tl.int64)).to(tl.int32)
+    return (near & (1 << bit)[None, :]) != 0

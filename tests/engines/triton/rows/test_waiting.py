@@ -1,0 +1,112 @@
+"""Programs that wait for each other: never more than run at once, and an error instead of a hang if one is missing."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from manyhot.engines.terms import DenseTerms
+from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton.calls import Call
+from manyhot.engines.triton.launch import residency
+
+MISSING = """
+import sys
+import torch
+import triton.language as tl
+from manyhot.engines.triton.rows import merge
+merge.COUNT_LOOK = tl.constexpr(merge.COUNT_LOOK.value.replace(str(merge.PATIENCE), "4096"))
+from manyhot.engines.terms import DenseTerms
+from manyhot.engines.triton import engine
+from manyhot.engines.triton.launch.launcher import Launcher
+launch = Launcher.__call__
+Launcher.__call__ = lambda self, programs, *given: launch(self, programs - 1, *given)
+x = torch.randn(1, 131_072, device="cuda", dtype=getattr(torch, sys.argv[1]))
+labels = torch.zeros(x.shape, dtype=x.dtype if sys.argv[2] == "soft" else torch.uint8, device="cuda")
+engine.fused(x, DenseTerms(labels))
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print("told", type(error).__name__)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", "hard"), ("bfloat16", "soft"), ("float32", "hard")])
+def test_a_program_that_never_comes_is_an_error_and_no_hang(dtype, kind):
+    command = [sys.executable, "-W", "ignore", "-c", MISSING, dtype, kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert "told" in done.stdout, done.stderr[-2000:]
+
+
+class Driver:
+    """A driver whose current context has some of the multiprocessors."""
+
+    def __init__(self, resource=None, affinity=None, context=1):
+        self.answers = {"cuCtxGetDevResource": resource, "cuCtxGetExecAffinity": affinity, "cuCtxGetCurrent": context}
+
+    def __getitem__(self, name):
+        if name == "cuCtxGetExecAffinity" and self.answers[name] is None:
+            raise AttributeError(name)
+        return lambda *arguments: self.answer(name, *arguments)
+
+    def answer(self, name, *arguments):
+        found = self.answers[name]
+        if found is None:
+            return 801  # not supported
+        if name == "cuCtxGetCurrent":
+            arguments[0]._obj.value = found
+        else:
+            table, place = (arguments[1], residency._SM_COUNT_AT // 4) if name == "cuCtxGetDevResource" else (arguments[0], 1)
+            table._obj[place] = found
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "count"),
+    [
+        (Driver(), 132),
+        (Driver(resource=132, affinity=132), 132),
+        (Driver(resource=32), 32),
+        (Driver(resource=132, affinity=66), 66),
+        (Driver(resource=0), 132),
+        (Driver(resource=32, context=None), 132),
+        (None, 132),
+    ],
+)
+def test_a_context_with_a_part_of_the_device_is_noticed(monkeypatch, driver, count):
+    monkeypatch.setattr(residency, "_driver", lambda: driver)
+    monkeypatch.setattr(residency, "_of_device", lambda _: 132)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert residency.multiprocessors(0, of_context=True) == count
+    assert residency.multiprocessors(0, of_context=False) == 132
+
+
+@pytest.mark.gpu
+def test_the_driver_says_how_many_multiprocessors_there_are():
+    torch.zeros(1, device="cuda")
+    asked = residency._of_context()
+    assert len(asked) > 1, "the driver answered nothing"
+    assert residency.multiprocessors(0, of_context=True) == torch.cuda.get_device_properties(0).multi_processor_count
+
+
+@pytest.mark.gpu
+def test_a_green_context_gets_no_more_programs_a_row_than_it_runs():
+    green = pytest.importorskip("torch.cuda.green_contexts", reason="this torch has no green contexts")
+    x = torch.randn(64, 500_000, device="cuda")
+    terms = DenseTerms((torch.rand(x.shape, device="cuda") < 1e-4).to(torch.uint8))
+    wanted = triton_engine.fused(x, terms)[:2]
+    torch.cuda.synchronize()
+    context = green.GreenContext.create(num_sms=16, device_id=0)
+    context.set_context()
+    try:
+        there = residency.multiprocessors(0, of_context=True)
+        assert there <= 24
+        assert Call(x, terms, "fused", wordwise=True).layout.plan.chunks <= there
+        found = triton_engine.fused(x, terms)[:2]
+        torch.cuda.synchronize()
+    finally:
+        context.pop_context()
+    torch.testing.assert_close(found[0], wanted[0])
+    torch.testing.assert_close(found[1], wanted[1])
