@@ -1,7 +1,7 @@
 """Words of hard labels whose exponentials are kept in registers from the sums to the gradient (CUDA).
 
-This is for short rows, where most threads have a positive, so that skipping them saves nothing. Positives have their sign turned
-while they are packed; one exponential then serves either side.
+This is for short rows: most threads have a positive there, so that skipping them saves nothing. Positives have their sign
+turned while they are packed; one exponential then serves either side.
 """
 
 from __future__ import annotations

@@ -67,6 +67,11 @@ def few_kernel(
         if SCALE == "rows":
             scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
         low, high = rows, rows
+        if not WORDS:
+            # All scores are on their way before the lists are looked at, which takes two reads, one after the other.
+            s = _read(x, x_stride, num_labels, rows, in_rows, 0, EVEN, BLOCK)
+            if SEGMENT > BLOCK:
+                s_more = _read(x, x_stride, num_labels, rows, in_rows, BLOCK, EVEN, BLOCK)
         if LABELS == "lists":
             low, high = _listed_words(offsets, indices, rows, in_rows, SEGMENT)
         if WORDS:
@@ -75,7 +80,7 @@ def few_kernel(
             )
         else:
             e, f, t = _terms(
-                x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
+                s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
                 0, LABELS, LEAN, EVEN, BLOCK, UNIT,
             )  # fmt: skip
             pos, neg = _sides(e, f, t, LEAN)
@@ -86,7 +91,7 @@ def few_kernel(
                 )
             else:
                 e_more, f_more, t_more = _terms(
-                    x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
+                    s_more, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
                     in_rows, BLOCK, LABELS, LEAN, EVEN, BLOCK, UNIT,
                 )  # fmt: skip
                 pos_more, neg_more = _sides(e_more, f_more, t_more, LEAN)
@@ -165,18 +170,32 @@ def _store_words(
 
 
 @triton.jit
+def _in_tile(num_labels, in_rows, columns, EVEN: tl.constexpr):
+    """Which places of a tile exist."""
+    in_tile = in_rows[:, None]
+    if not EVEN:
+        in_tile = in_tile & (columns < num_labels)[None, :]
+    return in_tile
+
+
+@triton.jit
+def _read(x, x_stride, num_labels, rows, in_rows, first, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    """The scores of a tile; e^-inf is 0, so that places beyond the end of a row count nothing as negatives."""
+    columns = first + tl.arange(0, BLOCK)
+    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
+    return tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf"))
+
+
+@triton.jit
 def _terms(
-    x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
+    s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
     LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """A tile from the label ``first`` on: where LEAN, terms (twice) and labels; else positive and negative terms."""
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     columns = first + tl.arange(0, BLOCK)
-    in_tile = in_rows[:, None]
-    if not EVEN:
-        in_tile = in_tile & (columns < num_labels)[None, :]
-    # e^-inf is 0, so that places beyond the end of a row count nothing as negatives.
-    s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf")).to(tl.float32)
+    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
+    s = s.to(tl.float32)
     if LABELS == "lists":
         t = _listed_bits(low, high, first, columns, BLOCK, min(UNIT, WIDTH))
     else:
@@ -228,9 +247,7 @@ def _store(
     else:
         grad = f * neg_factor[:, None] - e * pos_factor[:, None]
     columns = first + tl.arange(0, BLOCK)
-    in_tile = in_rows[:, None]
-    if not EVEN:
-        in_tile = in_tile & (columns < num_labels)[None, :]
+    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
     tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
 
 
