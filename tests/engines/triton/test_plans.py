@@ -60,11 +60,10 @@ def test_what_is_added_up_has_room(cases):
     assert some
 
 
-@pytest.mark.parametrize("kind", ["hard", "soft", "lists"])
-def test_rows_of_few_labels_are_cut_alike_whatever_their_number(kind):
+def test_rows_of_few_labels_are_cut_alike_whatever_their_number():
     for num_labels in range(1, 129):
         for score_bytes in (2, 4):
-            about = {"few": kind, "score_bytes": score_bytes, "lean": kind != "soft", "stage": "fused", "together": 132}
+            about = {"few": True, "score_bytes": score_bytes, "lean": True, "stage": "fused", "together": 132}
             found = {plan(num_rows, num_labels, **about) for num_rows in ROWS}
             assert len(found) == 1
             (cut,) = found
@@ -93,6 +92,12 @@ def test_a_row_little_longer_than_a_power_of_two_is_that_and_a_smaller_tile():
         found = plan_of(8192, num_labels, score_bytes=2, packed="hard")
         assert found.chunks == 1
         assert found.block < num_labels <= found.segment < 4 / 3 * num_labels
+
+
+def test_a_row_of_float32_that_would_fill_half_a_tile_is_cut_in_chunks():
+    for kind in ("hard", "lists"):
+        assert plan_of(4096, 20_001, score_bytes=4, packed=kind).chunks == 3
+        assert plan_of(4096, 24_577, score_bytes=4, packed=kind).chunks == 1
 
 
 def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():

@@ -109,7 +109,7 @@ def _layout(
         half=x_type == torch.float16,
         lists=kinds[0] != "dense",
         packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
-        few=_few_of(kinds, hard, lean) if plainly else None,
+        few=plainly and _takes_many_rows(kinds, lean),
     )
     even = num_labels % found.segment == 0 and (found.kernel == "few" or num_rows % found.rows == 0)
     if found.kernel == "few" and not wordwise:
@@ -137,12 +137,10 @@ def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, 
     return "soft" if label_type == x_type else None
 
 
-def _few_of(kinds: tuple[Any, ...], hard: bool, lean: bool) -> str | None:
-    """The kind of the labels if a program can take many rows, "hard", "soft" or "lists"; None if it cannot."""
+def _takes_many_rows(kinds: tuple[Any, ...], lean: bool) -> bool:
+    """Whether the kernel for few labels can serve the call: no mask, no weight for each label, no values in lists."""
     form, has_where, *weights = kinds
-    if has_where or "label" in weights or (form != "dense" and not lean):
-        return None
-    return "lists" if form == "lists" else ("hard" if hard else "soft")
+    return not has_where and "label" not in weights and (form == "dense" or lean)
 
 
 class Call:

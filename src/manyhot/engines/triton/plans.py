@@ -36,8 +36,8 @@ CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 4): [(8192, 2, 168, 128)],
     ("hard", 2): [(8192, 4, 72, 128)],
     ("hard", 4): [(8192, 4, 128, 128)],
-    ("soft", 2): [(8192, 4, None, 128)],
-    ("soft", 4): [(4096, 4, None, 128)],
+    ("soft", 2): [(4096, 4, 64, 64), (8192, 4, None, 128)],
+    ("soft", 4): [(4096, 4, None, 128), (8192, 4, 168, 128)],
 }
 # The same for rows that do not start on a word, where another size is faster: their ends need registers too.
 RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
@@ -52,9 +52,10 @@ BLOCK = 4096
 WHOLE_ROWS = 4096
 # Rows of up to this many labels go many to a program, and programs take several tiles.
 FEW_LABELS = 128
-# Their labels a tile, warps a program and programs a multiprocessor, by kind of labels and bytes of a score.
-FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int]] = {}
-FEW_TILE = (1024, 4, 16, 1)
+# Their labels a tile, warps a program, programs a multiprocessor, and parts in which threads take a row: for rows that are
+# padded to less than 64 labels, then for longer ones by bytes of a score. The sizes are the fastest measured.
+FEW_SHORTEST = (1024, 4, 8, 1)
+FEW_TILES = {2: (4096, 8, 4, 2), 4: (2048, 8, 4, 1)}
 # Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
 # Distance between the counters of two rows, in int32: each has a cache line to itself, because hundreds of programs poll it.
@@ -88,7 +89,7 @@ def plan(
     score_bytes: int = 4,
     lists: bool = False,
     packed: str | None = None,
-    few: str | None = None,
+    few: bool = False,
     half: bool = False,
     together: int | None = None,
 ) -> Plan:
@@ -100,8 +101,8 @@ def plan(
     less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
     wait for another.
     """
-    if few is not None and num_labels <= FEW_LABELS:
-        return few_plan(num_labels, few, score_bytes)
+    if few and num_labels <= FEW_LABELS:
+        return few_plan(num_labels, score_bytes)[0]
     found = _packed_plan(num_rows, num_labels, score_bytes, packed, half, together) if packed else None
     if found is not None:
         return found
@@ -119,18 +120,19 @@ def plan(
     if fast and not lists and score_bytes == 4 and together is not None and pieces <= min(SEGMENTS, together):
         return Plan("rows", 1, BLOCK, pieces, BLOCK, 4)
     most = SEGMENTS if together is None else min(SEGMENTS, together)
-    segment = max(SEGMENT, 1 << (-(-num_labels // most) - 1).bit_length())
+    segment = max(SEGMENT, 2 * BLOCK * blocks(blocks(num_labels, most), 2 * BLOCK))
     large = fast and not lists and score_bytes == 4 and segment == SEGMENT
-    block, warps = (2 * BLOCK, 16) if large else (BLOCK if lean else BLOCK // 2, 8)
-    return Plan("segments", 1, block, -(-num_labels // segment), segment, warps)
+    block, warps, registers = (2 * BLOCK, 16, None) if large else (BLOCK if lean else BLOCK // 2, 8, None)
+    if fast and segment > SEGMENT:
+        block, warps, registers = (BLOCK // 4, 4, 64) if lists else (BLOCK // 2, 8, 64)
+    return Plan("segments", 1, block, -(-num_labels // segment), segment, warps, registers)
 
 
-def few_plan(num_labels: int, kind: str, score_bytes: int) -> Plan:
-    """Many rows a program, whatever the number of rows, so that all batches share a kernel."""
+def few_plan(num_labels: int, score_bytes: int) -> tuple[Plan, int]:
+    """Many rows a program, whatever the number of rows, so that all batches share a kernel; and programs a multiprocessor."""
     segment = max(2, 1 << (num_labels - 1).bit_length())
-    size, warps, _, parts = FEW_TILES.get((kind, score_bytes), FEW_TILE)
-    block = segment // parts if segment >= 32 * parts else segment
-    return Plan("few", size // segment, block, 1, segment, warps)
+    size, warps, each, parts = FEW_TILES[score_bytes] if segment >= 64 else FEW_SHORTEST
+    return Plan("few", size // segment, segment // parts, 1, segment, warps), each
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
@@ -142,13 +144,16 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
     block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
     tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
     if block <= 256:
-        return None if kind == "lists" else _short_plan(num_rows, block, score_bytes, kind)
+        rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
+        return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
     few = together is not None and num_rows < together
     most = 4096 if few else (16384 if score_bytes == 2 else 8192)
     if whole < num_labels and tail < whole <= most:
         warps = max(1, whole * score_bytes // 2048)
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
-    if block <= (8192 if few else (16384 if (kind, score_bytes) == ("soft", 4) else 32768)):
+    # Three chunks of float32 are faster than one tile that is less than three quarters full.
+    loose = score_bytes == 4 and 16384 < num_labels <= 3 * CHUNK and together is not None
+    if block <= (8192 if few else (16384 if loose or (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
     ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
     options = HALF_LISTS if half and kind == "lists" else CHUNKS[kind, score_bytes]
@@ -157,15 +162,6 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
         if together is not None and pieces <= min(most, together):
             return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
     return None
-
-
-def _short_plan(num_rows: int, block: int, score_bytes: int, kind: str) -> Plan:
-    """Several rows a program: 1,024 labels, or 2,048 where that makes programs few enough to add up what they leave."""
-    size = 2048 if block == 128 and kind == "hard" and num_rows * block > 1024 * FEW_SHORT else 1024
-    rows = min(size // block, 1 << max(num_rows - 1, 0).bit_length())
-    warps = max(1, rows * block // (256 if block <= 64 else 512))
-    lean = block <= 64 and warps == 4 and (kind, score_bytes) == ("hard", 2)
-    return Plan("packed", rows, block, 1, block, warps, 64 if lean else None)
 
 
 def adds_up(cut: Plan, programs: int) -> bool:
@@ -182,8 +178,8 @@ def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any)
     cut = plan(num_rows, num_labels, together=together, **about)
     programs = blocks(num_rows, cut.rows) * cut.chunks
     if cut.kernel == "few":
-        each = FEW_TILES.get((about["few"], about["score_bytes"]), FEW_TILE)[2]
-        programs = min(programs, 2 if together is None else each * together)
+        most = 2 if together is None else together * few_plan(num_labels, about["score_bytes"])[1]
+        programs = min(programs, most)
     return cut, programs
 
 

@@ -14,7 +14,7 @@ from manyhot.engines.triton.launch.launcher import Launched, Launcher, launcher
 from manyhot.engines.triton.plans import blocks
 
 # For gradients up to this size, multiplying always is cheaper than a launch that checks first.
-SMALL = 1 << 21
+SMALL = 1 << 18
 SCALED = 8192
 # Up to this many values are summed by one program; more by torch.
 MOST_ROWS = 1 << 17

@@ -15,10 +15,10 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from manyhot.engines.triton import plans
-plans.FEW_TILES.clear()
-plans.FEW_TILE = (128, 4, 8, 2)
+plans.FEW_SHORTEST, plans.FEW_TILES = (128, 4, 8, 1), {2: (256, 4, 8, 2), 4: (256, 4, 8, 2)}
 from engines.triton.rows.test_few import check, check_extremes
-for num_labels, dtype in ((1, torch.float32), (3, torch.bfloat16), (20, torch.float32), (100, torch.float16)):
+sizes = {1: torch.float32, 3: torch.bfloat16, 20: torch.float32, 40: torch.float32, 100: torch.float16}
+for num_labels, dtype in sizes.items():
     for kind in ("hard", "soft", "weighted", "lists"):
         check("cpu", dtype, 11, num_labels, kind, 3.0)
         check("cpu", dtype, 11, num_labels, kind, 60.0)

@@ -11,6 +11,9 @@ import triton.language as tl
 
 from manyhot.engines.triton.packed.ptx import _Writer
 
+# -inf in every score of a word, for places beyond the end of a row: the term is 0.
+NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
+
 
 class _Kept(_Writer):
     """Writes instructions for two words of ``per`` scores; a kept exponential is the operand ``k`` and a letter."""
@@ -22,6 +25,10 @@ class _Kept(_Writer):
             lines += f"and.b32 b, $t{k}, 0x7f7f7f7f; add.u32 b, b, 0x7f7f7f7f; "
             lines += f"or.b32 b, b, $t{k}; and.b32 m{k}, b, 0x80808080; "
         return lines
+
+    def hidden_masks(self) -> str:
+        """The same, but the assembler cannot know that: it would keep every test of them in registers otherwise."""
+        return self.masks() + "mov.b32 d, $zero0; " + "".join(f"xor.b32 m{k}, m{k}, d; " for k in range(self.per // 2))
 
     def turned(self) -> str:
         """``s`` with the sign of positives turned."""
@@ -61,12 +68,12 @@ class _Kept(_Writer):
 
     def kept_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
         """The terms times the factors of their sides; that of positives is negative."""
-        lines = self.masks()
+        lines = self.hidden_masks()
         for k in range(2 * self.per):
             word = k // self.per
             lines += self.is_positive(k) + f"selp.f32 f{k}, $pos{word}, $neg{word}, p; mul.f32 e{k}, {self.kept(k)}, f{k}; "
         return self.finish(
-            f"grad:=l:2 {self.operands('f')} t:r:{self.per // 2} neg:f:2 pos:f:2", lines, self.pack()
+            f"grad:=l:2 {self.operands('f')} t:r:{self.per // 2} neg:f:2 pos:f:2 zero:f:2", lines, self.pack()
         )  # fmt: skip
 
 
@@ -97,14 +104,43 @@ def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr):
 
 
 @triton.jit
-def kept_gradient(a, b, c, d, t, pos_factor, neg_factor, PER: tl.constexpr, HALF: tl.constexpr):
-    """The gradient of each word from its terms, in the type of the scores."""
+def kept_gradient(a, b, c, d, t, pos_factor, neg_factor, zero, PER: tl.constexpr, HALF: tl.constexpr):
+    """The gradient of each word from its terms, in the type of the scores. The assembler must not know ``zero``."""
     if PER == 4:
         ASM: tl.constexpr = GRAD_H if HALF else GRAD_4
-        operands = [a, b, c, d, t, neg_factor, -pos_factor]
+        operands = [a, b, c, d, t, neg_factor, -pos_factor, zero]
         grad = tl.inline_asm_elementwise(ASM, GRAD_4_TYPES, operands, dtype=tl.int64, is_pure=True, pack=2)
     else:
         grad = tl.inline_asm_elementwise(
-            GRAD_2, GRAD_2_TYPES, [a, b, t, neg_factor, -pos_factor], dtype=tl.int64, is_pure=True, pack=2
+            GRAD_2, GRAD_2_TYPES, [a, b, t, neg_factor, -pos_factor, zero], dtype=tl.int64, is_pure=True, pack=2
         )
     return grad
+
+
+@triton.jit
+def word_terms(
+    x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
+    BLOCK: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
+    """A tile of words from the label ``first`` on: the sums of each, its terms, and its labels, a byte each."""
+    words = first // PER + tl.arange(0, BLOCK // PER)
+    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
+    at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    nothing: tl.constexpr = NOTHING_H if HALF else (NOTHING_4 if PER == 4 else NOTHING_2)
+    s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=nothing)
+    place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
+    t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0)
+    pos, neg, a, b, c, d = kept_sums(s, t, PER, HALF)
+    return pos, neg, a, b, c, d, t
+
+
+@triton.jit
+def store_words(
+    out_grad, grad, num_labels, rows, in_rows, first, BLOCK: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr
+):  # fmt: skip
+    """Write the gradient of a tile of words."""
+    words = first // PER + tl.arange(0, BLOCK // PER)
+    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
+    at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import COMPILED, bounded_log, exp, inverse, log1p_fast
-from manyhot.engines.triton.packed.kept import kept_gradient, kept_sums
+from manyhot.engines.triton.packed.kept import kept_gradient, store_words, word_terms
+from manyhot.engines.triton.rows.bits import listed_bits, listed_words
 from manyhot.engines.triton.rows.tiles import (
     add_pairs,
     careful_terms,
@@ -24,10 +25,6 @@ from manyhot.engines.triton.rows.tiles import (
 )
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
-# Listed labels of a row that are read at once; longer lists take several rounds.
-AT_ONCE = tl.constexpr(8)
-# -inf in every score of a word, for places beyond the end of a row: the term is 0.
-NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
 # The product of two sums up to here is a number still.
 SAFE = tl.constexpr(1e18)
 
@@ -73,9 +70,9 @@ def few_kernel(
             if SEGMENT > BLOCK:
                 s_more = _read(x, x_stride, num_labels, rows, in_rows, BLOCK, EVEN, BLOCK)
         if LABELS == "lists":
-            low, high = _listed_words(offsets, indices, rows, in_rows, SEGMENT)
+            low, high = listed_words(offsets, indices, rows, in_rows, SEGMENT)
         if WORDS:
-            pos, neg, e, f, g, h, t = _word_terms(
+            pos, neg, e, f, g, h, t = word_terms(
                 x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, BLOCK, PER, HALF, UNIT
             )
         else:
@@ -86,7 +83,7 @@ def few_kernel(
             pos, neg = _sides(e, f, t, LEAN)
         if SEGMENT > BLOCK:
             if WORDS:
-                pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = _word_terms(
+                pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = word_terms(
                     x, labels, x_stride, label_stride, num_labels, rows, in_rows, BLOCK, BLOCK, PER, HALF, UNIT
                 )
             else:
@@ -102,13 +99,13 @@ def few_kernel(
         added = _add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
         pos_factor, neg_factor = inverse(1.0 + pos_sum) * scale, inverse(1.0 + neg_sum) * scale
         if WORDS:
-            grad = kept_gradient(e, f, g, h, t, pos_factor[:, None], neg_factor[:, None], PER, HALF)
-            _store_words(out_grad, grad, num_labels, rows, in_rows, 0, BLOCK, PER, UNIT)
+            grad = kept_gradient(e, f, g, h, t, pos_factor[:, None], neg_factor[:, None], offset_number, PER, HALF)
+            store_words(out_grad, grad, num_labels, rows, in_rows, 0, BLOCK, PER, UNIT)
             if SEGMENT > BLOCK:
                 grad = kept_gradient(
-                    e_more, f_more, g_more, h_more, t_more, pos_factor[:, None], neg_factor[:, None], PER, HALF
+                    e_more, f_more, g_more, h_more, t_more, pos_factor[:, None], neg_factor[:, None], offset_number, PER, HALF
                 )
-                _store_words(out_grad, grad, num_labels, rows, in_rows, BLOCK, BLOCK, PER, UNIT)
+                store_words(out_grad, grad, num_labels, rows, in_rows, BLOCK, BLOCK, PER, UNIT)
         else:
             _store(out_grad, e, f, t, pos_factor, neg_factor, num_labels, rows, in_rows, 0, LEAN, EVEN, BLOCK)
             if SEGMENT > BLOCK:
@@ -141,35 +138,6 @@ def few_kernel(
 
 
 @triton.jit
-def _word_terms(
-    x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
-    BLOCK: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr,
-):  # fmt: skip
-    """A tile of words from the label ``first`` on: the sums of each, its terms, and its labels, a byte each."""
-    words = first // PER + tl.arange(0, BLOCK // PER)
-    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
-    at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
-    label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
-    nothing: tl.constexpr = NOTHING_H if HALF else (NOTHING_4 if PER == 4 else NOTHING_2)
-    s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=nothing)
-    place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
-    t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0)
-    pos, neg, a, b, c, d = kept_sums(s, t, PER, HALF)
-    return pos, neg, a, b, c, d, t
-
-
-@triton.jit
-def _store_words(
-    out_grad, grad, num_labels, rows, in_rows, first, BLOCK: tl.constexpr, PER: tl.constexpr, UNIT: tl.constexpr
-):  # fmt: skip
-    """Write the gradient of a tile of words."""
-    words = first // PER + tl.arange(0, BLOCK // PER)
-    in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
-    at = (rows * (num_labels // UNIT * (UNIT // PER)))[:, None] + words[None, :]
-    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)
-
-
-@triton.jit
 def _in_tile(num_labels, in_rows, columns, EVEN: tl.constexpr):
     """Which places of a tile exist."""
     in_tile = in_rows[:, None]
@@ -197,7 +165,7 @@ def _terms(
     in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
     s = s.to(tl.float32)
     if LABELS == "lists":
-        t = _listed_bits(low, high, first, columns, BLOCK, min(UNIT, WIDTH))
+        t = listed_bits(low, high, first, columns, BLOCK, min(UNIT, WIDTH))
     else:
         place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, WIDTH])
         t = tl.load(place, mask=in_tile, other=0)
@@ -268,9 +236,9 @@ def _take_again(
         in_rows = rows < num_rows
         in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
         if LABELS == "lists":
-            low, high = _listed_words(offsets, indices, rows, in_rows, SEGMENT)
+            low, high = listed_words(offsets, indices, rows, in_rows, SEGMENT)
             s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-            t = _listed_bits(low, high, 0, columns, SEGMENT, min(UNIT, WIDTH))
+            t = listed_bits(low, high, 0, columns, SEGMENT, min(UNIT, WIDTH))
             a = tl.where(in_tile, tl.where(t, -s, s), -float("inf"))
             b, up, down = a, t, t
         else:
@@ -297,42 +265,3 @@ def _take_again(
 @triton.jit
 def _larger_pairs(a, b, c, d):
     return tl.maximum(a, c), tl.maximum(b, d)
-
-
-@triton.jit
-def _either(a, b):
-    return a | b
-
-
-@triton.jit
-def _listed_words(offsets, indices, rows, in_rows, SEGMENT: tl.constexpr):
-    """The listed labels of each row as bits of two words, of 64 labels each."""
-    start = tl.load(offsets + rows, mask=in_rows, other=0)
-    left = (tl.load(offsets + rows + 1, mask=in_rows, other=0) - start).to(tl.int32)
-    lanes = tl.arange(0, AT_ONCE)[None, :]
-    low = tl.zeros([rows.shape[0]], tl.int64)
-    high = low
-    done = 0
-    while done < tl.max(left, axis=0):
-        entry = done + lanes
-        place = tl.load(indices + start[:, None] + entry, mask=entry < left[:, None], other=-1).to(tl.int32)
-        bit = tl.full([1, 1], 1, tl.int64) << (place & 63).to(tl.int64)
-        low = low | tl.reduce(tl.where((place >> 6) == 0, bit, 0), 1, _either)
-        if SEGMENT > 64:
-            high = high | tl.reduce(tl.where((place >> 6) == 1, bit, 0), 1, _either)
-        done += AT_ONCE
-    return low, high
-
-
-@triton.jit
-def _listed_bits(low, high, first, columns, BLOCK: tl.constexpr, NEAR: tl.constexpr):
-    """Which labels of the tile are listed. A thread has NEAR neighbours: it shifts once, and tests bits that are known."""
-    shift, bit = columns & (63 & ~(NEAR - 1)), columns & (NEAR - 1)
-    if first >= 64:
-        word = high[:, None]
-    elif first + BLOCK > 64:
-        word = tl.where((columns < 64)[None, :], low[:, None], high[:, None])
-    else:
-        word = low[:, None]
-    near = (word >> shift[None, :].to(tl.int64)).to(tl.int32)
-    return (near & (1 << bit)[None, :]) != 0
