@@ -120,7 +120,7 @@ def kinds_of(kernel: Any, numbers: Numbers, first: int) -> list[Any]:
     free = getattr(kernel, "do_not_specialize", None) or ()
     names = kernel.arg_names[first : first + len(numbers)] if free else [""] * len(numbers)
     return [
-        kind_of(number) if name not in free else number.bit_length() > 31
+        kind_of(number) if name not in free else int(number).bit_length() > 31
         for name, number in zip(names, numbers, strict=True)
     ]  # fmt: skip
 
