@@ -63,7 +63,7 @@ def few_kernel(
         in_rows = rows < num_rows
         if SCALE == "rows":
             scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-        low, high = rows, rows
+        low, high, s, s_more = rows, rows, rows, rows
         if not WORDS:
             # All scores are on their way before the lists are looked at, which takes two reads, one after the other.
             s = _read(x, x_stride, num_labels, rows, in_rows, 0, EVEN, BLOCK)
@@ -71,27 +71,15 @@ def few_kernel(
                 s_more = _read(x, x_stride, num_labels, rows, in_rows, BLOCK, EVEN, BLOCK)
         if LABELS == "lists":
             low, high = listed_words(offsets, indices, rows, in_rows, SEGMENT)
-        if WORDS:
-            pos, neg, e, f, g, h, t = word_terms(
-                x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, BLOCK, PER, HALF, UNIT
-            )
-        else:
-            e, f, t = _terms(
-                s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
-                0, LABELS, LEAN, EVEN, BLOCK, UNIT,
-            )  # fmt: skip
-            pos, neg = _sides(e, f, t, LEAN)
+        pos, neg, e, f, g, h, t = _sum_terms(
+            s, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
+            0, LABELS, LEAN, EVEN, WORDS, BLOCK, UNIT,
+        )  # fmt: skip
         if SEGMENT > BLOCK:
-            if WORDS:
-                pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = word_terms(
-                    x, labels, x_stride, label_stride, num_labels, rows, in_rows, BLOCK, BLOCK, PER, HALF, UNIT
-                )
-            else:
-                e_more, f_more, t_more = _terms(
-                    s_more, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
-                    in_rows, BLOCK, LABELS, LEAN, EVEN, BLOCK, UNIT,
-                )  # fmt: skip
-                pos_more, neg_more = _sides(e_more, f_more, t_more, LEAN)
+            pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = _sum_terms(
+                s_more, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
+                in_rows, BLOCK, LABELS, LEAN, EVEN, WORDS, BLOCK, UNIT,
+            )  # fmt: skip
             pos, neg = pos + pos_more, neg + neg_more
         pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
         worst = tl.maximum(worst, tl.where(pos_sum + neg_sum <= SAFE, 0, 1))
@@ -155,6 +143,31 @@ def _read(x, x_stride, num_labels, rows, in_rows, first, EVEN: tl.constexpr, BLO
 
 
 @triton.jit
+def _sum_terms(
+    s, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+):  # fmt: skip
+    """The terms of either side of a tile as they are summed; then what the gradient is made of, with its labels last."""
+    if WORDS:
+        PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
+        HALF: tl.constexpr = x.dtype.element_ty == tl.float16
+        pos, neg, e, f, g, h, t = word_terms(
+            x, labels, x_stride, label_stride, num_labels, rows, in_rows, first, BLOCK, PER, HALF, UNIT
+        )
+    else:
+        e, f, t = _terms(
+            s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
+            LABELS, LEAN, EVEN, BLOCK, UNIT,
+        )  # fmt: skip
+        g, h = e, f
+        pos, neg = e, f
+        if LEAN:
+            pos, neg = tl.where(t, e, 0.0), tl.where(t, 0.0, e)
+    return pos, neg, e, f, g, h, t
+
+
+@triton.jit
 def _terms(
     s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
     LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
@@ -179,16 +192,6 @@ def _terms(
         e = tl.where(in_tile, t * pos_number * exp(-s), 0.0)
         f = tl.where(in_tile, (1.0 - t) * neg_number * exp(s), 0.0)
     return e, f, t
-
-
-@triton.jit
-def _sides(e, f, t, LEAN: tl.constexpr):
-    """The terms of either side as they are summed."""
-    if LEAN:
-        pos, neg = tl.where(t, e, 0.0), tl.where(t, 0.0, e)
-    else:
-        pos, neg = e, f
-    return pos, neg
 
 
 @triton.jit
