@@ -107,6 +107,7 @@ docs-pages: setup
 	$(BIN)/python website/loss_pages.py
 	$(BIN)/python website/loss_pictures.py
 	$(BIN)/python website/step_picture.py
+	$(BIN)/python website/gallery_page.py
 
 # The pictures of the start page, and the runs of the gallery. MANYHOT_DATA names the folder with the data sets.
 docs-pictures: setup

@@ -97,7 +97,7 @@ def _without_prompts(text: str) -> str:
         if isinstance(part, doctest.Example):
             lines.append(part.source.rstrip("\n"))
             lines += [f"# {line}".rstrip() for line in part.want.rstrip("\n").splitlines()]
-        elif not part.strip() and part.count("\n") > 1:
+        elif part and not part.strip():
             lines.append("")
     return "```python\n" + "\n".join(lines).rstrip("\n") + "\n```"
 

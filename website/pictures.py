@@ -124,7 +124,7 @@ def main(data: Path, only: list[str]) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     if "spans" in only:
         people(data)
-        train = "train --task spans people.conll --validation-file people-dev.conll --epochs 6"
+        train = "train --task spans people.conll --validation-file people-dev.conll --epochs 4"
         draw("spans", [train, "predict runs/people new.txt"], limit=24)
     if "file" in only:
         cooking(data)
