@@ -76,7 +76,7 @@ def _refusal_of_device(index: int) -> str:
 
 
 def triton_version() -> tuple[int, int]:
-    """Major and minor version of Triton; (0, 0) where it does not say."""
+    """Major and minor version of Triton; (0, 0) if unknown."""
     try:
         text = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:

@@ -37,9 +37,10 @@ def packed_kernel(
 ):  # fmt: skip
     """One tile a program, fused and split, with no offset, no mask and no weight for each label.
 
-    Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere scores, labels and gradient lie
-    row behind row: words are those of the whole, and what is left of a row at either end, at most seven labels, is taken apart.
-    A whole row is one tile, or two where it is little longer than a power of two: BLOCK labels and what SEGMENT has beyond.
+    Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Otherwise scores, labels and gradient are
+    contiguous: words are those of the whole tensor, and the remainder of a row at either end, at most seven labels, is
+    processed separately. A whole row is one tile, or two where it is little longer than a power of two: BLOCK labels and what
+    SEGMENT has beyond.
     """
     if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
         if is_finished(row_scale, scale_number, state):
@@ -56,7 +57,7 @@ def packed_kernel(
     # From this size on every thread has four words.
     BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
     INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
-    # Not WORDS nor TAIL: Triton lays tiles of one shape out in one way, and the careful one is of single labels.
+    # Neither WORDS nor TAIL: Triton uses one layout for all tiles of a shape, and the safe path has single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
     SPAN: tl.constexpr = BLOCK + STEP if RAGGED and CHUNKS > 1 else SEGMENT

@@ -1,8 +1,8 @@
 """Tiles of words: scores and labels of rows as they are read, their sums, and the remainder of a row at either end (CUDA).
 
-Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Elsewhere they are RAGGED: scores, labels and
-gradient lie row behind row, words are those of the whole, and what is left of a row at either end, at most seven labels, is
-taken apart.
+Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Otherwise they are RAGGED: scores, labels and
+gradient are contiguous, words are those of the whole tensor, and the remainder of a row at either end, at most seven labels, is
+processed separately.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr
     """The sums ``[ROWS]`` of both sides of a tile."""
     pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER, HALF)
     if not HARD:
-        # No score makes both terms of a soft label vanish.
+        # No score makes both terms of a soft label underflow.
         pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)
     return tl.reduce((pos, neg), 1, add_pairs)
 

@@ -1,7 +1,7 @@
-"""Losses that judge every label by itself, and their gradient, in one read and one write of the scores (CUDA).
+"""Labelwise losses (BCE, focal, asymmetric) and their gradient, in one read and one write of the scores (CUDA).
 
 Both sides have one form: the cost of a score u that should be low, ``-sigma(u)^gamma log(1 - sigma(u))``, is that of a
-negative, and with -u in the place of u that of a positive. A HARD label has one side, so one cost is computed of it.
+negative, and with -u for u that of a positive. A HARD label has one side, so only one cost is computed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def labelwise_kernel(
 
     POWER_POS and POWER_NEG are the gammas where both are small whole numbers, else -1.
     """
-    # Sizes as multiples of UNIT, which they are, as in ``row_kernel``.
+    # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
     program = tl.program_id(0)
@@ -53,7 +53,7 @@ def labelwise_kernel(
         weight = tl.where(t, pos_w, neg_w)
         if not EVEN or HAS_WHERE:
             weight = tl.where(counts, weight, 0.0)
-        # What has no weight is not looked at, whatever its score.
+        # Entries of weight 0 are skipped, whatever their score.
         s = tl.where(weight > 0, s, 0.0)
         cost, slope = _cost(tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
         total, grad = weight * cost, weight * tl.where(t, -slope, slope)

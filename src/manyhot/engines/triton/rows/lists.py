@@ -1,8 +1,8 @@
-"""Index lists without a label tile (CUDA): a row's labels are negatives but for the few that are listed.
+"""Index lists without a label tile (CUDA): all labels of a row are negatives except the few listed ones.
 
-A tile is summed in groups of neighbours that one thread holds. Groups with a listed label are left out and summed again
-without it: exact, since nothing is subtracted, and far cheaper than comparing every label with every listed one. In the same
-way the gradient is written as that of negatives and the listed entries are written over it.
+A tile is summed in groups of neighbours held by one thread. Groups with a listed label are left out and summed again without
+it. That is exact, since nothing is subtracted, and far cheaper than comparing every label with every listed one. Likewise the
+gradient is first written as if all labels were negatives, and the listed entries are then overwritten.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import exp
 
-# Listed labels taken at once, all of their loads under way together; rows with more go round again.
+# Listed labels processed at once, with all their loads in flight together; longer lists take several rounds.
 AT_ONCE = tl.constexpr(8)
-# So many of a list are looked at together when the part for some labels is sought.
+# Width of the search for the part of a list that belongs to some labels.
 NEAR = tl.constexpr(64)
 
 
@@ -81,7 +81,7 @@ def _take(
     x, indices, num_labels, first, c, origin, start, stop, sums,
     SHIFTED: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """The next listed labels: their terms, those of their neighbours, and the sums with their groups left out."""
+    """The next listed labels: their terms, the terms of their neighbours, and the sums without their groups."""
     entries = start + tl.arange(0, AT_ONCE)
     place = tl.load(indices + entries, mask=entries < stop, other=-1)
     here = (entries < stop) & (place < first + BLOCK)
@@ -111,7 +111,7 @@ def store_listed(
     out_grad, x, indices, x_stride, num_labels, row, first, c, factor, cursor, stop,
     SHIFTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of the listed labels over that of negatives, after all threads have written theirs."""
+    """Overwrite the gradient at the listed labels, after all threads have written theirs."""
     tl.debug_barrier()
     after = first + BLOCK
     start = cursor

@@ -1,13 +1,13 @@
-"""One row by several programs (CUDA): they publish their sums, wait for each other, and merge them.
+"""One row computed by several programs (CUDA): they publish their sums, wait for each other, and merge them.
 
-There are two ways. Sums are written down, and merged by everybody in the order of the chunks. Or they are added up as integers,
-so that it does not matter who comes first, in words that also count who has come: to see all counts is to have the sums, with
-one look and no order among memory operations. That is faster where registers are left for it, and for sums of plain
-exponentials that integers can hold; the others go the first way.
+There are two methods. (1) Each program stores its sums, and every program merges them in the order of the chunks. (2) The sums
+are added atomically as integers, so that the order does not matter, in words that also count the arrivals: one read returns
+both the counts and the sums, without memory fences. The second method is faster, but it needs free registers and unshifted sums
+that fit into the integers; all other sums use the first.
 
-A device starts programs in the order of their numbers, as CUB's single-pass scan takes for granted too. So the programs of a
-row start one behind the other, and none of them waits for one that has no place, provided that a row has no more programs than
-the device runs at once; the host sees to that.
+A device starts programs in the order of their numbers, which CUB's single-pass scan assumes too. So the programs of a row start
+one after the other, and none waits for a program that cannot start, as long as a row has no more programs than the device runs
+at once; the host guarantees that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from manyhot.engines.triton.rows.tiles import add_pairs, finish
 from manyhot.engines.triton.rows.totals import store_sum
 
 STRIDE = tl.constexpr(COUNTER_STRIDE)
-# Where in its line a row counts the programs that have published.
+# Offset of the arrival counter in a row's line.
 PUBLISHED = tl.constexpr(16)
-# A sum is two integers, of units of 2^-24 and of 2^-72, so a float from 2^-48 on is held exactly; 255 of less than 2^24 do not
-# reach the eight bits that count.
+# A sum is two integers, in units of 2^-24 and 2^-72, so every float from 2^-48 on is represented exactly. 255 sums below 2^24
+# do not overflow into the eight bits of the counter.
 SMALLEST = tl.constexpr(2.0**-48)
 LARGEST = tl.constexpr(2.0**24)
 UNITS = tl.constexpr(2.0**24)
@@ -54,7 +54,7 @@ def _larger_pairs(a, b, c, d):
 
 @triton.jit
 def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr):
-    """Each side's largest exponent and sum ``[1]`` from those of a row's chunks, by a tree that is always the same."""
+    """Each side's largest exponent and sum ``[1]`` from those of a row's chunks, by a fixed reduction tree."""
     chunks = tl.arange(0, MANY)
     place = partial + (row.to(tl.int64) * CHUNKS + chunks) * 4
     pos_top = tl.load(place, mask=chunks < CHUNKS, other=0, volatile=True)
@@ -123,7 +123,7 @@ def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.cons
 
 @triton.jit
 def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
-    """Say that this program has published, and wait until all programs of its row have."""
+    """Signal that this program has published, and wait for all programs of its row."""
     tl.debug_barrier()
     counter = arrived + row * STRIDE + PUBLISHED
     tl.atomic_add(counter, 1, sem="release", scope="gpu")
@@ -138,7 +138,7 @@ def _merge_published(
     pos_top, pos_sum, neg_top, neg_sum, partial, arrived, row, rows, in_rows, chunk,
     FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
 ):  # fmt: skip
-    """The first way: publish, wait, merge."""
+    """The first method: publish, wait, merge."""
     publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, CHUNKS)
     wait_for_row(arrived, row, CHUNKS)
     return merge_chunks(partial, row, FORM, CHUNKS, MANY)
@@ -153,8 +153,8 @@ def conclude(
 ):  # fmt: skip
     """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
 
-    With a TOTAL of "sum" or "mean", what is stored is their sum, one number a tile; with "again" only the factors are wanted.
-    SCALE says what scales the gradient: a "number", one value for each of the "rows", or "one" value on the device.
+    With a TOTAL of "sum" or "mean", what is stored is their sum, one number per tile; with "again" only the factors are
+    computed. SCALE says what scales the gradient: a "number", one value per row ("rows"), or "one" value on the device.
     """
     pos_here, neg_here = pos_top, neg_top
     if CHUNKS > 1:

@@ -1,15 +1,15 @@
-"""Two predictions of the same rows at once (CUDA): both losses, how far they are apart, and both gradients.
+"""R-Drop: two predictions of the same rows at once (CUDA), with both losses, their divergence, and both gradients.
 
     value     (zlpr(a) + zlpr(b)) / 2 + alpha sum_i (p_i - q_i) k (a_i - b_i)     p = sigma(k a), q = sigma(k b)
     gradient  by a_i: d zlpr(a) / 2 + alpha k ((p_i - q_i) + p_i (1 - p_i) k (a_i - b_i)), by b_i the same with a, b swapped
 
-The divergence is the same with -a, -b in the place of a, b. So where labels are hard and have no weights (LEAN), both scores of
-a positive are turned round, and one exponential of each serves its loss and its probability.
+The divergence is unchanged if the signs of a and b are flipped. So with hard labels and no weights (LEAN), both scores of a
+positive are negated, and one exponential of each score serves its loss and its probability.
 
-A program has some rows, or a chunk of one. It goes through them in small steps, for the sums, and then once more for the
-gradients: the scores come from the cache this time, which is faster than to keep them in registers. Programs of one row wait
-for each other in between, stage "fused"; where they cannot, that is two launches, stages "sums" and "gradient". Without LOSS
-there is the divergence alone, which needs no sums.
+A program has several rows, or a chunk of one row. It makes one pass in small steps for the sums and a second one for the
+gradients; the second pass reads the scores from cache, which is faster than keeping them in registers. In stage "fused" the
+programs of a row wait for each other in between; where they cannot, there are two launches, stages "sums" and "gradient".
+Without LOSS only the divergence is computed, which needs no sums.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from manyhot.engines.triton.rows.tiles import (
     tile_where,
 )
 
-# Odds beyond these make no difference, and the product of two is a number still. Sums up to here have none, but only where all
-# odds are in them, LEAN: those of a positive beyond doubt are in no sum if its score is not turned round.
+# Odds are clamped here: larger ones change nothing, and the product of two stays finite. A sum below this has no larger odds in
+# it, but only if LEAN: otherwise a confident positive has large odds and is in no sum.
 LARGEST_ODDS = tl.constexpr(1e18)
 
 
@@ -52,7 +52,7 @@ def rdrop_kernel(
     ``partial`` holds the sums of either loss, ``[2, R, CHUNKS, 4]``, and the divergence, ``[R, CHUNKS]``.
     """
     MERGED: tl.constexpr = LOSS and CHUNKS > 1
-    # Sizes as multiples of UNIT, which they are, as in ``row_kernel``.
+    # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, a_stride, b_stride = num_labels // UNIT * UNIT, a_stride // UNIT * UNIT, b_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
     program = tl.program_id(0)
@@ -148,7 +148,7 @@ def _sums(
 ):  # fmt: skip
     """The sums of both sides of both losses, in units of ``e^top``, and of the divergence."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    # So many neighbours are read at once, and so many threads have a row; several rows are of one warp.
+    # Neighbours read at once, and threads per row; a warp has several rows.
     NEAR: tl.constexpr = min(UNIT, WIDTH)
     LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     LANES: tl.constexpr = BLOCK // WIDTH if ROWS == 1 else min(32, BLOCK // NEAR)
@@ -214,7 +214,7 @@ def _tops(
 
 @triton.jit
 def _exponents(s, up, down, counts, LEAN: tl.constexpr):
-    """The exponents of either side, -inf where a term is not of it."""
+    """The exponents of each side, -inf for terms of the other side."""
     if LEAN:
         lowest = -float("inf")
         s = tl.where(counts, tl.where(up, -s, s), lowest)
@@ -294,8 +294,7 @@ def _tile(
 
 @triton.jit
 def _exponentials(s, z, up, counts, TURNED: tl.constexpr, ALL: tl.constexpr):
-    """Both scores in units of log 2, where TURNED those of positives turned round, and both exponentials, 0 for what does not
-    count."""
+    """Both scores in units of log 2, negated for positives if TURNED, and both exponentials, 0 for excluded entries."""
     x, y = s * LOG2_E, z * LOG2_E
     if TURNED:
         unit = tl.where(up, -LOG2_E, LOG2_E)
@@ -348,7 +347,7 @@ def _terms(s, e, up, down, counts, pos_top, neg_top, LEAN: tl.constexpr, CAREFUL
     elif CAREFUL:
         pos, neg = careful_terms(-s, s, up, down, pos_top, neg_top, False)
     elif not LEAN:
-        # What has no weight is nothing, though it may be infinite.
+        # Terms of weight 0 are 0, even if they are infinite.
         pos, neg = tl.where(up > 0, up * exp(-s), 0.0), tl.where(down > 0, down * e, 0.0)
     return pos, neg
 

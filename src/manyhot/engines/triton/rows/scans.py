@@ -1,7 +1,6 @@
-"""The careful way over a stretch of a row, block by block (CUDA): the largest exponent is taken out before anything is summed.
-
-Everything is read again in small blocks, so that a kernel which needs this for one row in a thousand does not have to
-set registers aside for it.
+"""The slow, safe path over a part of a row, block by block (CUDA): the maximum is subtracted before anything is summed.
+Everything is read again in small blocks, so that a kernel that needs this for one row in a thousand does not have to reserve
+registers for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rows too long for the chip: the loss and its gradient with one read from memory and a second from the cache (CUDA).
+"""Rows too long for registers: the loss and its gradient with one read from memory and a second from cache (CUDA).
 
-A row is cut into segments, one program each. A program sums its segment block by block, publishes four numbers, waits for
-the other programs of its row, merges their numbers in the order of the segments, and goes over its segment again, which
-still lies in the L2 cache, for the gradient.
+A row is divided into segments, one program each. A program sums its segment block by block, publishes four numbers, waits for
+the other programs of its row and merges their numbers in the order of the segments. Then it reads its segment again, from the
+L2 cache, for the gradient.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def segment_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """One segment of one row, twice."""
+    """One segment of one row: a pass for the sums, a pass for the gradient."""
     if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
         if is_finished(row_scale, scale_number, state):
             return

@@ -1,12 +1,12 @@
 """Tiles of scores and labels as the terms of the two sides (CUDA): what the kernels for rows and for segments share.
 
-A tile becomes ``e^{u - m}`` with ``u = -s`` on positives and ``u = s`` on negatives, m the largest of its side or 0. Hard
-labels without weights are LEAN: one exponential an element, its sign says which side it is of. Soft labels and weights
-take two.
+A tile becomes ``e^{u - m}`` with ``u = -s`` on positives and ``u = s`` on negatives, m the maximum of its side or 0. Hard
+labels without weights are LEAN: one exponential per element, whose sign tells its side. Soft labels and weights take two.
 
-Triton gives every tile of a program the widest run of elements a thread that one of them allows. One byte a label or mask
-would make that 16, too many for scores: their lanes would lie apart, and the gradient be reordered on its way out. So
-labels and masks are said to run on for WIDTH elements only, those that 16 bytes of scores hold.
+Triton gives every tile of a program the same vector width per thread, the widest that one of them allows. With one byte per
+label or mask that would be 16, which is too wide for scores: their loads would not be contiguous, and the gradient would be
+reordered before it is written. So labels and masks are declared contiguous for WIDTH elements only, as many as 16 bytes of
+scores hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import triton.language as tl
 from manyhot.engines.triton.math import bounded_log, distance, exp, softplus
 from manyhot.engines.triton.rows.lists import find_listed
 
-# Sums of plain exponentials up to here have lost nothing; beyond, the largest exponent is taken out first.
+# Sums of unshifted exponentials are exact up to here; beyond, the maximum is subtracted first.
 SAFE = tl.constexpr(1e30)
 
 
@@ -95,9 +95,8 @@ def tile_exponents(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """``(u, u, t, t)`` where LEAN, else ``(-s, s, p t, n (1 - t))``, and the cursor in the index lists behind it.
-
-    u is -inf, and weights are 0, where nothing counts.
+    """``(u, u, t, t)`` where LEAN, else ``(-s, s, p t, n (1 - t))``, and the cursor in the index lists behind it. Excluded
+    entries have u = -inf and weight 0.
     """
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0, eviction_policy=KEEP).to(tl.float32)
@@ -131,8 +130,8 @@ def plain_terms(
 ):  # fmt: skip
     """The tile's terms with m = 0, and the cursor in the index lists behind it.
 
-    ``(terms, terms)`` with the sign for the side where LEAN, else positive and negative terms. With the index list of one
-    row every label first is a negative; then the listed ones are replaced, which takes no label tile at all.
+    ``(terms, terms)`` with the sign for the side where LEAN, else positive and negative terms. With the index list of one row
+    every label is first treated as a negative; then the listed ones are replaced, without a label tile.
     """
     if LABELS == "lists" and LEAN and ROWS == 1 and not HAS_WHERE:
         s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf"), eviction_policy=KEEP)
@@ -181,7 +180,7 @@ def careful_terms(a, b, up, down, pos_top, neg_top, LEAN: tl.constexpr):
 
 @triton.jit
 def side_exponents(a, b, up, down, LEAN: tl.constexpr):
-    """The exponents of either side, -inf where a term is not of it."""
+    """The exponents of each side, -inf for terms of the other side."""
     lowest = -float("inf")
     if LEAN:
         pos, neg = tl.where(up, a, lowest), tl.where(up, lowest, b)

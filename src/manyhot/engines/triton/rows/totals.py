@@ -1,4 +1,4 @@
-"""What is done with a finished loss and gradient (CUDA): the values of the rows to one, and the gradient times a factor."""
+"""Final steps of a loss (CUDA): the reduction of the values of the rows, and the gradient times a factor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ ADDED = tl.constexpr(1024)
 
 @triton.jit
 def _sum_rows(values, row_scale, size, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr, FRESH: tl.constexpr):
-    """``sum scale values``, always in the same order; rows with a scale of 0 are left out. FRESH values are of this kernel."""
+    """``sum scale values``, always in the same order; rows with a scale of 0 are skipped. FRESH values were written by this
+    kernel."""
     lanes = tl.zeros([BLOCK], tl.float32)
     for start in range(0, size, BLOCK):
         place = start + tl.arange(0, BLOCK)
@@ -40,9 +41,8 @@ def store_sum(out, value, scale, counts, SCALE: tl.constexpr):
 def add_up(
     out, ended, sums, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
 ):  # fmt: skip
-    """The last of the programs adds up what all of them left in ``sums``: the "sum" of the rows or their "mean".
-
-    ``ended`` counts them and is 0 again when the last one has gone. Of a row's chunks the first has its value.
+    """The last program reduces the partial sums of all programs in ``sums`` to the "sum" of the rows or their "mean". ``ended``
+    counts the programs; the last one resets it to 0. The first chunk of a row holds its value.
     """
     if TOTAL == "sum" or TOTAL == "mean":  # noqa: SIM102 - known to the compiler, what follows is not
         if chunk == 0:
@@ -60,13 +60,13 @@ def add_up(
 
 @triton.jit
 def is_finished(factor, scale_number, used):
-    """Whether the gradient was written with the factor that is wanted now."""
+    """Whether the gradient was already written with the current factor."""
     return tl.load(factor) * scale_number == tl.load(used)
 
 
 @triton.jit
 def note_factor(factor, scale_number, used, expected, SCALE: tl.constexpr, TOTAL: tl.constexpr):
-    """Where one factor on the device scales all rows: note the one that was used, and "again" the one to expect."""
+    """If one factor on the device scales all rows: store the factor that was used, and with "again" the one to expect."""
     if SCALE == "one":  # noqa: SIM102 - known to the compiler, what follows is not
         if tl.program_id(0) == 0:
             tl.store(expected if TOTAL == "again" else used, tl.load(factor) * scale_number)
@@ -74,7 +74,7 @@ def note_factor(factor, scale_number, used, expected, SCALE: tl.constexpr, TOTAL
 
 @triton.jit
 def scale_kernel(grad, factor, size, BLOCK: tl.constexpr):
-    """``grad *= factor`` with the factor on the device; nothing is touched where it is 1."""
+    """``grad *= factor`` with the factor on the device; a factor of 1 writes nothing."""
     by = tl.load(factor).to(tl.float32)
     if by != 1.0:
         for start in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0).to(tl.int64) * BLOCK):

@@ -1,11 +1,9 @@
-"""Rows that fit on chip: the loss and its gradient in one read and one write of the scores (CUDA).
+"""Rows that fit into registers: the loss and its gradient in one read and one write of the scores (CUDA).
 
-The exponentials that made the sums are also the gradient, so they stay in registers and nothing is read twice. The split
-form sums plain exponentials, with m = 0; only where a sum comes near the end of the range is everything read again, the
-careful way. (Its zero class makes what underflows irrelevant.) Short rows go several to a program; of a
-long one every program keeps a chunk, and the chunks are merged before the gradient is written.
-
-The stages "sides" and "gradient" are the two halves for everybody else.
+The exponentials of the sums are also the gradient, so they stay in registers and nothing is read twice. The split form sums
+unshifted exponentials (m = 0); only if a sum approaches the limits of the range is everything read again with a shift
+(``scans``). (Its zero class makes terms that underflow irrelevant.) A program has several short rows, or a chunk of a long row;
+chunks are merged before the gradient is written. All other cases use the stages "sides" and "gradient" separately.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def row_kernel(
         if is_finished(row_scale, scale_number, state):
             return
     program = tl.program_id(0)
-    # Sizes as multiples of UNIT, which they are: how many elements can be read at once hangs on what Triton can prove.
+    # Tell Triton that sizes are multiples of UNIT: its vector width depends on the divisibility it can prove.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
@@ -148,7 +146,7 @@ def row_kernel(
 def _store(
     out_grad, grad, where, where_stride, num_labels, rows, columns, in_tile, HAS_WHERE: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """Write the gradient of a tile, 0 where nothing counts."""
+    """Write the gradient of a tile, 0 for excluded entries."""
     if HAS_WHERE:
         grad = tl.where(tile_where(where, where_stride, rows, columns, in_tile, WIDTH), grad, 0.0)
     tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
