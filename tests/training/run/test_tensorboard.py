@@ -11,7 +11,7 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, text_examples
 
-SETTINGS = TrainSettings(epochs=3, batch_size=32, hidden=8, learning_rate=0.02, threads=1, tensorboard=True)
+SETTINGS = TrainSettings(epochs=3, batch_size=32, hidden=8, learning_rate=0.02, threads=1, members=1, tensorboard=True)
 
 
 def scalars(folder):

@@ -101,7 +101,7 @@ def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: s
 
 def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
     """Why settings or examples cannot go with lazy scores, by the name of what stands in the way; empty texts where it can."""
-    info, lazy = get_loss(settings.loss), ", ".join(name for name, each in LOSSES.items() if each.lazy)
+    info, lazy = get_loss(settings.usual_loss), ", ".join(name for name, each in LOSSES.items() if each.lazy)
     needs = "it needs the scores of all labels at once"
     return {
         "loss": "" if info.lazy else f"{settings.loss} needs the scores of all labels at once; {lazy} do not",
@@ -126,7 +126,7 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
         settings = replace(settings, tune=NONE if decides_itself(settings) else tuned_for(settings.metric))
     if settings.calibrate == AUTO:
         settings = replace(settings, calibrate=steering_of(settings.metric).calibrate)
-    if settings.metric.startswith("PSP@") and get_loss(settings.loss).why_not("pos_weight") is None:
+    if settings.metric.startswith("PSP@") and get_loss(settings.usual_loss).why_not("pos_weight") is None:
         settings = replace(settings, propensity_weights=True)
     if settings.model != AUTO_BODY and not get_body(settings.model).weighs_positives:
         return settings
@@ -154,11 +154,11 @@ def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, exa
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:
     """The weight of the positives where none is given: a cut that follows training stands in for a rule that is not tuned."""
-    info = get_loss(settings.loss)
+    info = get_loss(settings.usual_loss)
     if settings.tune == "none":
         learns = settings.learn_threshold or settings.row_threshold
         lazy = settings.model != AUTO_BODY and get_body(settings.model).lazy
-        return AUTO if settings.loss == "zlpr" and not learns and not lazy else None
+        return AUTO if settings.usual_loss == "zlpr" and not learns and not lazy else None
     # Soft labels give every label a part in the sum of the positives: there a weight would lift them all.
     hard = not (examples.soft or settings.softens)
     weighed = examples.kind == "texts" and info.learned_threshold and hard
@@ -168,7 +168,7 @@ def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | No
 def decides_itself(settings: TrainSettings) -> bool:
     """Whether the loss or the strategy decides without a threshold: by the best label, or the most probable set."""
     return (
-        not natural_decision(get_loss(settings.loss).decision).tunable
+        not natural_decision(get_loss(settings.usual_loss).decision).tunable
         or get_strategy(settings.strategy).make_reader is not None
     )
 
@@ -189,12 +189,12 @@ def starting_scores(settings: TrainSettings, labels: SparseLabels, unknown: Spar
     the log odds. From the log odds of rare hard labels the way to these scores is long: each side of ZLPR pulls with less than
     1 in total, however many labels have to move.
     """
-    odds, own = log_odds(labels, unknown), get_loss(settings.loss).constant_score
+    odds, own = log_odds(labels, unknown), get_loss(settings.usual_loss).constant_score
     if not settings.smoothing and not settings.flip and link != "soft" and own is None:
         return odds
     means, others = odds.double().sigmoid(), max(labels.num_labels - 1, 1)
     for share in (settings.smoothing, settings.flip):
-        to_others = (1 - means) / others if get_loss(settings.loss).one_label else 0.5
+        to_others = (1 - means) / others if get_loss(settings.usual_loss).one_label else 0.5
         means = means * (1 - share) + share * to_others
     if own is not None:
         return own(means).float()

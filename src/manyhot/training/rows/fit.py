@@ -146,7 +146,7 @@ class RowFit(Fit):
             rate = self.settings.learning_rate
         elif self.linear:
             # A step for each row of the batch: the sum over rows, not their mean, is what a step of this size gains by.
-            rate = get_loss(self.settings.loss).row_step * self.settings.batch_size / mean_square(self.rows.inputs)
+            rate = get_loss(self.settings.usual_loss).row_step * self.settings.batch_size / mean_square(self.rows.inputs)
         elif isinstance(self.steps, EmbeddingSteps):
             rate = EMBEDDED_RATE
         else:

@@ -39,7 +39,7 @@ class Objective(nn.Module):
         super().__init__()
         self.settings = settings
         self.register_buffer("positive_weights", positive_weights, persistent=False)
-        self.info = get_loss(settings.loss)
+        self.info = get_loss(settings.usual_loss)
         self.loss_settings = loss_settings(settings)
         self.learned = nn.Parameter(torch.zeros(1)) if settings.learns_threshold else None
         self.cut = FollowedCut() if settings.pos_weight == AUTO else None
@@ -114,7 +114,7 @@ def loss_settings(settings: TrainSettings) -> dict[str, Any]:
     Losses that judge every label by itself are summed over labels, so that a row weighs what it does in ZLPR and one
     learning rate serves both.
     """
-    info = get_loss(settings.loss)
+    info = get_loss(settings.usual_loss)
     found: dict[str, Any] = info.parse_options(settings.loss_option)
     if settings.pos_weight not in (None, AUTO):  # auto is a shift of the scores: the cut moves, the loss does not change
         found["pos_weight"] = settings.pos_weight
@@ -135,7 +135,7 @@ def inverse_propensities(labels: SparseLabels) -> Tensor:
 
 def check_loss(settings: TrainSettings) -> None:
     """Refuse what the loss cannot honour, and values that its function does not take."""
-    info = get_loss(settings.loss)
+    info = get_loss(settings.usual_loss)
     given = {"pos_weight": settings.pos_weight not in (None, AUTO)}
     given |= {name: bool(getattr(settings, name)) for name in ("smoothing", "mixup", "rdrop")}
     given["propensity_weights"] = settings.propensity_weights
@@ -158,7 +158,7 @@ def link_of(settings: TrainSettings, *, soft: bool) -> str | None:
     """
     if get_strategy(settings.strategy).make_reader is not None:
         return "hard"
-    info = get_loss(settings.loss)
+    info = get_loss(settings.usual_loss)
     return info.soft_link if soft or settings.smoothing or settings.mixup or settings.teacher else info.link
 
 
@@ -168,7 +168,7 @@ def natural_rule(settings: TrainSettings, cut: Tensor | None, cardinality: float
         return DecisionRule(threshold=float(cut.detach()), min_labels=settings.min_labels)
     if get_strategy(settings.strategy).make_reader is not None:
         return DecisionRule(min_labels=settings.min_labels)
-    decision = natural_decision(get_loss(settings.loss).decision)
+    decision = natural_decision(get_loss(settings.usual_loss).decision)
     return decision.rule(cardinality=cardinality, min_labels=settings.min_labels)
 
 

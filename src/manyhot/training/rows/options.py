@@ -99,7 +99,7 @@ def _tunes(run: Run) -> str | None:
 
 
 def _tunable(run: Run) -> bool:
-    return natural_decision(get_loss(run.settings.loss).decision).tunable
+    return natural_decision(get_loss(run.settings.usual_loss).decision).tunable
 
 
 def _tune(run: Run) -> str | None:

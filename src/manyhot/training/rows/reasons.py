@@ -39,7 +39,7 @@ def _loss(run: Run) -> str:
         return f"{settings.loss}: {run.title} is made for it"
     if run.kind == "texts" and steering_of(settings.metric).text_loss == settings.loss:
         return f"{settings.loss}: on texts a margin ranks rare labels better than a probability; the metric needs none"
-    return f"{settings.loss}: {get_loss(settings.loss).summary}"
+    return f"{settings.loss}: {get_loss(settings.usual_loss).summary}"
 
 
 def _stopping(run: Run) -> str:

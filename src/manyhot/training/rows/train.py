@@ -247,7 +247,7 @@ def _posed(examples: Examples, settings: TrainSettings) -> Posed:
     labels = examples.labels
     if settings.teacher:
         labels = taught_labels(open_teacher(settings.teacher, examples), examples, settings.teacher_share)
-    why = None if labels.values is None else get_loss(settings.loss).why_not("soft_labels")
+    why = None if labels.values is None else get_loss(settings.usual_loss).why_not("soft_labels")
     if why is not None:
         raise ValueError(f"train: `loss` must take soft labels, as the examples or the teacher give them: {why}.")
     posed = get_strategy(settings.strategy).pose(labels)
@@ -277,7 +277,7 @@ def _check_processes(settings: TrainSettings, processes: Processes) -> None:
             )
         return
     processes.own_size(settings.batch_size or USUAL_BATCH)
-    if processes.count > 1 and not get_loss(settings.loss).row_separable:
+    if processes.count > 1 and not get_loss(settings.usual_loss).row_separable:
         raise ProcessesError(
             f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
         )
