@@ -1,8 +1,7 @@
 """The only place that words errors about shape, type and range.
 
 Every message says whose argument it is, what was wanted, what came, and what to do. Shapes and types are always
-checked, they cost nothing; values are looked at only where a caller asks for it, because on a GPU a look waits
-for the device.
+checked, they cost nothing; values are checked only where a caller asks for it, because on a GPU that waits for the device.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def check_label_values(who: str, labels: Tensor, where: Tensor | None = None) ->
 
 
 def check_not_swapped(who: str, logits: Tensor, labels: Tensor) -> None:
-    """``labels`` that want a gradient beside ``logits`` that want none are the scores. Nothing is looked at but flags."""
+    """If ``labels`` require a gradient and ``logits`` do not, the arguments are swapped. Only flags are read."""
     if labels.requires_grad and not logits.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{who}: `labels` require a gradient and `logits` do not. The order is (logits, labels): are the arguments swapped?"

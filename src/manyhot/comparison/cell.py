@@ -49,7 +49,7 @@ class JobRun(JobTraining):
 
     @torch.no_grad()
     def record(self, place: int, ended: Sequence[int]) -> dict[str, Any]:
-        """What is saved of one seed."""
+        """The saved result of one seed."""
         job = self.job
         natural, natural_text = self._measure_natural(place)
         tuned, cuts = self._measure_tuned(place)

@@ -20,7 +20,7 @@ MOST_BYTES = 24 << 30
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be run: the cells of these seeds."""
+    """A job: the cells of these seeds."""
 
     data: str
     model: str

@@ -51,7 +51,7 @@ class MemberLoss:
 
     @property
     def learned(self) -> list[Tensor]:
-        """What is learned beside the weights, ``[S, T]`` each."""
+        """Parameters besides the weights, ``[S, T]`` each."""
         return [] if self.threshold is None else [self.threshold]
 
     @property

@@ -75,7 +75,7 @@ def critical_difference(num_methods: int, num_groups: int, *, alpha: float = 0.0
 
 @functools.cache
 def _range_quantile(num_methods: int, alpha: float) -> float:
-    """Of the studentized range; found by search, which takes longer than all else of a comparison's statistics."""
+    """Quantile of the studentized range, found by root search; cached, because it takes longer than all other statistics."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.isf(alpha, num_methods, np.inf))

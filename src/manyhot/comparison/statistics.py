@@ -25,7 +25,7 @@ Samples = dict[str, dict[str, "np.ndarray[Any, Any]"]]
 
 
 def summarise(cells: Iterable[Cell], *, reference: str = "zlpr", order: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything that is said of a comparison, as JSON; docs/compare.md says what each part means.
+    """All statistics of a comparison, as JSON; docs/compare.md explains each part.
 
     Args:
         cells: finished cells, in any order; those with an ``"error"`` count as missing.
@@ -153,7 +153,7 @@ def _best_in(samples: Samples, methods: Sequence[str], error: bool) -> dict[str,
         ranked = {name: (1 if error else -1) * row[name].mean() for name in methods}
         best, worst = min(ranked.values(), default=0.0), max(ranked.values(), default=0.0)
         for name, value in ranked.items():
-            # Where all are equal, as where nobody gets a single row right, nobody is best.
+            # If all methods are equal, for example if none gets a single row right, none is best.
             counts[name] += int(value <= best + 1e-12 < worst)
     return counts
 

@@ -79,7 +79,7 @@ def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_
 
 
 def cost_rows(statistics: Statistics) -> list[list[str]]:
-    """Of each method the means over groups and seeds: seconds of training and of prediction, and memory in MiB."""
+    """The means of each method over groups and seeds: seconds of training and of prediction, and memory in MiB."""
     rows = []
     for method in statistics["methods"]:
         row = [statistics["titles"][method]]

@@ -73,7 +73,7 @@ class _Pool:
         self.running[process.pid or 0] = _Worker(process, ours, device)
 
     def receive(self, pid: int) -> None:
-        """Take what a process has sent, or note that it died, and see to it that its device goes on."""
+        """Receive the result of a process, or note that it died and start another one on its device."""
         worker = self.running[pid]
         try:
             answer = worker.pipe.recv()
@@ -88,7 +88,7 @@ class _Pool:
         if worker.job is not None:
             self.finished(worker.job, answer[0], time.perf_counter() - worker.began, answer[1])
             if answer[1] and worker.device == "cuda":
-                # After some errors of a GPU nothing in the process works any more: a fresh one goes on.
+                # After some GPU errors nothing works in the process any more, so a new one takes over.
                 self._end(pid)
                 self.start(worker.device)
                 return

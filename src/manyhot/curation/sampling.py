@@ -32,9 +32,9 @@ def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int =
     """The rows to label next.
 
     ``p = sigmoid(s - t)`` is the certainty of a decision with the threshold ``t``; a row is as uncertain as the sum of
-    ``4 p (1 - p)``. Of the most uncertain rows, five times as many as are wanted, rows are drawn one after the other with a
-    probability that grows with their uncertainty and with the distance of their decisions from those drawn before
-    (k-means++), so that the rows are not all alike.
+    ``4 p (1 - p)``. Among the most uncertain rows, five times as many as requested, rows are drawn one after the other with a
+    probability that grows with their uncertainty and with the distance of their decisions from those drawn before (k-means++),
+    so that the rows are not all alike.
 
     Args:
         logits: ``[R, L]`` of rows without labels.

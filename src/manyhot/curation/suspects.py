@@ -148,7 +148,7 @@ def find_suspects(
 
 
 def corrected_labels(labels: SparseLabels, suspects: Sequence[Suspect]) -> SparseLabels:
-    """Labels with every suspect put right: wrong ones taken away, missing ones added.
+    """Labels with every suspect corrected: wrong ones removed, missing ones added.
 
     Example:
         >>> labels = SparseLabels.from_lists([[0], [1]], num_labels=2)

@@ -1,4 +1,4 @@
-"""What was understood of a data set, and what is odd about it, before anything is trained on it."""
+"""How a data set was read, and its problems, before anything is trained on it."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def merged(parts: Sequence[Examples]) -> Examples | None:
 
 
 def _merged_source(sources: Sequence[Source]) -> Source | None:
-    """What is told of the file, where all parts were understood alike and no row has a problem."""
+    """The summary of the file, if all parts were read the same way and no row has a problem."""
     plain = [{name: each for name, each in source.chosen.items() if name != EMPTY_CELLS} for source in sources]
     told = [(chosen, source.unused, len(source.remarks)) for chosen, source in zip(plain, sources, strict=True)]
     if any(each != told[0] for each in told) or any(source.num_problems for source in sources) or "nominal" in plain[0]:

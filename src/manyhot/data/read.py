@@ -45,8 +45,9 @@ def read_examples(
 
     Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
     ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
-    numbers), ``npz`` and ``text`` (a text a line, to predict); gz, bz2, xz and zst are undone. What was recognised and
-    chosen is in ``Examples.source``. Labels may be soft: a number beside each label in JSON lines, fractions in 0/1 columns.
+    numbers), ``npz`` and ``text`` (a text a line, to predict); gz, bz2, xz and zst files are decompressed. What was detected
+    and chosen is in ``Examples.source``. Labels may be soft: a number beside each label in JSON lines, fractions in 0/1
+    columns.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input. Labels of several files share one vocabulary.

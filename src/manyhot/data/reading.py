@@ -14,7 +14,7 @@ from manyhot.data.formats.registry import formats
 
 @dataclass(frozen=True)
 class Reading:
-    """What was chosen when the training files were read.
+    """The choices made when the training files were read.
 
     Args:
         text: the columns whose texts are joined.

@@ -23,8 +23,8 @@ def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold
     is for losses that know one label a row. A ``Calibration`` was fitted on held-out data and needs no assumption.
     The catalog says which link a loss has (``get_loss(name).link`` and ``.soft_link``).
 
-    With a threshold ``s0`` that TLPR was given or learned, ``s - s0`` stands in the place of ``s``: a label has a probability
-    above one half exactly where ``s > s0`` predicts it.
+    With a threshold ``s0`` that TLPR was given or learned, ``s - s0`` replaces ``s``: a label has a probability above one half
+    exactly where ``s > s0`` predicts it.
 
     Args:
         logits: ``[..., L]``, or lazy scores, which are made dense: the answer is.

@@ -126,8 +126,8 @@ def decide(
 
     Lazy scores are walked over, those of a linear head by label chunks, those of a span head by tiles: the answer is dense,
     one byte an entry, the scores never are. For span scores a rule has thresholds alone, one for all or one per type; which
-    spans may stand together is for ``decode_spans`` to say. Values are not looked at, so nothing waits for the device,
-    except to find the best labels of lazy scores.
+    spans may stand together is for ``decode_spans`` to say. Values are not checked, so nothing waits for the device, except to
+    find the best labels of lazy scores.
 
     Args:
         logits: ``[..., L]``, or lazy scores.

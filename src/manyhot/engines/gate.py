@@ -38,7 +38,7 @@ class Gate:
             )
 
     def close(self, failure: BaseException) -> None:
-        """Use the engine no more in this process."""
+        """Turn the engine off for the rest of the process."""
         cause = failure.__cause__ or failure
         self.failure = f"{type(cause).__name__}: {cause}".splitlines()[0][:300]
         self.warn_once(self.failure)

@@ -1,4 +1,4 @@
-"""What the explanation of a text's spans holds: each span, and the tokens that spoke for and against it."""
+"""The explanation of a text's spans: each span with the tokens that count for and against it."""
 
 from __future__ import annotations
 

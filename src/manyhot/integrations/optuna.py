@@ -60,7 +60,7 @@ def search_settings(
 ) -> SearchResult:
     """Try settings, one training a trial, and keep the best by a metric on rows that no trial trains on.
 
-    The study is written to ``folder`` after every trial. Call it again with the same folder to go on where it stopped, after
+    The study is written to ``folder`` after every trial. Call it again with the same folder to continue where it stopped, after
     a kill too: the next trials are those that an uninterrupted search would have made. ``trials`` counts all of them.
 
     Args:

@@ -92,7 +92,7 @@ class _Thresholds:
 
 
 class ManyhotTextCategorizer(_Thresholds, MultiLabel_TextCategorizer):
-    """The multi-label text categoriser with ZLPR in the place of squared error.
+    """The multi-label text categoriser with ZLPR instead of squared error.
 
     A label that is missing from ``cats`` is unknown: it leaves the loss. Values between 0 and 1 are soft labels.
     """

@@ -1,4 +1,4 @@
-"""What is true: label sets, index lists, soft labels."""
+"""Labels: label sets, index lists, soft labels."""
 
 from manyhot._doors import open_door
 

@@ -51,7 +51,7 @@ def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", genera
     """The sampled twin of ``smooth_labels``: hard labels whose expectation is the smoothed label.
 
     For a loss that is linear in the labels (softmax and cross-entropy, BCE, focal, squared hinge) the expected loss of flipped
-    labels is the loss of smoothed ones. ZLPR and its kin take the logarithm of a sum over labels, which is concave: there
+    labels is the loss of smoothed ones. ZLPR and its relatives take the logarithm of a sum over labels, which is concave: there
     flipping costs less than smoothing on average, and keeps the labels hard.
 
     - ``"uniform"``: each label flips with probability e / 2;

@@ -79,7 +79,7 @@ def _positives(who: str, labels: Tensor | SparseLabels) -> SparseLabels:
 
 
 def _stratify(labels: SparseLabels, sizes: Sequence[int], seed: int) -> list[Tensor]:
-    """The rarest label is dealt out first, each of its rows to the part that lacks most of it; full parts get no more."""
+    """The rarest label is distributed first, each of its rows to the part that needs it most; full parts get no more rows."""
     draw = random.Random(seed)
     lists, rows_of = labels.lists(), labels.transposed().lists()
     shares = [size / len(labels) for size in sizes]

@@ -60,7 +60,7 @@ def decoupled_softmax_loss(
     scores = logits if scale == 1 else logits * float(scale)
     rows = arrange(who, scores, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
     _, neg = sides_of_rows(rows, None)
-    # Without negatives nothing is to be won; 0 in the place of -inf keeps the second derivative a number.
+    # Without negatives the loss is 0; replacing -inf by 0 keeps the second derivative finite.
     level = torch.where(neg > -INF, neg, 0.0).reshape(-1, 1)
     lead = Rows(rows.logits.to(level.dtype) - level, rows.terms, rows.shape)
     count = sum_over_labels(rows, _positive)

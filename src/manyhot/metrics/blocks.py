@@ -89,7 +89,7 @@ class Block:
 
 
 def arrange(who: str, scores: Any, labels: Any, *, predictions: Any = None, where: Tensor | None = None) -> Table:
-    """Check what all metrics share: types, shapes, ``where``. Values are looked at block by block."""
+    """Check types, shapes and ``where`` for all metrics. Values are checked block by block."""
     of, shape = _shape(who, scores, predictions)
     for name, given in (("labels", labels), ("predictions", predictions)):
         if name == "labels" or given is not None:
@@ -247,7 +247,7 @@ def raise_faults(who: str, faults: Tensor) -> None:
 
 
 def checked_blocks(who: str, table: Table) -> Iterator[Block]:
-    """The blocks of a table, each looked at for faults before it is given out."""
+    """The blocks of a table, each checked before it is yielded."""
     for block in blocks(table):
         raise_faults(who, block.faults)
         yield block

@@ -37,7 +37,7 @@ class BlockWork:
 
     @cached_property
     def predictions(self) -> Labels:
-        """What was given, or what the rule says."""
+        """The given predictions, or those of the rule."""
         if self.block.predictions is not None:
             return self.block.predictions
         return decide(self._scores("decisions"), self.reading.rule, where=self.block.where)

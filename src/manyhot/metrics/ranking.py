@@ -27,7 +27,7 @@ class Ranks(NamedTuple):
     Attributes:
         rows: int64 ``[P]``.
         columns: int64 ``[P]``, label numbers.
-        above: int64 ``[P]``, how many labels of the row score higher; None where nobody asked.
+        above: int64 ``[P]``, how many labels of the row score higher; None if not computed.
         rank: int64 ``[P]``, how many score at least as high, the label itself included: the rank, ties at the worst.
         found: int64 ``[P]``, how many positives score at least as high.
         positives: int64 ``[r]``, positives of each row, listed or not.
@@ -127,7 +127,7 @@ def _ranks_by_sorting(block: Block, scores: Tensor) -> Ranks:
 
 
 def _ranks_in_lists(block: Block, top: TopScores) -> Ranks:
-    """The ranks of the positives that are listed; those that are not stand below every place that is looked at."""
+    """The ranks of the positives that are listed; those that are not listed rank below all that are."""
     own = torch.arange(len(top), device=top.device).unsqueeze(1).expand_as(top.indices)
     listed = top.indices >= 0
     hits = block.positives.contains(own, top.indices.clamp(min=0)) & listed

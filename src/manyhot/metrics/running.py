@@ -145,7 +145,7 @@ class Metrics(Metric):
                 one-error; None serves metrics of label sets where ``predictions`` are given.
             labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
             where: bool, broadcastable to ``[..., L]``; False leaves an entry out of everything.
-            predictions: bool ``[..., L]`` or ``SparseLabels`` in the place of what the rule would say.
+            predictions: bool ``[..., L]`` or ``SparseLabels``, used instead of the rule's.
         """
         table = arrange("Metrics.update", scores, labels, predictions=predictions, where=where)
         check_table("Metrics.update", table, self.names, self.num_labels, self.device)

@@ -81,7 +81,7 @@ def read_report(folder: str | Path) -> dict[str, Any]:
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
-    """A comparison's plan, its statistics, worked out anew where the cells are there, and the cells that failed."""
+    """A comparison's plan, its statistics (recomputed if the cells are there), and the cells that failed."""
     cells = read_cells(folder / CELLS)
     plan, statistics = (_read_object(folder / name) if (folder / name).is_file() else {} for name in (PLAN, STATISTICS))
     if cells:

@@ -11,7 +11,7 @@ from manyhot.engines.triton.linear.best import group_maxima
 from manyhot.scores.shards import LabelShard, best_of_all
 from manyhot.scores.top import TopScores
 
-# Neighbouring labels of a chunk that are looked at together.
+# Neighbouring labels of a chunk in one group.
 GROUP = 64
 # Scores of a chunk on CUDA, where finding the best of a chunk takes several launches.
 CUDA_SCORES = 1 << 27

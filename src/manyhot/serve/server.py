@@ -73,7 +73,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP is answered in JSON as well."""
+        """Invalid HTTP gets a JSON error too."""
         refusal = Refusal(400, f"this is not an HTTP request the server can read: {msg}")
         body = refusal.body()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]

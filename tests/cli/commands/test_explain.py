@@ -1,4 +1,4 @@
-"""`manyhot explain`: rows in, words that spoke for and against out."""
+"""`manyhot explain`: rows in, words that count for and against out."""
 
 import json
 

@@ -109,7 +109,7 @@ def _evaluate_spans(
 
 
 def _propensities(model: Any, asked: set[str], *, a: float, b: float) -> Any:
-    """What PSP@k needs of the model, or None where nobody asks for it and the model has none."""
+    """The propensities for PSP@k, or None if they are not needed and the model has none."""
     given = [flag for flag, value, usual in (("--propensity-a", a, 0.55), ("--propensity-b", b, 1.5)) if value != usual]
     if given and asked and "PSP@k" not in asked:
         raise typer.BadParameter(f"{given[0]} is for PSP@k, which is not among the metrics.")

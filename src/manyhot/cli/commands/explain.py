@@ -1,4 +1,4 @@
-"""``manyhot explain``: which words or features spoke for a label and which against it."""
+"""``manyhot explain``: which words or features count for and against a label."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def explain(
 ) -> None:
     """Explain the labels of rows: what counts for and against each, and how it adds up to the score.
 
-    Exact for linear and bag models. For others gradient times input, with what it leaves unexplained. Of a span model the spans
-    of texts: what is found, and the best others.
+    Exact for linear and bag models. For other models gradient times input, with the unexplained rest. For a span model the
+    predicted spans and the next best.
     """
     if is_span_bundle(model):
         if words:

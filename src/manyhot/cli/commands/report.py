@@ -1,4 +1,4 @@
-"""``manyhot report``: the report of a run or of a comparison, made again from what was saved."""
+"""``manyhot report``: rebuild the report of a run or of a comparison from its saved results."""
 
 from __future__ import annotations
 
@@ -118,5 +118,5 @@ def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] |
 
 
 def file_names(files: Sequence[str]) -> tuple[str, ...]:
-    """Files without their folders: a report is passed on, and where it was made is nobody's concern."""
+    """File names without their folders, because reports are shared."""
     return tuple("the standard input" if file == "-" else Path(file).name for file in files)

@@ -217,7 +217,7 @@ def settings_from(given: Mapping[str, Any]) -> TrainSettings:
 def _read_like(
     examples: Examples, files: Sequence[str] | None, reading: Mapping[str, Any], *, quiet: bool, processes: Processes
 ) -> Examples | None:
-    """Files read as the training files were; labels that training does not have are told."""
+    """Read files as the training files were read; prints labels that training does not have."""
     if not files:
         return None
     inherited = {**Reading.of(examples).options(labels=True), **reading}

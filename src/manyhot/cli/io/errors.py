@@ -35,7 +35,7 @@ class _ClosedInput:
 
 
 def check_streams() -> None:
-    """Refuse to begin work whose result nobody could receive; a closed input matters only to who reads it."""
+    """Raise an error if the standard output is closed; a closed input matters only to commands that read it."""
     if sys.stdin is None:
         sys.stdin = cast(Any, _ClosedInput())
     if sys.stderr is None:

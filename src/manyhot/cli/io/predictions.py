@@ -24,7 +24,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class PredictionTask:
-    """What is to be written of each row."""
+    """Which values are written for each row."""
 
     def __init__(
         self, model: TrainedModel, rule: DecisionRule, close: Any, format: str, *, scores: bool, probabilities: bool

@@ -55,7 +55,7 @@ class Watch:
             done = event.epoch if event.kind == "epoch" else event.epoch - 1
             self._bar.update(self._task, description=about, completed=done, total=event.epochs)
         # Fits before the final one are there to choose and to tune by: their last line is enough. Inside a long epoch the
-        # bar moves on a terminal; elsewhere a line says that training goes on.
+        # bar moves on a terminal; elsewhere a line says that training continues.
         line = event.line()
         if event.kind == "step":
             shown = self._bar is None

@@ -93,7 +93,7 @@ def read_files(
     processes: Processes | None = None,
     **more: Any,
 ) -> Examples:
-    """Examples of one file or several; what was guessed or left out is said.
+    """Examples of one file or several; prints what was guessed or skipped.
 
     Args:
         files: which.

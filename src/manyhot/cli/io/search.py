@@ -89,7 +89,7 @@ def searched(
     *,
     quiet: bool,
 ) -> tuple[TrainSettings, dict[str, Any]]:
-    """The best settings, and what was found; the study is kept in ``folder`` and goes on where it was broken off."""
+    """The best settings and the result of the search; the study is stored in ``folder`` and continues after an interruption."""
     # Here, not above: it needs a package that the other commands do not.
     from manyhot.integrations.optuna import search_settings
 

@@ -1,4 +1,4 @@
-"""Files opened for reading: compression undone, lines decoded, their length limited, damage named.
+"""Files opened for reading: decompressed, lines decoded, their length limited, damage reported.
 
 Compression is told by the first bytes, not by the name. Lines end at a line feed only, so that the other characters that
 Python counts as line ends (form feed, U+2028, ...) stay inside a text.

@@ -16,7 +16,7 @@ _PARTS = re.compile(r"[-_.](train|test|dev|valid|val|sparse|dense|all)$")
 
 
 def unescaped(name: str) -> str:
-    r"""A name with its backslashes undone, the same for ARFF and XML.
+    r"""A name with its escapes resolved, the same for ARFF and XML.
 
     Example:
         >>> unescaped(r"m\'usica")

@@ -49,7 +49,7 @@ def _near_file(file: Path) -> str:
 
 
 def decompressed(raw: io.BufferedReader, compression: str | None, name: str) -> IO[bytes] | io.BufferedReader:
-    """The stream with its compression undone."""
+    """The decompressed stream."""
     if compression == "gz":
         return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
     if compression == "bz2":

@@ -42,7 +42,7 @@ def _source(file: InputFile) -> Any:
 
 
 def _read(opened: Any, file_bytes: int, options: ReadOptions, problems: ProblemLog) -> Examples:
-    # pyarrow builds the schema anew at every look.
+    # pyarrow rebuilds the schema at every access.
     types = {field.name: field.type for field in opened.schema_arrow}
     names = opened.schema_arrow.names
     if len(set(names)) < len(names):

@@ -160,7 +160,7 @@ class TableExamples:
         return examples[np.setdiff1d(np.arange(len(examples)), bad)] if bad else examples
 
     def _told(self, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """What was chosen, and what a person should know."""
+        """The chosen columns, and remarks for the user."""
         told, remarks = {**self.columns.chosen(), **chosen}, list(self.columns.remarks)
         if self.sets is not None:
             told |= {"separator": self.sets.separator} if self.sets.separator else {}
@@ -188,7 +188,7 @@ def source_of(
     *,
     unused: Mapping[str, str] | None = None,
 ) -> Source:
-    """What is told of a file that was read."""
+    """The summary of a file that was read."""
     return Source(problems.file, format, chosen, tuple(problems.kept), problems.count, tuple(remarks), unused or {})
 
 

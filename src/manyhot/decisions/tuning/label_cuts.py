@@ -96,7 +96,7 @@ def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
 def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | None = None) -> Candidates:
     """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together.
 
-    The cut that predicts a label nowhere is its highest score, but not below ``least [L]``, ``common`` where not given.
+    The cut that predicts a label nowhere is its highest score, but not below ``least [L]`` (default: ``common``).
     """
     rows, num_labels = data.scores.shape
     limit = limit.clamp(max=rows).floor().long()

@@ -1,4 +1,4 @@
-"""Metrics of the catalog for the ``Trainer``, keeping no more of each batch than they need."""
+"""Metrics of the catalog for the ``Trainer``; they keep only what they need of each batch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TrainerMetrics:
         self.best = 0 if self.keeps_logits else max((name.k or 1 for name in others), default=0)
 
     def preprocess_logits_for_metrics(self, logits: Any, labels: Any) -> Any:
-        """What is kept of a batch: logits ``[B, L]``, or decisions and the best scores."""
+        """The part of a batch that is kept: logits ``[B, L]``, or decisions and the best scores."""
         del labels
         scores = logits[0] if isinstance(logits, (tuple, list)) else logits
         if self.keeps_logits:

@@ -88,7 +88,7 @@ def arranged(
 
 
 def _check_values(who: str, labels: Any, where: Any, *, unknown: bool) -> None:
-    """Labels outside of [0, 1] are an error where their values are at hand: not inside ``jit``, and not on another device."""
+    """Labels outside of [0, 1] are an error if their values can be read: not inside ``jit``, and not on another device."""
     for part in (labels, where):
         if isinstance(part, jax.core.Tracer) or (isinstance(part, jax.Array) and jax.default_backend() != "cpu"):
             return

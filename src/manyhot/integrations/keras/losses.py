@@ -37,7 +37,7 @@ class ZLPRLoss(_RowLoss):
     """``log(1 + sum_pos e^{-s}) + log(1 + sum_neg e^{s})`` of each row; the model gives logits, decide by ``s > 0``.
 
     Args:
-        threshold: s0 in the place of zero (TLPR).
+        threshold: s0 instead of zero (TLPR).
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
         reduction: of Keras; the mean over rows unless told otherwise.
         name: of the loss in logs.

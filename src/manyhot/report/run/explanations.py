@@ -61,7 +61,7 @@ def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[
 
 
 def _right(judged: Judged) -> list[tuple[int, int]]:
-    """Of each of the most frequent labels the surest right row, no row twice."""
+    """For each of the most frequent labels its most confident correct row, no row twice."""
     rows = torch.repeat_interleave(torch.arange(len(judged.labels)), judged.positives.counts())
     predicted = {*zip(judged.predictions.rows.tolist(), judged.predictions.indices.tolist(), strict=True)}
     chosen: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What goes wrong: the sizes of label sets, labels that are missed together, and the rows judged worst."""
+"""Errors: the sizes of label sets, labels that are missed together, and the rows judged worst."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from manyhot.report.run.judged import Judged, Origin, rounded
 from manyhot.report.run.mistakes import TEXT_CHARACTERS
 
 MOST = 25
-# What is doubted less is not worth a look.
+# Suspects with less doubt are not listed.
 LEAST_DOUBT = 0.25
 # Of more scores, ``manyhot suspects`` is the place to ask.
 MOST_ENTRIES = 20_000_000

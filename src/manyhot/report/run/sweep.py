@@ -19,7 +19,7 @@ from manyhot.decisions.best_labels import top_mask
 from manyhot.report.run.judged import INF, Judged
 
 POSITIONS = 161
-# Entries looked at when the range of the slider is chosen; the counts look at all.
+# Entries sampled to choose the range of the slider; the counts use all entries.
 SAMPLE = 1 << 20
 BLOCK = 1 << 22
 

@@ -45,7 +45,7 @@ def lead_words(report: Mapping[str, Any]) -> str:
 
 
 def training_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is known of the training; a model that was trained elsewhere brings nothing."""
+    """What is known about the training; empty for a model that was trained elsewhere."""
     known = [("rows trained on", f"{model['rows']:,}")] if "rows" in model else []
     known += [("learning rate", f"{model['learning_rate']:.4g}")] if "learning_rate" in model else []
     return [*known, ("tuning", model.get("tuned") or "none")]

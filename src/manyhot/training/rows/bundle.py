@@ -44,7 +44,7 @@ class TrainedModel(ScoringModel):
         calibration: fitted probabilities, or None.
         about: what is worth knowing: rows, versions, what tuning found.
         reading: how the files of the training rows were read, so that other files are read the same way.
-        label_counts: int64 ``[L]``, how many training rows carry each label; None where nobody counted.
+        label_counts: int64 ``[L]``, how many training rows have each label; None if unknown.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TrainedModel(ScoringModel):
     def explain(
         self, inputs: Any, *, labels: Sequence[str] | None = None, top: int = 3, most: int = 10, steps: int = 1
     ) -> list[Explanation]:
-        """Why each row has its labels: the inputs that spoke for and against.
+        """Why each row has its labels: the inputs that count for and against them.
 
         For linear and bag the parts are exact: weight times value, and with the base they add up to the score. For other
         bodies they are gradient times input, and ``error`` says what they leave unexplained; more ``steps`` make it smaller.

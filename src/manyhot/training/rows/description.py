@@ -158,7 +158,7 @@ def body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
         body = _made(shape)
     check_tensors("load_model", body.state_dict(), own)
     if get_body(shape["body"]).unsaved_buffers:
-        # It has values that are computed when it is made and not saved; making it draws, which nobody else should notice.
+        # Some buffers are computed at construction and not saved. Construction draws random numbers; the global state is kept.
         with torch.random.fork_rng(devices=[]):
             body = _made(shape)
     body.load_state_dict(own, assign=True)

@@ -33,7 +33,7 @@ from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows, texts_of
 if TYPE_CHECKING:
     from manyhot.training.rows.bundle import TrainedModel
 
-# Numbers of a table of features times labels that are looked at together.
+# Numbers of the table of features times labels that are processed at once.
 BLOCK = 1 << 24
 
 
@@ -117,7 +117,7 @@ def _numbers(who: str, names: Sequence[str], wanted: Sequence[str]) -> list[int]
 
 
 def _best(logits: Tensor, predicted: Tensor, top: int) -> list[int]:
-    """What is predicted and the best others up to ``top``, by falling score."""
+    """The predicted labels and the next best ones, up to ``top``, by descending score."""
     order = logits.nan_to_num(-torch.inf).argsort(descending=True, stable=True).tolist()
     said = [label for label in order if predicted[label]]
     others = [label for label in order if not predicted[label]]

@@ -49,7 +49,7 @@ class Steering:
     calibrate: str = NONE
 
 
-# Of the rows held out of few, the metrics of decisions are too noisy to stop by; an order of labels is learned more smoothly.
+# On few held-out rows, metrics of decisions are too noisy for early stopping; ranking metrics are smoother.
 SMOOTH = "AvgPrec"
 HINGE = "squared_hinge"
 _ENTRIES = (

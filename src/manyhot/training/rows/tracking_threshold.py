@@ -18,7 +18,7 @@ class FollowedCut(nn.Module):
     difference of their log odds. Inside ZLPR a cut at c is a weight w on the positives and 1 / w on the negatives with
     log w = -c: a shift of all scores, so that neither ranking nor calibration changes. (A weight on the positives alone
     changes both.)
-    Scores of rows in training are too good where a model has learned them by heart; the cut then stays near zero, and
+    Scores of training rows are too good if the model has overfitted them; the threshold then stays near zero, and
     ``density_cut`` of rows not trained on bounds it.
 
     Args:
@@ -61,7 +61,7 @@ def density_cut(logits: Tensor, density: float, known: Tensor | None = None) -> 
     """The cut ``[T]`` above which a share ``density`` of the scores lies.
 
     For scores of rows not trained on and the density of the labels in training it is a bound: the cut that is best for F1
-    predicts as many labels as there are, or more where they are hard to tell. No label of these rows is looked at.
+    predicts as many labels as there are, or more where they are hard to tell. The labels of these rows are not used.
 
     Args:
         logits: ``[T, N, L]``.

@@ -18,7 +18,7 @@ from manyhot.training.run.processes import Processes
 
 # Where the settings do not say.
 WIDE_RATE = 0.03
-# Best labels of a row that are listed: a rule is tuned on them, and predicts no more than these.
+# Length of the top list of a row: the rule is tuned on it and predicts at most that many labels.
 LISTED = 100
 ROWS_AT_ONCE = 1024
 # Steps after which processes with label shards read the loss, and agree whether a checkpoint is due.

@@ -58,7 +58,7 @@ class Checkpoints:
 
 
 class SharedCheckpoints:
-    """The checkpoints of several processes: the first one saves and reads them, the others are told.
+    """The checkpoints of several processes: the first one saves and reads them, and broadcasts the result.
 
     Args:
         own: the folder, for the first process; None for the others.

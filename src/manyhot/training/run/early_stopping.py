@@ -15,7 +15,7 @@ class EarlyStopping:
     Args:
         patience: epochs without a better value before training stops; 0 for never.
         later_of_equals: of epochs with the same best value keep the weights of the last one instead of the first.
-        nothing: the value of a model that has learned nothing yet; while no value is better, training goes on.
+        nothing: the value of a model that has learned nothing yet; while no value is better, training continues.
 
     Example:
         >>> stopping = EarlyStopping(patience=2)
@@ -34,7 +34,7 @@ class EarlyStopping:
         self.weights: Tensors = {}
 
     def note(self, value: float, epoch: int, weights: Callable[[], Tensors]) -> bool:
-        """Record the metric after an epoch, larger is better; whether training should go on."""
+        """Record the metric after an epoch (larger is better); returns whether training should continue."""
         better = value > self.best
         if better or (self.later_of_equals and value == self.best):
             self.weights = weights()
@@ -47,6 +47,6 @@ class EarlyStopping:
         return {"best": None if math.isinf(self.best) else self.best, "best_epoch": self.best_epoch}
 
     def restore(self, data: dict[str, Any], weights: Tensors) -> None:
-        """Continue from what ``to_json`` gave and the weights saved beside it."""
+        """Restore the state of ``to_json`` and the weights saved with it."""
         self.best = -math.inf if data["best"] is None else float(data["best"])
         self.best_epoch, self.weights = int(data["best_epoch"]), weights

@@ -181,7 +181,7 @@ class Fit(ABC):
         return {name: each.detach().clone() for name, each in {**self._states(), **self.average}.items()}
 
     def note_value(self, value: float) -> bool:
-        """Record the metric after an epoch, larger is better; whether training should go on."""
+        """Record the metric after an epoch (larger is better); returns whether training should continue."""
         return self.stopping.note(value, self.state.epoch, self.weights)
 
     def take(self, weights: Tensors) -> None:

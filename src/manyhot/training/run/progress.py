@@ -62,7 +62,7 @@ class Event:
         return "  ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """What is known, for a line of JSON; numbers that are not known are left out."""
+        """The event as a dictionary for a line of JSON, without unknown numbers."""
         known = {name: value for name, value in vars(self).items() if name != "extra" and value not in ("", 0)}
         known = {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}
         return {**known, **self.extra}

@@ -64,7 +64,7 @@ class RunSession:
         fit.finish()
 
     def _resume(self, name: str, fit: Fit) -> bool | None:
-        """Whether the fit in the checkpoint goes on; None where there is no checkpoint."""
+        """Whether the fit in the checkpoint continues; None if there is no checkpoint."""
         found = self.folder.load(name, lambda: fit.to_parts()[0]) if self.folder is not None else None
         if found is None:
             return None

@@ -177,7 +177,7 @@ class TrainedSpanModel:
         most: int = 8,
         steps: int = 1,
     ) -> list[TextExplanation]:
-        """Which tokens spoke for each span and which against it: gradient times input, with what it leaves unexplained.
+        """Which tokens count for and against each span: gradient times input, with the unexplained rest.
 
         Args:
             texts: strings, or ``SpanExamples``.

@@ -70,7 +70,7 @@ def _candidates(
     wanted: set[int],
     top: int,
 ) -> list[_Candidate]:
-    """What is found of the types wanted, and the best others up to ``top``, each in its best window."""
+    """The predicted spans of the selected types and the next best ones, up to ``top``, each in its best window."""
     said = {(span.type, span.start, span.end) for span in found}
     best: dict[tuple[int, int, int], _Candidate] = {}
     for window in range(len(stored)):

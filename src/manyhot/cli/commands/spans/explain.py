@@ -1,4 +1,4 @@
-"""``manyhot explain`` with a span model: which tokens spoke for each span and which against it."""
+"""``manyhot explain`` with a span model: which tokens count for and against each span."""
 
 from __future__ import annotations
 

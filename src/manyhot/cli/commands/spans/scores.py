@@ -20,7 +20,7 @@ CONTEXT = 18
 
 @dataclass(frozen=True)
 class SpanEvaluation:
-    """What was counted on some texts."""
+    """The counts of an evaluation."""
 
     examples: SpanExamples
     metrics: SpanMetrics

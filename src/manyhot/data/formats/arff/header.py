@@ -71,7 +71,7 @@ def read_header(lines: Iterator[tuple[int, str]], problems: ProblemLog) -> tuple
 
 
 def split_values(text: str) -> list[str] | None:
-    r"""Values separated by commas, quotation marks and escapes undone; None where quotes do not close.
+    r"""Values separated by commas, with quotation marks and escapes resolved; None if quotes do not close.
 
     Example:
         >>> split_values(r"1, 'it\'s', ?")

@@ -90,7 +90,7 @@ def _label_names(
         if not options.need_labels:
             return [], chosen
         raise problems.fatal(
-            "which attributes are labels must be said; there is no MULAN XML of the file's name beside it."
+            "the label attributes are not known; there is no MULAN XML of the file's name beside it."
             " Give `label_file`, or name the attributes with `labels`."
         )
     known = {attribute.name for attribute in attributes}

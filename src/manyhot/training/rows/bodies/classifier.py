@@ -24,7 +24,7 @@ class ClassifierBody(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """What holds the vectors of the tokens, under the name that the body ``encoder`` has for it."""
+        """The module with the token vectors, under the name that the body ``encoder`` uses."""
         return self.model
 
     def forward(self, batch: Any) -> Tensor:

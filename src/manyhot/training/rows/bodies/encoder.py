@@ -148,7 +148,7 @@ def _transformers() -> Any:
 
 
 def _source(name: str) -> str:
-    """The folder, or the name for a download; what is meant as a folder and is none is said so."""
+    """The folder, or the name for a download; a path that is no folder is an error."""
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)

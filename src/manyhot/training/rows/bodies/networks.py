@@ -15,7 +15,7 @@ from manyhot.explain.contributions import LinearFactors
 from manyhot.heads.linear import LinearHead
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
 
-# Of the numbers in an embedding at the start.
+# Standard deviation of a new embedding.
 EMBEDDING_DEVIATION = 0.3
 # Numbers a row of weights below which a gradient with a row for every entry is made faster than its entries are sorted.
 NARROW = 64

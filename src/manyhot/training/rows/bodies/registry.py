@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 LARGEST_LINEAR = 50_000_000
 # Labels from which on a head with lazy scores is worth it.
 LEAST_WIDE = 5_000
-# Rare labels need the repetition, and short texts with many labels are learned by heart by more of it. Read off 5, 10 and 15
-# passes on one split of the training rows of reuters21578 and of cooking_stackexchange; the value between them was not
-# searched for.
+# Rare labels need the repetition, and short texts with many labels overfit with more of it. Read off 5, 10 and 15 passes on one
+# split of the training rows of reuters21578 and of cooking_stackexchange; the value between them was not searched for.
 LINEAR_VISITS = Visits(75_000, 3, 10)
 # 8 passes over eurlex57k were tried.
 BAG_VISITS = Visits(350_000, 5, 20)

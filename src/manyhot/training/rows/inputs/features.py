@@ -72,11 +72,11 @@ class FeatureInputs:
         return ((dense - self.means) / self.scale).astype(np.float32)
 
     def to_json(self) -> dict[str, Any]:
-        """What is not a tensor."""
+        """The description as JSON, without the tensors."""
         return {"kind": self.kind, "sparse": self.sparse, "names": None if self.names is None else list(self.names)}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is."""
+        """The tensors of the description."""
         return {"means": torch.from_numpy(self.means), "scale": torch.from_numpy(self.scale)}
 
     @classmethod

@@ -45,11 +45,11 @@ class ImageInputs:
         return (images - self.means[:, None, None]) / self.scale[:, None, None]
 
     def to_json(self) -> dict[str, Any]:
-        """What is not a tensor."""
+        """The description as JSON, without the tensors."""
         return {"kind": self.kind}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is."""
+        """The tensors of the description."""
         return {"means": self.means, "scale": self.scale}
 
     @classmethod

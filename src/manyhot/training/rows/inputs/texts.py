@@ -53,7 +53,7 @@ class TextInputs:
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[TextInputs, Any]:
         """The n-grams of the training texts, and these texts prepared."""
         texts = examples.texts or []
-        # What is in every one of the texts counts, however few they are.
+        # A feature that is in all texts is kept, however few texts there are.
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
         flat, rows, names = numbered_words(texts)
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
@@ -104,11 +104,11 @@ class TextInputs:
         return matrix
 
     def to_json(self) -> dict[str, Any]:
-        """What is not a tensor."""
+        """The description as JSON, without the tensors."""
         return {"kind": self.kind, **{name: getattr(self, name).symbols for name in self.parts}}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is."""
+        """The tensors of the description."""
         found = {"idf": torch.from_numpy(self.idf)}
         for name in self.parts:
             every = enumerate(getattr(self, name).keys, start=1)
