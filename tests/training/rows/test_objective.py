@@ -174,3 +174,15 @@ def test_the_link_follows_the_labels_that_were_trained_on():
     for softened in (TrainSettings(smoothing=0.1), TrainSettings(mixup=0.1), TrainSettings(teacher="somewhere")):
         assert link_of(softened, soft=False) == "soft"
     assert link_of(TrainSettings(), soft=True) == "soft"
+
+
+def test_folding_the_learned_threshold_changes_no_loss_and_no_decision():
+    torch.manual_seed(0)
+    objective, head = Objective(TrainSettings(loss="zlpr", learn_threshold=True)), torch.nn.Linear(5, 3)
+    rows, labels = torch.randn(40, 5), SparseLabels.from_dense(torch.rand(40, 3) < 0.4)
+    with torch.no_grad():
+        objective.learned.fill_(0.7)
+        loss, decided = objective(head, rows, labels, None, None), head(rows) > 0.7
+        assert objective.fold_threshold(head) == pytest.approx(0.7)
+        torch.testing.assert_close(objective(head, rows, labels, None, None), loss)
+        assert torch.equal(head(rows) > 0, decided)

@@ -15,8 +15,8 @@ from training.spans.problems import SMALL, joined, people
 @pytest.mark.parametrize(
     ("texts", "changes", "said"),
     [
-        (people(40), {"max_tokens": 500}, "max_tokens 500 has no effect"),
-        (people(40), {"overlap": 3}, "overlap 3 has no effect in training"),
+        (people(40), {"max_tokens": 500}, "`max_tokens` 500 has no effect"),
+        (people(40), {"overlap": 3}, "`overlap` 3 has no effect in training"),
         (people(40), {"overlap": 40}, "neighbours share 16 tokens"),
         (joined(people(40), 8), {"max_tokens": 40, "overlap": 10}, None),
         (people(40), {}, None),

@@ -9,10 +9,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from manyhot.cli.io.console import messages
+from manyhot.cli.io.flags import flags_of, name_flags
 from manyhot.cli.io.terminal import printable
+from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.progress import Event
+from manyhot.training.spans.settings import SpanSettings
 
 FINAL = "final"
+# Notes of a run name its settings, which are flags here.
+SWITCHES = {flag.name: flag.type is bool for kind in (TrainSettings, SpanSettings) for flag in flags_of(kind)}
 # A log is not left without a line for longer than this while epochs end.
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -66,4 +71,4 @@ class Watch:
             self._shown = time.monotonic()
             before = [self.title] if self.title else []
             before += [fit] if fit != FINAL else []
-            messages.print(Text(printable(": ".join([*before, line]))))
+            messages.print(Text(printable(name_flags(": ".join([*before, line]), SWITCHES))))

@@ -71,16 +71,16 @@ def window_remarks(given: SpanSettings, size: int, *, cut: bool) -> list[str]:
 
     Example:
         >>> window_remarks(SpanSettings(max_tokens=500), 40, cut=False)
-        ['max_tokens 500 has no effect: windows have at most 40 tokens, as the longest training text or the encoder']
+        ['`max_tokens` 500 has no effect: windows have at most 40 tokens, as the longest training text or the encoder']
     """
     default, found = SpanSettings(), []
     if given.max_tokens != default.max_tokens and given.max_tokens > size:
         limit = f"windows have at most {size:,} tokens, as the longest training text or the encoder"
-        found.append(f"max_tokens {given.max_tokens:,} has no effect: {limit}")
+        found.append(f"`max_tokens` {given.max_tokens:,} has no effect: {limit}")
     if given.overlap != default.overlap and given.overlap > size // 2:
-        found.append(f"overlap {given.overlap:,} is more than half of a window: neighbours share {size // 2:,} tokens")
+        found.append(f"`overlap` {given.overlap:,} is more than half of a window: neighbours share {size // 2:,} tokens")
     elif given.overlap != default.overlap and not cut:
-        found.append(f"overlap {given.overlap:,} has no effect in training: no text is longer than a window")
+        found.append(f"`overlap` {given.overlap:,} has no effect in training: no text is longer than a window")
     return found
 
 
