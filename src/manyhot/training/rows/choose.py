@@ -24,13 +24,13 @@ from manyhot.training.run.processes import Processes
 # In texts a positive weighs as much as all other labels of its row, up to this. With a tuned rule that gains 0.1 to 0.4 points
 # of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so that they go without.
 MOST_WEIGHT = 100
-# What belongs to gradient steps over batches: a body that is solved uses none of it.
+# Settings of mini-batch training, which a body that is solved does not use.
 STEPS_ONLY = (
     *("strategy", "loss_option", "pos_weight", "smoothing", "flip", "mixup", "rdrop", "learn_threshold", "row_threshold"),
     *("teacher", "teacher_share", "batch_size", "learning_rate", "weight_decay", "warmup", "schedule", "clip", "patience"),
     *("folds", "precision", "propensity_weights"),
 )
-# A linear step over fewer scores than this is over before a second thread has woken up.
+# A linear step over fewer scores than this is faster on one thread.
 SMALL_STEP = 1 << 17
 # What top lists can be tuned for: one threshold, best for micro-F1.
 LISTED_TUNINGS = (AUTO, "balanced", "micro-F1", NONE)
@@ -153,13 +153,13 @@ def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, exa
 
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:
-    """The weight of the positives where none is given: a cut that follows training stands in for a rule that is not tuned."""
+    """The default weight of the positives: without a tuned rule, a threshold that tracks training."""
     info = get_loss(settings.usual_loss)
     if settings.tune == "none":
         learns = settings.learn_threshold or settings.row_threshold
         lazy = settings.model != AUTO_BODY and get_body(settings.model).lazy
         return AUTO if settings.usual_loss == "zlpr" and not learns and not lazy else None
-    # Soft labels give every label a part in the sum of the positives: there a weight would lift them all.
+    # With soft labels every label is part of the positive sum, so a weight would raise all of them.
     hard = not (examples.soft or settings.softens)
     weighed = examples.kind == "texts" and info.learned_threshold and hard
     return float(min(examples.num_labels, MOST_WEIGHT)) if weighed else None
@@ -186,8 +186,8 @@ def starting_scores(settings: TrainSettings, labels: SparseLabels, unknown: Spar
     """``[L]``: the scores at which the heads' biases start: those that give each label its mean, as the loss sees it.
 
     Smoothing and flipping move the means towards one half, and with the link ``sigma(2 s)`` of soft labels the score is half
-    the log odds. From the log odds of rare hard labels the way to these scores is long: each side of ZLPR pulls with less than
-    1 in total, however many labels have to move.
+    the log odds. Starting from the log odds of rare hard labels would take long: the gradient of each side of ZLPR is below 1
+    in total, however many labels have to move.
     """
     odds, own = log_odds(labels, unknown), get_loss(settings.usual_loss).constant_score
     if not settings.smoothing and not settings.flip and link != "soft" and own is None:

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 # Inputs, labels, which labels are known, weights of the rows.
 RowBatch = tuple[Batch, SparseLabels, Tensor | None, Tensor | None]
 USUAL_RATE = 1e-3
-# Over embeddings, whose steps do not depend on the size of the gradient; read off eurlex57k's training rows.
+# For embeddings with AdaGrad, whose steps do not depend on the size of the gradient; chosen on eurlex57k's training rows.
 EMBEDDED_RATE = 5e-3
 
 
@@ -76,7 +76,7 @@ class TrainingRows:
 
     def batches(self, size: int, start: int = 0) -> Iterator[RowBatch]:
         """``(inputs, targets, where, sample_weight)`` from batch ``start`` on, in order."""
-        # Cutting tensors costs a tenth of what cutting a scipy matrix does.
+        # Slicing tensors takes a tenth of the time of slicing a scipy matrix.
         whole = take_rows(self.inputs, slice(0, len(self))) if hasattr(self.inputs, "indptr") else None
         for first in range(start * size, len(self), size):
             part = slice(first, min(first + size, len(self)))
@@ -90,7 +90,7 @@ class TrainingRows:
 
 
 def consecutive(labels: SparseLabels, part: slice) -> SparseLabels:
-    """Rows next to each other, without looking anything up."""
+    """Consecutive rows, by slicing."""
     offsets = labels.offsets[part.start : part.stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     values = None if labels.values is None else labels.values[first:last]
@@ -126,7 +126,7 @@ class RowFit(Fit):
         self.body, self.rows, self.settings, self.linear = body, rows, settings, linear
         weights = inverse_propensities(rows.labels) if settings.propensity_weights else None
         self.objective = Objective(settings, weights).to(device)
-        # A linear body takes a fraction of a second an epoch: writing it to the disk would take longer.
+        # An epoch of a linear body takes a fraction of a second, less than writing a checkpoint.
         self.checkpoint_every_epoch = not linear
         super().__init__(
             {"body": body, "objective": self.objective},
@@ -141,7 +141,7 @@ class RowFit(Fit):
         )
 
     def start(self, factor: float = 1.0) -> None:
-        """Choose the learning rate where it is not given, and multiply it by ``factor``."""
+        """Choose the default learning rate if none is given, and multiply it by ``factor``."""
         if self.settings.learning_rate is not None:
             rate = self.settings.learning_rate
         elif self.linear:

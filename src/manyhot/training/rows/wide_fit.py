@@ -45,7 +45,7 @@ class WideFit(RowFit):
         self.on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
 
     def start(self, factor: float = 1.0) -> None:
-        """Choose the learning rate where it is not given."""
+        """Choose the default learning rate if none is given."""
         self.state.learning_rate = (self.settings.learning_rate or WIDE_RATE) * factor
 
     def reads_loss(self, looked: float) -> bool:

@@ -1,7 +1,7 @@
 """Encoders of the package transformers, read by name or from a folder: configuration, tokeniser and weights.
 
-Nothing that comes with an encoder is run: its own code is never taken (``trust_remote_code``), weights are safetensors only,
-and what a configuration could have loaded from elsewhere (kernels, quantisers) is left out of it.
+No code that comes with an encoder is run: its own code is never loaded (``trust_remote_code``), weights are safetensors only,
+and configuration entries that would load something else (kernels, quantisers) are ignored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Tokens, with padding, that go through the encoder at once; more are cut into parts whose inner values are computed again on
-# the way back, so that the memory of a step does not depend on its rows.
+# Tokens, with padding, that go through the encoder at once. Larger batches are split into parts with activation checkpointing,
+# so that the memory of a step does not depend on its rows.
 TOKENS_ON_CPU, TOKENS_ON_GPU = 1 << 13, 1 << 15
 # Positions of these are counted from the one after the padding token's number.
 _POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "longformer", "data2vec-text", "xmod", "ibert", "luke", "mluke")
@@ -80,7 +80,7 @@ def make_encoder(shape: dict[str, Any]) -> EncoderBody:
     if config.is_encoder_decoder:
         encoder = encoder.get_encoder()
     if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
-        # Classes that can do without it look for None; its weights would be saved and never used.
+        # Classes that can do without a pooler accept None; its weights would be saved and never used.
         encoder.pooler = None
     return EncoderBody(
         encoder.float(),
@@ -167,7 +167,7 @@ def _read_config(name: str) -> Any:
 
 
 def _check_index(folder: Path) -> None:
-    """Weights in several files lie in the folder."""
+    """Check that all files of sharded weights are in the folder."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         with _named(str(folder)):
@@ -215,7 +215,7 @@ def config_of(data: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Whatever an encoder cannot be read for becomes one line with its name."""
+    """Every error while an encoder is read becomes one message with its name."""
     try:
         yield
     except Exception as error:  # from several packages, with no common kind

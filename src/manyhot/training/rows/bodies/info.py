@@ -45,7 +45,7 @@ class Members(NamedTuple):
 
 
 ONE_FIT = Members(1)
-# For bodies with hidden layers, which stop earlier by the rows held out; set for time, its effect is not measured.
+# For bodies with hidden layers, which use early stopping; chosen for time, its effect was not measured.
 HIDDEN_VISITS = Visits(500_000, 10, 40)
 
 
@@ -136,6 +136,6 @@ class BodyInfo:
         return self.sparse_fitting or self.fitting if sparse else self.fitting
 
     def num_epochs(self, num_rows: int, *, sparse: bool) -> int:
-        """Passes over the data where the settings do not say: fewer where there are many rows."""
+        """The default number of epochs: fewer for many rows."""
         visits = self.sparse_visits if sparse and self.sparse_visits is not None else self.visits
         return self.epochs or visits.epochs(num_rows)

@@ -17,7 +17,7 @@ from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
 
 # Standard deviation of a new embedding.
 EMBEDDING_DEVIATION = 0.3
-# Numbers a row of weights below which a gradient with a row for every entry is made faster than its entries are sorted.
+# Below this width, a gradient with one row per entry is faster than sorting the entries.
 NARROW = 64
 
 
@@ -150,7 +150,7 @@ def mean_hidden(bodies: Sequence[HiddenBody]) -> HiddenBody:
 
 
 class ConvBody(nn.Module):
-    """Three convolutions, the strongest answer over the whole image, a head: is it anywhere in the picture?"""
+    """Three convolutions, global max pooling over the image, a head."""
 
     def __init__(self, channels: int, num_labels: int, *, hidden: int, dropout: float) -> None:
         super().__init__()

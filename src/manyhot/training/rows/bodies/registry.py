@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
 LARGEST_LINEAR = 50_000_000
-# Labels from which on a head with lazy scores is worth it.
+# From this many labels on a head with lazy scores pays off.
 LEAST_WIDE = 5_000
 # Rare labels need the repetition, and short texts with many labels overfit with more of it. Read off 5, 10 and 15 passes on one
 # split of the training rows of reuters21578 and of cooking_stackexchange; the value between them was not searched for.
@@ -109,7 +109,7 @@ _ENTRIES = (
         visits=BAG_VISITS,
         join=lambda bodies: _networks().mean_hidden(bodies),
         members=Members(2),
-        # Without an activation few visits hold it back already.
+        # Without an activation the few epochs regularise enough.
         dropout=0.0,
         shape={"activation": "none"},
     ),
@@ -144,7 +144,7 @@ _ENTRIES = (
         build=lambda shape: _encoder().make_encoder(shape),
         inputs="tokens",
         epochs=5,
-        # A fine-tuned encoder forgets what it knew at the rates that a body with random weights starts to learn at.
+        # At the learning rates of a body with random weights, a fine-tuned encoder forgets its pretraining.
         learning_rate=5e-5,
         hidden=False,
         mixes=False,

@@ -21,7 +21,7 @@ from manyhot.engines.tree.problem import BLOCK, Array, Level, Rows, SearchSettin
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.inputs.row_batches import SparseRows
 
-# The score of labels that no beam reaches: below that of any that one does.
+# The score of labels that no beam reaches, below all others.
 UNREACHED = -40.0
 # Fewer rows than this are searched before a second thread has started.
 ROWS_A_THREAD = 64
@@ -147,7 +147,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _check_loaded(body: nn.Module, keys: Any) -> None:
-    """Refuse arrays whose numbers point outside of each other: the native engine follows them."""
+    """Check that all indices are in range, because the native engine does not."""
     del keys
     assert isinstance(body, TreeBody)
     for tree in body.trees():

@@ -1,4 +1,4 @@
-"""A body for very many labels: learned word vectors and a linear head, both moved inside backward; scores are lazy.
+"""A body for very many labels: learned word vectors and a linear head, both updated inside backward; scores are lazy.
 
 Neither the scores ``[B, L]`` nor a gradient of the size of a table of weights ever exists, and no step waits for the device.
 """
@@ -21,7 +21,7 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.device import choose_device, uses_bfloat16
 from manyhot.training.run.processes import ProcessesError, process_mesh
 
-# How far a row of word vectors moves against a row of the head, in steps of AdaGrad.
+# Learning rate of the word vectors relative to that of the head (AdaGrad).
 TABLE_RATE = 3.3
 START_DEVIATION = 0.3
 # Numbers of a head up to which a finished model holds them in float32: the same scores on every device.

@@ -24,8 +24,7 @@ from manyhot.training.rows.inputs.words import (
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.schema import TEXT, Schema, listed
 
-# Words a text from which on it says enough by whole words; first letters would only make it longer (a guess, not
-# measured).
+# From this many words per text on, first letters are not used by default (a guess, not measured).
 LONG_TEXT = 200
 
 
@@ -84,7 +83,7 @@ class TextInputs:
     def rows(self, inputs: Any) -> Any:
         """CSR ``[N, width]`` of texts or ``Examples``."""
         texts = texts_of(inputs)
-        # Every different word is looked up once, however often it occurs.
+        # Each distinct word is looked up once, however often it occurs.
         flat, rows, names = numbered_words(texts)
         known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
         counts = [self.words.counts(known[flat], rows, len(texts))]
@@ -130,7 +129,7 @@ class TextInputs:
 
 
 def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:
-    """Say why there is nothing to learn from."""
+    """Raise the error that says why there are no features."""
     if any(word_lists(texts)):
         raise ValueError(
             f"train: no word is in {min_count} of the {len(texts)} texts, so there is nothing to learn from."

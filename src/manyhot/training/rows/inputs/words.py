@@ -21,7 +21,7 @@ from manyhot.engines.native import words as native
 
 Array = np.ndarray[Any, Any]
 WORD = re.compile(r"\w+|[^\w\s]")
-# Forms of a word mostly begin alike; two lengths, since one letter decides between joining too much and too little.
+# Inflected forms mostly share their first letters; two lengths, since one merges too many words and the other too few.
 STARTS = (4, 5)
 # Keys below this are looked up in a table, larger ones by bisection.
 LARGEST_TABLE = 1 << 24
@@ -136,7 +136,7 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
 
 @contextlib.contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No garbage collection while very many objects are made that all stay: it would walk over them again and again."""
+    """Disable garbage collection while very many long-lived objects are created; it would scan them repeatedly."""
     was = gc.isenabled()
     gc.disable()
     try:
