@@ -13,7 +13,7 @@ from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, BodyInfo
 from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import AUTO, SETS
+from manyhot.training.rows.steering import AUTO, NONE, SETS
 
 # Rows for each fold of cross-fitting, without which nothing is cross-fitted.
 ROWS_A_FOLD = 10
@@ -188,7 +188,7 @@ UNUSED: dict[str, Reason] = {
         lambda run: _tunable(run) or not decides_itself(run.settings),
         "the loss {run.settings.loss} decides for exactly one label",
     ),
-    "calibrate": _needs_held_out,
+    "calibrate": lambda run: None if run.settings.calibrate == NONE else _needs_held_out(run),
     "hidden": _unless(lambda run: run.body.hidden, "{run.title} has no hidden layer of its own"),
     "dropout": _unless(lambda run: run.body.dropout is not None, "{run.title} has no dropout"),
     "label_shards": _unless(lambda run: run.body.lazy, "{run.title} needs the scores of all labels at once; wide does not"),
