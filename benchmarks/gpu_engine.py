@@ -383,26 +383,33 @@ def main():
             del logits, labels, calls
             torch.cuda.empty_cache()
         return
-    bandwidth, found = copy_bandwidth(), []
-    few = []
-    for line in few_lines(bandwidth, compiled[0]):
-        few.append(line)
-        print(line, file=sys.stderr, flush=True)
-    for case in cases:
-        found.append(measure(*case, bandwidth, compiled))
-        print(cells(found[-1]), file=sys.stderr, flush=True)
-        torch.cuda.empty_cache()
-    tiny = list(tiny_rows(compiled))
-    odd = [odd_cells(*shape, bandwidth) for shape in ODD]
-    pairs = [pair_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES[:2] for shape in PAIRS]
-    baselines = [baseline_cells(*shape, dtype, bandwidth, compiled) for dtype in TYPES[:2] for shape in PAIRS]
-    text = page(found, few, tiny, odd, pairs, baselines, bandwidth)
-    if settings.output:
-        settings.output.write_text(text)
-        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
-        settings.output.with_suffix(".json").write_text(json.dumps({**about, "cases": found}, indent=1))
-    else:
-        print(text)
+    bandwidth = copy_bandwidth()
+    parts = {"few": [], "baselines": [], "odd": [], "tiny": [], "pairs": [], "found": []}
+    both = [(*shape, dtype) for dtype in TYPES[:2] for shape in PAIRS]
+    stages = {
+        "few": few_lines(bandwidth, compiled[0]),
+        "baselines": (baseline_cells(*case, bandwidth, compiled) for case in both),
+        "odd": (odd_cells(*shape, bandwidth) for shape in ODD),
+        "tiny": tiny_rows(compiled),
+        "pairs": (pair_cells(*case, bandwidth, compiled) for case in both),
+        "found": (measure(*case, bandwidth, compiled) for case in cases),
+    }
+    for name, stage in stages.items():
+        for line in stage:
+            parts[name].append(line)
+            print(cells(line) if name == "found" else line, file=sys.stderr, flush=True)
+            torch.cuda.empty_cache()
+            if settings.output:
+                write(settings.output, parts, bandwidth)
+    if not settings.output:
+        print(page(bandwidth=bandwidth, **parts))
+
+
+def write(path, parts, bandwidth):
+    """The page as far as it is known, and its figures beside it."""
+    path.write_text(page(bandwidth=bandwidth, **parts))
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
+    path.with_suffix(".json").write_text(json.dumps({**about, "cases": parts["found"]}, indent=1))
 
 
 if __name__ == "__main__":
