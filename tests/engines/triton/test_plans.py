@@ -94,10 +94,11 @@ def test_a_row_little_longer_than_a_power_of_two_is_that_and_a_smaller_tile():
         assert found.block < num_labels <= found.segment < 4 / 3 * num_labels
 
 
-def test_a_row_of_float32_that_would_fill_half_a_tile_is_cut_in_chunks():
-    for kind in ("hard", "lists"):
-        assert plan_of(4096, 20_001, score_bytes=4, packed=kind).chunks == 3
-        assert plan_of(4096, 24_577, score_bytes=4, packed=kind).chunks == 1
+def test_a_row_of_float32_that_would_fill_half_a_tile_is_cut_in_chunks_or_two_tiles():
+    assert plan_of(4096, 20_001, score_bytes=4, packed="hard").chunks == 3
+    assert plan_of(4096, 24_577, score_bytes=4, packed="hard").chunks == 1
+    listed = plan_of(4096, 20_001, score_bytes=4, packed="lists")
+    assert (listed.chunks, listed.block, listed.segment) == (1, 16_384, 20_480)
 
 
 def test_few_rows_are_cut_so_that_all_multiprocessors_have_work():

@@ -147,12 +147,14 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
         rows = min(1024 // block, 1 << max(num_rows - 1, 0).bit_length())
         return None if kind == "lists" else Plan("packed", rows, block, 1, block, max(1, rows * block // 512))
     few = together is not None and num_rows < together
-    most = 4096 if few else (16384 if score_bytes == 2 else 8192)
+    most = 4096 if few else (16384 if score_bytes == 2 or kind == "lists" else 8192)
     if whole < num_labels and tail < whole <= most:
+        if whole * score_bytes > 32768:
+            return Plan("packed", 1, whole, 1, whole + tail, 16, 128)
         warps = max(1, whole * score_bytes // 2048)
         return Plan("packed", 1, whole, 1, whole + tail, warps, 64 if kind != "soft" or warps == 16 else None)
     # Three chunks of float32 are faster than one tile that is less than three quarters full.
-    loose = score_bytes == 4 and 16384 < num_labels <= 3 * CHUNK and together is not None
+    loose = (kind, score_bytes) == ("hard", 4) and 16384 < num_labels <= 3 * CHUNK and together is not None
     if block <= (8192 if few else (16384 if loose or (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
     ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
