@@ -26,7 +26,7 @@ from manyhot.training.rows.tracking_threshold import FollowedCut
 
 
 class Objective(nn.Module):
-    """The loss of a batch, given a body; holds the threshold where it is learned.
+    """The loss of a batch, given a body; holds the threshold if one is learned.
 
     Args:
         settings: resolved ones.
@@ -46,7 +46,7 @@ class Objective(nn.Module):
 
     @property
     def threshold(self) -> Tensor | None:
-        """The cut that followed training: the score from which on a label is predicted, where it is not zero."""
+        """The tracked threshold: labels are predicted above this score; None if the threshold is zero."""
         return None if self.cut is None else self.cut.value
 
     @torch.no_grad()
@@ -111,12 +111,11 @@ class Objective(nn.Module):
 def loss_settings(settings: TrainSettings) -> dict[str, Any]:
     """The settings of the loss function that are not its own defaults.
 
-    Losses that judge every label by itself are summed over labels, so that a row weighs what it does in ZLPR and one
-    learning rate serves both.
+    Labelwise losses are summed over labels, so that a row has the same weight as in ZLPR and one learning rate serves both.
     """
     info = get_loss(settings.usual_loss)
     found: dict[str, Any] = info.parse_options(settings.loss_option)
-    if settings.pos_weight not in (None, AUTO):  # auto is a shift of the scores: the cut moves, the loss does not change
+    if settings.pos_weight not in (None, AUTO):  # auto shifts the scores: the threshold moves, the loss does not change
         found["pos_weight"] = settings.pos_weight
     if settings.smoothing:
         found["smoothing"] = settings.smoothing
@@ -134,7 +133,7 @@ def inverse_propensities(labels: SparseLabels) -> Tensor:
 
 
 def check_loss(settings: TrainSettings) -> None:
-    """Refuse what the loss cannot honour, and values that its function does not take."""
+    """Raise an error for settings that the loss does not support, and for values that its function does not take."""
     info = get_loss(settings.usual_loss)
     given = {"pos_weight": settings.pos_weight not in (None, AUTO)}
     given |= {name: bool(getattr(settings, name)) for name in ("smoothing", "mixup", "rdrop")}

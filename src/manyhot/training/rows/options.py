@@ -15,7 +15,7 @@ from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, NONE, SETS
 
-# Rows for each fold of cross-fitting, without which nothing is cross-fitted.
+# Least number of rows per fold for cross-fitting.
 ROWS_A_FOLD = 10
 
 
@@ -56,13 +56,13 @@ class Run:
 
     @property
     def has_held_out(self) -> bool:
-        """Whether there are rows to stop or tune by that a fit does not see."""
+        """Whether there are held-out rows for early stopping or tuning."""
         share = round(self.settings.validation * self.rows)
         return self.validated or (self.crosses if self.fitting == CROSSED else 0 < share < self.rows)
 
     @property
     def plain_steps(self) -> str | None:
-        """Why what belongs to Adam is not used."""
+        """Why the settings of Adam are not used."""
         return f"{self.title} takes plain gradient steps" if self.fitting == CROSSED else None
 
 
@@ -214,7 +214,7 @@ def check_used(
     sparse: bool,
     validated: bool,
 ) -> Run:
-    """What decides whether settings are used; a setting that was changed and that this run does not use is refused.
+    """The facts that decide which settings are used. Raises an error for a changed setting that this run does not use.
 
     Args:
         given: the settings as they were given.
@@ -237,7 +237,7 @@ def check_used(
 
 
 def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[str]:
-    """A sentence for each limit that was set and that no row reaches, so that it changes nothing.
+    """A sentence for each limit that was set and has no effect, because no row reaches it.
 
     Args:
         given: the settings as they were given.

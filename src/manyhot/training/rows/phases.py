@@ -32,11 +32,11 @@ from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.session import RunSession
 
-# Multiples of the step that are tried on the first fold of a linear body: noisy labels want a smaller one.
+# Multiples of the step that are tried on the first fold of a linear body: noisy labels need a smaller one.
 STEPS = (1.0, 1 / 3)
-# Soft labels pull at every label in every step, also where the model fits them, so that large steps never settle.
+# Soft labels have gradients at every label in every step, even where the model fits them, so large steps do not converge.
 SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
-# Most held-out scores, rows times labels, that are kept to tune on; from larger tables rows are drawn.
+# Most held-out scores, rows times labels, that are kept for tuning; larger tables are subsampled by rows.
 LARGEST_TABLE = 3 << 24
 # Body, learned threshold, scores to tune on.
 Fitted = tuple[nn.Module, Tensor | None, Tuning | None]
@@ -88,7 +88,7 @@ class RowSession(RunSession):
     def fit(
         self, name: str, salt: int, rows: TrainingRows, *, linear: bool, held: TrainingRows | None = None, factor: float = 1.0
     ) -> RowFit:
-        """Run the fit called ``name`` to its end, from its checkpoint where it has one."""
+        """Run the fit called ``name`` to its end, from its checkpoint if there is one."""
         torch.manual_seed(self.settings.seed * 1000 + salt)
         body = self._body(rows).to(self.device)
         kind = WideFit if isinstance(body, WideBody) else RowFit
@@ -181,7 +181,7 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
 
 
 def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
-    """``(body, learned threshold, scores to tune on)`` of a body that stops by rows it was not fitted to."""
+    """``(body, learned threshold, scores to tune on)`` of a body with early stopping on held-out rows."""
     rows, settings = session.rows, session.settings
     if settings.members and settings.members > 1:
         return _fit_members(session, held, stops=True)

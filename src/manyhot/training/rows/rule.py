@@ -36,7 +36,7 @@ class Tuning(NamedTuple):
 
     @property
     def all_scores(self) -> Tensor:
-        """The scores of all labels, for what cannot do with the best of each row."""
+        """The scores of all labels, for metrics that need more than the best of each row."""
         if isinstance(self.logits, TopScores):
             raise TypeError(f"train: the scores of all labels are needed; got {self.logits!r}.")
         return self.logits
@@ -45,7 +45,7 @@ class Tuning(NamedTuple):
 def bounded_cut(
     cut: Tensor, tuning: Tuning, labels: SparseLabels, unknown: SparseLabels | None, sample_weight: Tensor | None
 ) -> Tensor:
-    """A followed cut, or the lower one at which the rows of ``tuning`` have labels as densely as those of training."""
+    """The tracked threshold, or a lower one at which the rows of ``tuning`` get as many labels as training rows have."""
     weight = torch.ones(len(labels), dtype=torch.float64) if sample_weight is None else sample_weight.double().cpu()
     known = (weight * (labels.num_labels - (0 if unknown is None else unknown.counts()))).sum()
     density = float((weight * labels.counts()).sum() / known) if known > 0 else 0.0
@@ -145,7 +145,7 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
         if objective == name:
             return tuned.value if metric.info.direction == "up" else -tuned.value
         rule = tuned.rule
-    # Seconds to import, and most runs need no other metric than what the cut was found by.
+    # Takes seconds to import, and most runs need no metric besides that of the threshold search.
     from manyhot.metrics.running import Metrics
 
     measured = Metrics([name], num_labels=tuning.labels.num_labels, rule=rule)

@@ -52,7 +52,7 @@ class ScoringModel:
 
     @property
     def lazy(self) -> bool:
-        """Whether its scores are lazy: those of all labels at once are made on request alone."""
+        """Whether its scores are lazy: the scores of all labels are computed only on request."""
         return get_body(self.shape["body"]).lazy
 
     def iter_logits(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor]:
@@ -110,7 +110,7 @@ class ScoringModel:
         return torch.cat(parts) if parts else torch.zeros(0, self.num_labels)
 
     def predict(self, inputs: Any, *, rule: DecisionRule | None = None, batch_size: int = 1024) -> SparseLabels:
-        """What the model's rule, or another, says: hard labels ``[N, L]``."""
+        """The predictions of the model's rule, or of another one: hard labels ``[N, L]``."""
         parts = [
             decide_sparse(scores, rule or self.rule).to("cpu") for scores in self.iter_scores(inputs, batch_size=batch_size)
         ]
@@ -134,7 +134,7 @@ class ScoringModel:
         return self.label_counts is not None and self.about.get("rows", 0) >= LEAST_ROWS
 
     def propensities(self, *, a: float = 0.55, b: float = 1.5) -> Tensor:
-        """How likely a true label is written down, float64 ``[L]``, by its count in the training rows; see PSP@k.
+        """The propensity of each label, float64 ``[L]``, from its count in the training rows; see PSP@k.
 
         Args:
             a: how fast the propensity rises with the count; see ``label_propensities``.

@@ -183,7 +183,7 @@ class TrainSettings(RunSettings):
 
     @property
     def stop_metric(self) -> str:
-        """The metric on held-out rows that early stopping goes by."""
+        """The metric on held-out rows for early stopping."""
         return stopped_by(self.metric)
 
     @property

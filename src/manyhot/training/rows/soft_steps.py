@@ -12,8 +12,8 @@ from manyhot.training.run.progress import Event
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
 
-# Multiples of the learning rate that the range test gives. It sees the start of training alone, where soft labels pull as hard
-# ones do; later hard labels that are fitted pull no more, and soft ones go on.
+# Multiples of the learning rate that the range test gives. The test sees only the start of training, where soft and hard labels
+# have similar gradients; later the gradients of fitted hard labels vanish, those of soft labels do not.
 FACTORS = (1.0, 1 / 3, 1 / 10)
 
 

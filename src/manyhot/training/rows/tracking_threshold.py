@@ -1,4 +1,4 @@
-"""A decision threshold that follows training: no gradient comes from it, and no labels have to be held out for it."""
+"""A decision threshold that is tracked during training, without a gradient and without held-out labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAST, MOST = 0.01, 0.5
 
 
 class FollowedCut(nn.Module):
-    """The cut that is best for micro-F1, read off the training batches.
+    """The best threshold for micro-F1, estimated from the training batches.
 
     At the best cut c the probability of a label is half the F1 that is reached. Both are kept as running sums: F1 by the
     counts at the present cut, the probability from the entries near it, weighted ``1 / cosh(s - c)^2``; the cut moves by the

@@ -1,4 +1,4 @@
-"""Train a model: from examples to what can predict."""
+"""Train a model on examples."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _train(
         threshold = bounded_cut(threshold, tuning, hard, examples.unknown, sample_weight)
     natural = natural_rule(settings, threshold, cardinality=hard.indices.numel() / max(len(examples), 1))
     if entry.lazy and natural.top_k is None:
-        # Top lists are all that predictions are made from.
+        # Predictions are made from top lists only.
         natural = replace(natural, max_labels=max(LISTED, natural.min_labels))
     # Rows drawn from a table too large to score are too few for a threshold of each label.
     common = session.drew and settings.tune != "none"
@@ -257,7 +257,7 @@ def _posed(examples: Examples, settings: TrainSettings) -> Posed:
 
 
 def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) -> None:
-    """Refuse what lazy scores cannot honour."""
+    """Raise an error for settings that lazy scores do not support."""
     for name, why in why_not_lazy(settings, examples).items() if entry.lazy else ():
         if why:
             raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")

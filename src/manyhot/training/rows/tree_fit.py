@@ -1,4 +1,4 @@
-"""The fit of label trees: block after block on all threads, each a problem of its own, with checkpoints between them."""
+"""The fit of label trees: independent blocks, solved on all threads, with checkpoints between them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
 # The same of a row's ZLPR.
 ROW_COST = 8.0
-# Seconds that a level takes from which on it is saved at its end.
+# A level that takes longer than this many seconds is saved at its end.
 WORTH_SAVING = 2.0
-# Rows that are held out to tune on, at most.
+# Most rows that are held out for tuning.
 MOST_HELD_OUT = 5_000
 
 
@@ -90,7 +90,7 @@ class TreeFit:
         done, part = self._resumed(name)
         unsaved, begun, before = list[BlockWeights](), time.monotonic(), len(done)
         with ThreadPoolExecutor(self.threads) as pool:
-            # Blocks are handed out in pieces, so that an error or a kill leaves none waiting.
+            # Blocks are submitted in small groups, so that an error or a kill leaves no long queue.
             step = 4 * self.threads
             for first in range(len(done), len(problems), step):
                 wanted = problems[first : first + step]
@@ -178,7 +178,7 @@ class TreeFit:
 
 
 def check_tree(rows: TrainingRows, device: torch.device) -> None:
-    """Refuse what trees cannot be fitted to or with."""
+    """Raise an error for labels and settings that trees do not support."""
     ready, why = native.available()
     if not ready:
         raise ValueError(f"train: `model` must not be tree here, which is fitted by the native engine: {why} Choose bag.")

@@ -25,7 +25,7 @@ class CheckpointError(ValueError):
 
 
 class Checkpoints:
-    """A folder of named states. The one before is kept until the new one is on the disk."""
+    """A folder of named states. The previous state is kept until the new one is on the disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

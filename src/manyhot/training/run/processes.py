@@ -148,13 +148,13 @@ class Processes:
             yield told.numpy().tobytes()
 
     def check_same(self, what: str, digest: str) -> None:
-        """All processes have the same digest."""
+        """Check that all processes have the same digest."""
         first = self.from_first(digest.encode())
         if first != digest.encode():
             raise ProcessesError(f"train: all processes must have the same {what}; process {self.rank} has another.")
 
     def same_start(self, module: nn.Module) -> None:
-        """Take over the weights of the first process."""
+        """Broadcast the weights of the first process."""
         if self.count > 1:
             with torch.no_grad(), _together():
                 for each in module.state_dict().values():
@@ -191,7 +191,7 @@ class Processes:
         return flat[-2]
 
     def same_buffers(self, module: nn.Module) -> None:
-        """Running means that each process has over its own rows become those over all."""
+        """Average the running means of all processes."""
         if self.count > 1:
             with _together():
                 for buffer in module.buffers():
