@@ -1,1 +1,1 @@
-"""Losses side by side: the same body, splits, budget and early stopping for all, many seeds, and what the numbers prove."""
+"""Comparison of losses: the same body, splits, budget and early stopping for all, several seeds, and statistical tests."""

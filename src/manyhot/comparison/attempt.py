@@ -23,7 +23,7 @@ class LoadedSets:
         self.kept: dict[str, ComparedSet] = {}
 
     def get(self, name: str) -> ComparedSet:
-        """One of them, read where it is not in memory."""
+        """One of them, read if it is not in memory."""
         if name not in self.kept:
             while len(self.kept) >= self.most:
                 self.kept.pop(next(iter(self.kept)))
@@ -36,7 +36,7 @@ def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]
     data = sets.get(job.data)
     place = torch.device(device)
     if place.type == "cuda":
-        # What the last job held is for the other processes to take.
+        # Release the memory of the last job for the other processes.
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(place)
     try:
@@ -52,7 +52,7 @@ def attempt(job: Job, plan: Plan, sets: LoadedSets, device: str) -> tuple[list[R
     """The records of a job, and what went wrong or None."""
     try:
         return run_job(job, plan, sets, device), None
-    except Exception as error:  # One bad cell must not end the grid: it is recorded, told, and tried again next time.
+    except Exception as error:  # One failed cell must not end the grid: it is recorded, reported, and tried again next time.
         text = f"{type(error).__name__}: {error}"
         return failed(job, text + "\n" + traceback.format_exc(limit=-4)), text
 

@@ -1,4 +1,4 @@
-"""One job of the grid: trained, its trials chosen, and measured; one record a seed."""
+"""One job of the grid: training, selection of trials and measurement; one record per seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manyhot.comparison.records import cell_key
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
-# Fewer scores than this are measured on the CPU: the metrics ask for many single numbers, and a GPU answers each late.
+# Fewer scores than this are measured on the CPU: metrics read many single numbers, and each read syncs with a GPU.
 FEW_SCORES = 1 << 20
 
 
@@ -108,7 +108,7 @@ class JobRun(JobTraining):
         return found | {"empty": share_without_labels(decisions)}, self._rule_text(threshold, place)
 
     def _measure_tuned(self, place: int) -> tuple[dict[str, float | None], dict[str, float]]:
-        """Metrics on the test rows, each at the cut that is best for it on the validation rows, and these cuts."""
+        """Metrics on the test rows, each at its best threshold on the validation rows, and these thresholds."""
         best, rows = self.best["tuned"], self.data.rows[self.places[place]]
         tested = self._outputs(best, rows.test, place)
         where = _measured_on(tested, self.device)
@@ -153,7 +153,7 @@ class JobRun(JobTraining):
             "parameters": numbers,
             "outputs": self.shape.outputs,
             "state_bytes": counted,
-            # A step holds the gradients; weights and Adam's means stand beside it.
+            # The measured step includes the gradients, but not the weights and Adam's means.
             "peak_bytes": counted if measured is None else 12 * numbers + measured // members,
             "device": self.device.type,
         }

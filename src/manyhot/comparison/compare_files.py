@@ -92,7 +92,7 @@ def plan_comparison(
 
 
 def begin_comparison(plan: Plan, folder: Path) -> None:
-    """Keep the plan in the folder, so that the comparison can be resumed."""
+    """Save the plan in the folder, so that the comparison can be resumed."""
     make_folder(folder)
     write_json(folder / PLAN, plan.to_dict())
 

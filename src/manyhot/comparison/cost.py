@@ -11,15 +11,14 @@ from pathlib import Path
 
 import torch
 
-# Writing 5 resets the high-water mark of resident memory that `STATUS` tells (Linux).
+# Writing 5 resets the high-water mark of resident memory in `STATUS` (Linux).
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 REPEATS = 3
 
 
 def memory_of(step: Callable[[], None], device: torch.device) -> int | None:
-    """Bytes that ``step`` holds at its peak, above those that were held before it; None where that cannot be told.
-
-    On a GPU it is what torch's allocator counts. On a CPU it is the resident memory of the process, which Linux tells.
+    """Peak memory of ``step`` in bytes, above what was allocated before it; None if it cannot be measured. On a GPU torch's
+    allocator counts it. On a CPU it is the resident memory of the process (Linux only).
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)

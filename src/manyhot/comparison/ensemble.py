@@ -143,7 +143,7 @@ class MemberSteps(AdamSteps):
         super().__init__(parameters, weight_decay=weight_decay)
         device = ensemble.weights[0].device
         self.rates = [*ensemble.spread(rates.to(device)), *(rates.to(device) for _ in extra)]
-        # Biases and what is learned beside the weights do not decay.
+        # Biases and learned thresholds do not decay.
         self.decays = [True, False] if not ensemble.shape.hidden else [True, False, True, False]
         self.decays += [False] * len(extra)
 
@@ -161,7 +161,7 @@ class MemberSteps(AdamSteps):
                 parameter.mul_(1 - own * (rate * self.weight_decay))
             mean.lerp_(parameter.grad, 1 - self.betas[0])
             square.mul_(self.betas[1]).addcmul_(parameter.grad, parameter.grad, value=1 - self.betas[1])
-            # The gradient has served: its memory takes the move, so that a step asks for none.
+            # The gradient is no longer needed: its memory is reused for the update.
             move = torch.sqrt(square, out=parameter.grad).div_(root).add_(self.epsilon)
             parameter.addcmul_(torch.div(mean, move, out=move), own, value=-scale)
             parameter.grad = None

@@ -22,7 +22,7 @@ PROBE_STEPS = 3
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the grid is: cells done of all, the job that just ended, and what went wrong with it, if anything."""
+    """Progress of the grid: cells done of all, the job that just ended, and its error, if any."""
 
     done: int
     total: int

@@ -73,7 +73,7 @@ class JobTraining:
             return self.data.log_odds(seed_place)
         rows = self.data.rows[seed_place].train
         counts = torch.bincount(self.targets.cpu()[rows], minlength=len(self.sets)).double()
-        # A set that training does not have can never be chosen.
+        # A label set that training does not have is never predicted.
         return torch.where(counts > 0, counts.clamp(min=1).log(), -1e4).float()
 
     def train_epoch(self, steps: int | None = None) -> None:
@@ -141,7 +141,7 @@ class JobTraining:
             values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth))
             values["tuned"].append(tuned_value(scores, truth))
         better = torch.zeros_like(running)
-        # One transfer for all; a member that has run away to NaN is never the best.
+        # One transfer for all; a member that diverged to NaN is never the best.
         natural, tuned = torch.stack([torch.stack(found) for found in values.values()]).nan_to_num(nan=-1.0).cpu()
         for rule, found in (("natural", natural), ("tuned", tuned)):
             better |= self.best[rule].update(self._beside(), found, epoch, running)

@@ -15,7 +15,7 @@ AT_K = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
-    """The exact best cut on validation rows."""
+    """The exact best threshold on validation rows."""
     if not bool(truth.any()):
         return 0.0
     threshold = tune_rule(scores, truth.float(), objective=metric, folds=0).rule.threshold

@@ -15,7 +15,7 @@ from manyhot.losses.info import LossInfo
 POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"
 OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
-# Where an option or a loss has a knob of its own, two values share the trials that other methods spend on learning rates.
+# If an option or a loss has a parameter of its own, two values share the trials that other methods use for learning rates.
 KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {"smoothing": ("smoothing", (0.1, 0.02)), "rdrop": ("rdrop", (0.5, 2.0))}
 MIXUP_ALPHA = 0.4
 WEIGHTS = {AUTO: "automatic weight", LABELS: "positives x number of labels"}

@@ -56,11 +56,11 @@ class MemberLoss:
 
     @property
     def boundary(self) -> Tensor | None:
-        """``[S, T]``: the score from which on a label is predicted, where it is not zero."""
+        """``[S, T]``: the threshold above which a label is predicted; None if it is zero."""
         return self.threshold if self.cut is None else torch.minimum(self.cut.value, self.most)
 
     def bound(self, seed: int, held: Tensor, density: float) -> None:
-        """Bound the followed cut by scores ``[T, N, L]`` of rows not trained on."""
+        """Bound the tracked threshold by scores ``[T, N, L]`` of held-out rows."""
         if self.cut is not None:
             self.most[seed] = density_cut(held, density)
 
@@ -68,7 +68,7 @@ class MemberLoss:
         """``logits [S, B, T, K]``, ``labels [S, B, L]`` (class numbers ``[S, B]`` for label powerset); ``again``: R-Drop."""
         rows = logits.shape[1]
         if self.method.loss == POWERSET:
-            # cross_entropy wants the classes on the second axis.
+            # cross_entropy expects the classes on the second axis.
             target = labels.unsqueeze(2).expand(logits.shape[:3])
             return torch.nn.functional.cross_entropy(logits.flatten(0, 2), target.flatten(), reduction="sum") / rows
         if self.cut is not None:

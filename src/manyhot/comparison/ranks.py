@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def rank_table(values: Array, *, error: bool = False) -> Array:
-    """Ranks ``[G, M]`` of ``values [G, M]`` in each row, 1 for the best; equals share the mean of their ranks.
+    """Ranks ``[G, M]`` of ``values [G, M]`` in each row, 1 for the best; ties share the mean of their ranks.
 
     Args:
         values: one row a group, one column a method.
@@ -32,7 +32,7 @@ def rank_table(values: Array, *, error: bool = False) -> Array:
 
 
 def friedman(ranks: Array) -> dict[str, float]:
-    """Friedman's test that all methods are alike, on ranks ``[G, M]``, and Iman and Davenport's sharper form of it.
+    """Friedman's test that all methods are equal, on ranks ``[G, M]``, and Iman and Davenport's more powerful form.
 
     ``chi2 = 12 G / (M (M + 1)) (sum R^2 - M (M + 1)^2 / 4)`` over the average ranks R, divided by the correction for ties;
     ``F = (G - 1) chi2 / (G (M - 1) - chi2)``.
@@ -46,7 +46,7 @@ def friedman(ranks: Array) -> dict[str, float]:
 
     groups, methods = ranks.shape
     mean = ranks.mean(axis=0)
-    # Of equals all get the mean rank, which takes spread away: the correction puts it back.
+    # Ties get the mean rank, which reduces the variance; the correction restores it.
     spread = float((ranks**2).sum() / groups - methods * (methods + 1) ** 2 / 4)
     between = float((mean**2).sum() - methods * (methods + 1) ** 2 / 4)
     chi2 = groups * (methods - 1) * between / spread if spread > 0 else 0.0
@@ -61,7 +61,7 @@ def friedman(ranks: Array) -> dict[str, float]:
 
 
 def critical_difference(num_methods: int, num_groups: int, *, alpha: float = 0.05) -> float:
-    """By how much two average ranks must differ to be told apart (Nemenyi): ``q sqrt(M (M + 1) / (6 G))``.
+    """The critical difference of two average ranks (Nemenyi): ``q sqrt(M (M + 1) / (6 G))``.
 
     ``q`` is the upper quantile of the studentized range for M methods, divided by the root of 2.
 
@@ -102,7 +102,7 @@ def cliques(average_ranks: Mapping[str, float], difference: float) -> list[list[
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: p values that may all be held against one level.
+    """Holm's step-down correction: p values that can all be compared with one significance level.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])

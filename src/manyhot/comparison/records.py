@@ -19,14 +19,13 @@ Record = dict[str, Any]
 
 
 def cell_key(data: str, model: str, method: str, seed: int) -> str:
-    """What tells cells apart."""
+    """The key of a cell."""
     return f"{data}/{model}/{method}/{seed}"
 
 
 def read_cells(path: Path) -> list[Record]:
-    """The cells of a file, the last of each key; a last line that a kill cut off is left out.
-
-    A line that is broken anywhere else is an error that names it.
+    """The cells of a file, the last of each key; an incomplete last line is skipped. A damaged line anywhere else is an error
+    that names it.
     """
     if not path.exists():
         return []
@@ -42,7 +41,7 @@ def read_cells(path: Path) -> list[Record]:
 
 
 def heal(path: Path) -> None:
-    """Cut off a line that was not written to its end."""
+    """Remove an incomplete last line."""
     if path.exists():
         content = path.read_bytes()
         if content and not content.endswith(b"\n"):
@@ -50,7 +49,7 @@ def heal(path: Path) -> None:
 
 
 def add_cells(path: Path, records: Iterable[Record]) -> None:
-    """Add finished cells: one write, then down to the disk."""
+    """Append finished cells: one write, then fsync."""
     lines = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
     try:
         with path.open("ab") as file:

@@ -16,12 +16,12 @@ def natural_value(scores: Tensor, chosen: Tensor, truth: Tensor) -> Tensor:
 
 
 def tuned_value(scores: Tensor, truth: Tensor) -> Tensor:
-    """The same with the one cut that is best for micro-F1."""
+    """The same at the best threshold for micro-F1."""
     return natural_value(scores, scores >= best_cuts(scores, truth)[:, None, None], truth)
 
 
 def best_cuts(scores: Tensor, truth: Tensor) -> Tensor:
-    """``[T]``: the score from which on a label is predicted, best for micro-F1."""
+    """``[T]``: the best threshold for micro-F1."""
     ordered, place = scores.flatten(1).sort(dim=1, descending=True)
     right = truth.flatten().float()[place].cumsum(dim=1)
     taken = torch.arange(1, ordered.shape[1] + 1, device=scores.device)

@@ -1,4 +1,4 @@
-"""What the cells of a comparison prove: means, ranks, tests, wins, and on which kind of data a loss is ahead."""
+"""Statistics over the cells of a comparison: means, ranks, tests, wins, and on which kind of data a loss is ahead."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _tests(samples: Samples, methods: Sequence[str], reference: str, error: bool
 
 
 def _wins(samples: Samples, reference: str, other: str, sign: float, *, proven: bool) -> list[int]:
-    """Groups won, tied and lost by the reference; ``proven``: only where seeds tell the two apart at 0.05."""
+    """Groups won, tied and lost by the reference; ``proven``: only significant differences over seeds at 0.05."""
     counts = [0, 0, 0]
     for row in samples.values():
         gap = sign * (row[reference].mean() - row[other].mean())

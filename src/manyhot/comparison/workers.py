@@ -137,6 +137,6 @@ def _work(pipe: Any, plan_data: dict[str, Any], device: str) -> None:
 
 
 def _leave_with(sentinel: Any) -> None:
-    """End this process when the one that started it is gone, whatever it is doing."""
+    """End this process when its parent is gone, whatever it is doing."""
     wait([sentinel])
     os._exit(1)

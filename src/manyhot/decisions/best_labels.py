@@ -82,7 +82,7 @@ def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, T
 
 
 def _key(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
-    """What "best" goes by, ``-inf`` for what is never predicted."""
+    """The sort key of "best", ``-inf`` for labels that are never predicted."""
     key = scores - cut if case.per_label else scores.to(cut.dtype)
     barred = key.isnan()
     return key.masked_fill(barred if where is None else barred | ~where, -INF)

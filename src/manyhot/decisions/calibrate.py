@@ -95,7 +95,7 @@ class Calibration:
         return _from_parts("Calibration.from_json", data.get("format"), data.get("kind"), parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``*.json`` or ``*.safetensors``; the file is whole or not there."""
+        """Write ``*.json`` or ``*.safetensors`` atomically."""
         if _suffix("Calibration.save", path) == ".json":
             content = (json.dumps(self.to_json(), indent=1) + "\n").encode()
         else:

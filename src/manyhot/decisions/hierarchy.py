@@ -1,4 +1,4 @@
-"""Labels in a hierarchy: predictions that keep to it, and metrics that know it."""
+"""Labels in a hierarchy: consistent predictions, and hierarchical metrics."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Fit(ABC):
             nn.utils.clip_grad_norm_(self.steps.parameters, self.clip)
         self.steps.step(rate)
         if self.average:
-            # Bias correction: early weights are forgotten faster than with the plain decay.
+            # The decay is warmed up, so that early weights are forgotten faster.
             share = 1 - min(self.average_decay, (1 + self.steps_done) / (10 + self.steps_done))
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.average.values()), list(self._parameters().values()), share)
