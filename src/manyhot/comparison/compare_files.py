@@ -40,7 +40,7 @@ def compare(
         settings: the budget; None is the defaults.
         models: bodies, ``linear`` and ``mlp``.
         seeds: splits, starts and orders.
-        reference: the loss that the others are held against.
+        reference: the loss that the others are compared with.
         reading: arguments of ``read_examples``.
         folder: where results are kept, cell by cell; a comparison that is there is completed. None keeps nothing.
         workers: processes.
@@ -103,7 +103,7 @@ def run_comparison(plan: Plan, folder: Path, *, reference: str, **how: Any) -> t
     Args:
         plan: what to run.
         folder: where its cells are kept.
-        reference: the loss that the others are held against.
+        reference: the loss that the others are compared with.
         how: further arguments of ``run_grid``.
 
     Returns:
