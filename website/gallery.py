@@ -60,10 +60,10 @@ def _newswire(data: Path) -> None:
         write_examples(examples, WORK / f"newswire-{part}.jsonl")
 
 
-def _library(data: Path, rows: int = 60_000) -> None:
+def _library(data: Path, rows: int = 20_000) -> None:
     with lzma.open(data / "yso_titles" / "label_names.tsv.xz", "rt", encoding="utf-8") as stream:
         names = dict(line.rstrip("\n").split("\t")[:2] for line in stream)
-    for part, count in (("train", rows), ("test", 5_000)):
+    for part, count in (("train", rows), ("test", 2_000)):
         with lzma.open(data / "yso_titles" / f"{part}.jsonl.xz", "rt", encoding="utf-8") as stream:
             lines = [json.loads(line) for line, _ in zip(stream, range(count), strict=False)]
         with (WORK / f"library-{part}.jsonl").open("w", encoding="utf-8") as out:
@@ -120,7 +120,7 @@ SHOWS = {
         "entities/test",
     ),
     "library": Show(
-        "Library subjects of 60,000 titles: YSO",
+        "Library subjects of 20,000 titles: YSO",
         ("train WORK/library-train.jsonl --test WORK/library-test.jsonl --run WORK/library",),
         "library/test",
         _library,
