@@ -60,10 +60,11 @@ def test_what_is_added_up_has_room(cases):
     assert some
 
 
-def test_rows_of_few_labels_are_cut_alike_whatever_their_number():
+@pytest.mark.parametrize("lists", [True, False])
+def test_rows_of_few_labels_are_cut_alike_whatever_their_number(lists):
     for num_labels in range(1, 129):
         for score_bytes in (2, 4):
-            about = {"few": True, "score_bytes": score_bytes, "lean": True, "stage": "fused", "together": 132}
+            about = {"few": True, "score_bytes": score_bytes, "lean": True, "stage": "fused", "together": 132, "lists": lists}
             found = {plan(num_rows, num_labels, **about) for num_rows in ROWS}
             assert len(found) == 1
             (cut,) = found

@@ -78,7 +78,8 @@ def _judge(
     if values is None:
         values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
     scales, scale_number = per_row(row_scale)
-    has_margin, whole_powers = powers[2] > 0, _whole(*powers[:2])
+    has_margin = powers[2] > 0
+    whole_powers = _whole(*powers[:2]) if has_margin else (-1, -1)
 
     def kernel(_: Any) -> Kernel:
         from manyhot.engines.triton.rows.labelwise import labelwise_kernel

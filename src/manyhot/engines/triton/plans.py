@@ -52,10 +52,15 @@ BLOCK = 4096
 WHOLE_ROWS = 4096
 # Rows of up to this many labels go many to a program, and programs take several tiles.
 FEW_LABELS = 128
-# Their labels a tile, warps a program, programs a multiprocessor, and parts in which threads take a row: for rows that are
-# padded to less than 64 labels, then for longer ones by bytes of a score. The sizes are the fastest measured.
-FEW_SHORTEST = (1024, 4, 8, 1)
-FEW_TILES = {2: (4096, 8, 4, 2), 4: (2048, 8, 4, 1)}
+# Their labels a tile, warps a program, programs a multiprocessor, parts in which threads take a row, and registers: for rows
+# that are padded to less than 64 labels, then for longer ones by kind of labels and bytes of a score. As measured.
+FEW_SHORTEST: tuple[int, int, int, int, int | None] = (1024, 4, 8, 1, None)
+FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
+    ("lists", 2): (2048, 4, 8, 2, 64),
+    ("lists", 4): (2048, 8, 4, 1, None),
+    ("dense", 2): (4096, 8, 4, 2, None),
+    ("dense", 4): (2048, 8, 4, 1, None),
+}
 # Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
 FEW_SHORT, FEW_LONG = 4096, 512
 # Distance between the counters of two rows, in int32: each has a cache line to itself, because hundreds of programs poll it.
@@ -102,7 +107,7 @@ def plan(
     wait for another.
     """
     if few and num_labels <= FEW_LABELS:
-        return few_plan(num_labels, score_bytes)[0]
+        return few_plan(num_labels, score_bytes, lists=lists)[0]
     found = _packed_plan(num_rows, num_labels, score_bytes, packed, half, together) if packed else None
     if found is not None:
         return found
@@ -128,11 +133,12 @@ def plan(
     return Plan("segments", 1, block, -(-num_labels // segment), segment, warps, registers)
 
 
-def few_plan(num_labels: int, score_bytes: int) -> tuple[Plan, int]:
+def few_plan(num_labels: int, score_bytes: int, *, lists: bool) -> tuple[Plan, int]:
     """Many rows a program, whatever the number of rows, so that all batches share a kernel; and programs a multiprocessor."""
     segment = max(2, 1 << (num_labels - 1).bit_length())
-    size, warps, each, parts = FEW_TILES[score_bytes] if segment >= 64 else FEW_SHORTEST
-    return Plan("few", size // segment, segment // parts, 1, segment, warps), each
+    tile = FEW_TILES["lists" if lists else "dense", score_bytes] if segment >= 64 else FEW_SHORTEST
+    size, warps, each, parts, registers = tile
+    return Plan("few", size // segment, segment // parts, 1, segment, warps, registers), each
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
@@ -180,7 +186,7 @@ def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any)
     cut = plan(num_rows, num_labels, together=together, **about)
     programs = blocks(num_rows, cut.rows) * cut.chunks
     if cut.kernel == "few":
-        most = 2 if together is None else together * few_plan(num_labels, about["score_bytes"])[1]
+        most = 2 if together is None else together * few_plan(num_labels, about["score_bytes"], lists=about["lists"])[1]
         programs = min(programs, most)
     return cut, programs
 

@@ -15,7 +15,7 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from manyhot.engines.triton import plans
-plans.FEW_SHORTEST, plans.FEW_TILES = (128, 4, 8, 1), {2: (256, 4, 8, 2), 4: (256, 4, 8, 2)}
+plans.FEW_SHORTEST, plans.FEW_TILES = (128, 4, 8, 1, None), dict.fromkeys(plans.FEW_TILES, (256, 4, 8, 2, None))
 from engines.triton.rows.test_few import check, check_extremes
 sizes = {1: torch.float32, 3: torch.bfloat16, 20: torch.float32, 40: torch.float32, 100: torch.float16}
 for num_labels, dtype in sizes.items():
@@ -102,7 +102,8 @@ def test_rows_that_lie_apart_are_taken_as_they_are(kind):
     for x in (wide[:, :20], wide[:, 3:23]):
         found = triton_engine.fused(x, terms_of(t, kind))[:2]
         wanted = triton_engine.fused(x.contiguous(), terms_of(t, kind))[:2]
-        assert all(torch.equal(one, two) for one, two in zip(found, wanted, strict=True))
+        for one, two in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit
+from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit, log2
 from manyhot.engines.triton.rows.tiles import column_weight, first_listed, tile_labels, tile_where
 
 
@@ -25,7 +25,7 @@ def labelwise_kernel(
 ):  # fmt: skip
     """One tile: its part of the row sums, ``[R, CHUNKS]``, and its gradient. KIND is "bce" or "focal" (and asymmetric).
 
-    POWER_POS and POWER_NEG are the gammas where both are small whole numbers, else -1.
+    POWER_POS and POWER_NEG are the gammas where there is a margin and both are small whole numbers, else -1.
     """
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
@@ -81,8 +81,8 @@ def _cost(
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
 ):  # fmt: skip
     """The cost of each hard label, positives turned round, and its derivative by u; a margin is for negatives."""
-    if KIND != "bce" and POWER_POS >= 0:
-        cost, slope = _power_cost(u, t, margin, HAS_MARGIN, POWER_POS, POWER_NEG)
+    if HAS_MARGIN and POWER_POS >= 0:
+        cost, slope = _power_cost(u, t, margin, POWER_POS, POWER_NEG)
     elif HAS_MARGIN:
         pos, pos_slope = _one_cost(u, gamma_pos, KIND)
         neg, neg_slope = _shifted_cost(u, gamma_neg, margin)
@@ -93,7 +93,7 @@ def _cost(
 
 
 @triton.jit
-def _power_cost(u, t, margin, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
+def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - shift, 0)`` and its derivative by u; the shift of positives is 0.
 
     Most of the time goes into special functions, so both sides share one logarithm, and powers are multiplied out.
@@ -103,26 +103,20 @@ def _power_cost(u, t, margin, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr,
     smaller = e * larger
     high = u > 0
     p, rest = tl.where(high, larger, smaller), tl.where(high, smaller, larger)
-    if HAS_MARGIN:
-        shift = tl.where(t, 0.0, margin)
-        m, kept = tl.maximum(p - shift, 0.0), rest + shift
-        # sigma(-u) is e^-u sigma(u) for a large u: its logarithm is taken apart, so that it never is that of 0.
-        apart = high & t
-        ratio = tl.where(t, p, larger * smaller * inverse(kept))
-    else:
-        m, kept, apart, ratio = p, rest, high, p
-    log_cost = tl.where(apart, u, 0.0) - LOG_2 * tl.log2(tl.where(apart, larger, kept))
+    shift = tl.where(t, 0.0, margin)
+    m, kept = tl.maximum(p - shift, 0.0), rest + shift
+    # sigma(-u) is e^-u sigma(u) for a large u: its logarithm is taken apart, so that it never is that of 0.
+    apart = high & t
+    ratio = tl.where(t, p, larger * smaller * inverse(kept))
+    log_cost = tl.where(apart, u, 0.0) - LOG_2 * log2(tl.where(apart, larger, kept))
     series = 0.125 + m * (0.11111111 + m * 0.1)
     series = 0.2 + m * (0.16666667 + m * (0.14285715 + m * series))
     series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * (0.25 + m * series))))
     log_cost = tl.where(m < 0.15, series, log_cost)
     focus, pull = _power(m, t, POWER_POS, POWER_NEG)
     slope = focus * ratio + pull * (larger * smaller) * tl.minimum(log_cost, 1e30)
-    cost = focus * log_cost
-    if HAS_MARGIN:
-        some = m > 0
-        cost, slope = tl.where(some, cost, 0.0), tl.where(some, slope, 0.0)
-    return cost, slope
+    some = m > 0
+    return tl.where(some, focus * log_cost, 0.0), tl.where(some, slope, 0.0)
 
 
 @triton.jit
