@@ -34,8 +34,9 @@ from training.run.process_runs import (
 )
 from training.spans.problems import people
 
-PLAIN = TrainSettings(epochs=3, batch_size=16, hidden=16, dropout=0.0, patience=0, threads=1)
-TEXTS = TrainSettings(epochs=3, batch_size=16, threads=1)
+# On the CPU: a machine may have fewer GPUs than a test has processes.
+PLAIN = TrainSettings(epochs=3, batch_size=16, hidden=16, dropout=0.0, patience=0, threads=1, device="cpu")
+TEXTS = TrainSettings(epochs=3, batch_size=16, threads=1, device="cpu")
 
 
 def close(one, two):
@@ -180,8 +181,34 @@ def children_of(parent):
     return sorted(found)
 
 
-ROW_FLAGS = ("--epochs", "60", "--patience", "0", "--learning-rate", "0.001", "--batch-size", "8", "--hidden", "8")
-LABEL_FLAGS = ("--label-shards", "2", "--epochs", "6", "--batch-size", "16", "--hidden", "8", "--checkpoint-seconds", "0.1")
+ROW_FLAGS = (
+    "--device",
+    "cpu",
+    "--epochs",
+    "60",
+    "--patience",
+    "0",
+    "--learning-rate",
+    "0.001",
+    "--batch-size",
+    "8",
+    "--hidden",
+    "8",
+)
+LABEL_FLAGS = (
+    "--device",
+    "cpu",
+    "--label-shards",
+    "2",
+    "--epochs",
+    "6",
+    "--batch-size",
+    "16",
+    "--hidden",
+    "8",
+    "--checkpoint-seconds",
+    "0.1",
+)
 
 
 @pytest.mark.slow

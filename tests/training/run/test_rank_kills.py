@@ -19,8 +19,17 @@ from training.run.process_runs import in_processes, killed_in_processes, train_u
 
 KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))
 # Batches that one, two and three processes can divide; dropout draws differ from number to number, so there is none there.
+# On the CPU: a machine may have fewer GPUs than a test has processes.
 SETTINGS = TrainSettings(
-    epochs=30, batch_size=12, hidden=16, dropout=0.0, patience=0, threads=1, learning_rate=0.01, checkpoint_seconds=0.0
+    epochs=30,
+    batch_size=12,
+    hidden=16,
+    dropout=0.0,
+    patience=0,
+    threads=1,
+    learning_rate=0.01,
+    checkpoint_seconds=0.0,
+    device="cpu",
 )
 # Every process has all rows, so that dropout is the same for any number of them.
 SHARDS = replace(SETTINGS, model="wide", epochs=4, batch_size=32, dropout=0.1, learning_rate=0.1, label_shards=2, patience=6)
