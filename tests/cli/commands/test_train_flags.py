@@ -104,8 +104,8 @@ SPAN_VALUES = SHARED | {
 TEXT = dict.fromkeys(("ngrams", "word_starts", "char_ngrams", "max_features", "min_count", "folds"), "linear on texts")
 TREE = dict.fromkeys(("trees", "beam"), "tree on texts")
 ELSEWHERE = TEXT | TREE | {"model": "linear on texts"}
-# What needs a GPU, an encoder or another flag; the last have tests of their own.
-NEEDS_MORE = {"encoder", "max_tokens", "device", "teacher_share", "loss_option"}
+# What needs a GPU, an encoder, several processes or another flag; the last have tests of their own.
+NEEDS_MORE = {"encoder", "max_tokens", "device", "teacher_share", "loss_option", "label_shards"}
 DENSE = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0.2", "--epochs", "24"]
 RATE = ["--learning-rate", "0.03", "--validation", "0.2"]
 BAG = ["--hidden", "8", "--dropout", "0.2"]
