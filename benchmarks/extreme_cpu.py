@@ -74,6 +74,7 @@ def run_ours(folder: Path, out: Path) -> None:
     from manyhot.training.rows.fit import TrainingRows
     from manyhot.training.rows.inputs.row_batches import take_rows
     from manyhot.training.rows.settings import TrainSettings
+    from manyhot.training.rows.tree_cost import negative_cost
     from manyhot.training.rows.tree_fit import TreeFit
     from manyhot.training.run.session import RunSession
 
@@ -82,8 +83,9 @@ def run_ours(folder: Path, out: Path) -> None:
     labels = SparseLabels.from_scipy(sparse.load_npz(folder / "train_labels.npz"))
     settings, session = TrainSettings(model="tree"), RunSession(None, None, checkpoint_seconds=1e9, metric="P@1")
     begun = clock()
-    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge"}
-    body = TreeFit(session, TrainingRows(rows, labels), **sizes, seed=0, threads=THREADS).run()
+    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
+    sizes["threads"], own = THREADS, TrainingRows(rows, labels)
+    body = TreeFit(session, own, **sizes, neg_cost=negative_cost(session, own, **sizes)).run()
     trained, begun = since(begun), clock()
     parts = [body.top(take_rows(rows=test, picked=slice(at, at + 1024)), TOP).indices for at in range(0, test.shape[0], 1024)]
     predicted = since(begun)

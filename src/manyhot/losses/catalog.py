@@ -191,6 +191,7 @@ _ENTRIES = (
         link=None,
         soft_link=None,
         options=options_of(decoupled_softmax_loss, scale="factor of the scores, > 0: one over the temperature"),
+        lazy=True,
     ),
     LossInfo(
         name="two_way",

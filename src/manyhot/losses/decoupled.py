@@ -9,13 +9,13 @@ from manyhot._checks import check_at_least, check_logits
 from manyhot.engines.terms import INF
 from manyhot.losses.core.labelwise import sum_over_labels, weigh
 from manyhot.losses.core.layout import Labels, Rows, arrange
-from manyhot.losses.core.logsumexp import Dim, sides_of_rows
+from manyhot.losses.core.logsumexp import Dim, LazyScores, sides_of_rows
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 
 
 def decoupled_softmax_loss(
-    logits: Tensor,
+    logits: Tensor | LazyScores,
     labels: Labels,
     *,
     scale: float = 1.0,
@@ -34,7 +34,7 @@ def decoupled_softmax_loss(
     cross-entropy. Soft labels weigh: ``sum_j t_j log(1 + e^{neg - g s_j}) / sum_j t_j``. A row without positives costs 0.
 
     Args:
-        logits: ``[..., L]``; for cosine similarities give ``scale``, 20 in the paper.
+        logits: ``[..., L]``, or ``LinearScores``; for cosine similarities give ``scale``, 20 in the paper.
         labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
         scale: g, > 0, one over the temperature.
         where: see ``zlpr_loss``.
@@ -56,6 +56,14 @@ def decoupled_softmax_loss(
     """
     who = "decoupled_softmax_loss"
     check_at_least(who, "scale", scale, 0, strict=True)
+    if isinstance(logits, LazyScores):
+        if smoothing:
+            raise ValueError(
+                f"{who}: `smoothing` must be 0 for lazy scores, where every label would be a positive. Call .dense()."
+            )
+        lazy = logits if scale == 1 else logits * float(scale)
+        values = lazy.decoupled_loss(who, labels, where=where, dim=dim, validate=validate)
+        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
     check_logits(who, logits)
     scores = logits if scale == 1 else logits * float(scale)
     rows = arrange(who, scores, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)

@@ -13,13 +13,15 @@ from manyhot.engines.linear.problem import LinearEngine, Update
 from manyhot.engines.linear.registry import choose_linear, computes_losses, failed
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
+from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.dispatch import fit_offset, row_scale
 from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
-from manyhot.scores.linear_sides import LinearLoss, LinearSides, sides_outside_graph
+from manyhot.scores.linear_decoupled import LinearDecoupled
+from manyhot.scores.linear_sides import LinearLoss, LinearSides
 from manyhot.scores.linear_top import best_labels, chunk_for
-from manyhot.scores.shards import DenseShards, Group, cut_terms, find_shard, local_parts, sharded_sides, summed_over
+from manyhot.scores.shards import DenseShards, Group, find_shard, local_parts, summed_over
 from manyhot.scores.top import TopScores
 
 
@@ -174,11 +176,31 @@ class LinearScores(LazyScores):
         call = self._call(who, labels, dim, engine, validate, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, engine != "auto", type(call.terms), *call.terms)
         if self.shard is not None:
+            from manyhot.scores.outside_graph import sharded_sides
+
             pos, neg = sharded_sides(*call.parts, self.shard.group, *rest)
         else:
-            run: Any = LinearSides.apply if self.update is None else sides_outside_graph
+            run: Any = LinearSides.apply
+            if self.update is not None and torch.compiler.is_compiling():
+                from manyhot.scores.outside_graph import sides_outside_graph
+
+                run = sides_outside_graph
             pos, neg = run(*call.parts, *rest)
         return pos.reshape(self.shape[:-1]), neg.reshape(self.shape[:-1])
+
+    def decoupled_loss(
+        self, who: str, labels: Labels, *, where: Tensor | None = None, dim: Dim = -1, validate: bool = False
+    ) -> Tensor:
+        """Decoupled softmax of each row, ``[...]``; see ``manyhot.losses.decoupled``."""
+        if self.shard is not None:
+            raise ValueError(f"{who}: LinearScores must have all labels in one process; these are divided. Use zlpr_loss.")
+        if isinstance(labels, Tensor):
+            labels = SparseLabels.from_dense(labels.reshape(-1, labels.shape[-1]))
+        about = {"pos_weight": None, "neg_weight": None, "smoothing": 0.0}
+        call = self._call(who, labels, dim, "auto", validate, where=where, **about)
+        rest = (call.engine, call.chunk, call.kept, self.update, False, type(call.terms), *call.terms)
+        values: Tensor = LinearDecoupled.apply(*call.parts, *rest)  # type: ignore[no-untyped-call]
+        return values.reshape(self.shape[:-1])
 
     def side_loss(
         self,
@@ -242,6 +264,8 @@ class LinearScores(LazyScores):
         where = None if where is None else where.expand(self.shape).reshape(rows)
         terms = check_terms(who, rows, labels, where=where, dim=-1, validate=validate, device=self.device, **about)
         if self.shard is not None:
+            from manyhot.scores.outside_graph import cut_terms
+
             terms = cut_terms(terms, self.shard.start, self.shard.stop)
         parts = self._products()
         chosen = choose_linear(who, engine, *parts, terms)

@@ -40,12 +40,6 @@ class LinearSides(torch.autograd.Function):
         return *made, *((None,) * (6 + len(ctx.constants)))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def sides_outside_graph(*arguments: Any) -> Any:
-    """``LinearSides`` outside of a compiled graph: an update changes weights in backward, which a graph cannot express."""
-    return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
-
-
 class LinearLoss(torch.autograd.Function):
     """``(hidden, weight, bias, offset, engine, chunk, kept, update, form, scale, whole, strict, kind, *fields) -> loss``.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least
 from manyhot.engines.linear.problem import LinearProblem
-from manyhot.engines.terms import INF, DenseTerms, LogSum, SparseTerms
+from manyhot.engines.terms import INF, LogSum
 from manyhot.scores.linear_sides import local_gradient, local_sums, recall, remember
 
 # The older name is deprecated from torch 2.13 on; a build without torch.distributed has neither.
@@ -141,18 +141,6 @@ class ShardedSides(torch.autograd.Function):
         needs = ctx.needs_input_grad[:3]
         made = local_gradient(ctx.engine, problem, tuple(memory), pulls, needs, ctx.update, ctx.strict, ctx.group)
         return *made, *((None,) * (7 + len(ctx.constants)))
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def sharded_sides(*arguments: Any) -> Any:
-    """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
-    return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def cut_terms(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
-    """The terms of a shard; how many entries of a list they have is known at run time alone."""
-    return terms.columns(start, stop)
 
 
 def _merged(shifts: Tensor, rests: Tensor) -> LogSum:

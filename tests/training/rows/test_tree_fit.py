@@ -179,3 +179,14 @@ def test_rows_of_any_length_are_brought_to_one():
     examples = title_examples(300, as_sparse=True)
     scaled = type(examples)(examples.labels, examples.label_names, features=examples.features * np.float32(7))
     assert train(examples, TREE).predict(examples).lists() == train(scaled, TREE).predict(scaled).lists()
+
+
+def test_auto_keeps_a_loss_that_was_asked_for(monkeypatch):
+    monkeypatch.setitem(BODIES, "tree", replace(BODIES["tree"], automatic_labels=40))
+    examples = title_examples(200)
+    asked = train(examples, TrainSettings(device="cpu", loss="zlpr"))
+    assert (asked.shape["body"], asked.settings.loss) == ("tree", "zlpr")
+    usual = train(examples, TrainSettings(device="cpu"))
+    assert (usual.shape["body"], usual.settings.loss) == ("tree", "squared_hinge")
+    assert TrainSettings().to_dict()["loss"] == "auto"
+    assert TrainSettings(model="bag").to_dict()["loss"] == "zlpr"

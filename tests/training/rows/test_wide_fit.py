@@ -12,13 +12,13 @@ from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.predictor import predict_rows
 from manyhot.scores.top import TopScores
+from manyhot.training.rows import choose
 from manyhot.training.rows.bundle import load_model
-from manyhot.training.rows.choose import body_for
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 
-WIDE = TrainSettings(model="wide", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
+WIDE = TrainSettings(model="wide", loss="zlpr", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
 
 
 def titles(rows=300, labels=40, seed=0):
@@ -113,16 +113,22 @@ def test_validation_rows_are_listed_by_the_whole_model():
     torch.testing.assert_close(kept["tuning"].logits.values, model.logits(titles(seed=1)).topk(40).values)
 
 
-def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone():
+def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone(monkeypatch):
     examples = titles(rows=30, labels=40)
     labels = SparseLabels(examples.labels.indices, examples.labels.offsets, 9000)
     many = Examples(labels, tuple(map(str, range(9000))), texts=examples.texts)
-    inputs = type("Inputs", (), {"width": 100_000})()
-    settings = TrainSettings()
-    assert body_for(settings, many, inputs, device="cuda").name == "wide"
-    assert body_for(settings, many, inputs, device="cpu").name != "wide"
-    assert body_for(settings, examples, inputs, device="cuda").name != "wide"
-    assert body_for(TrainSettings(loss="bce"), many, inputs, device="cuda").name == "bag"
+
+    def chosen(settings, own=many, device="cuda"):
+        monkeypatch.setattr(choose, "choose_device", lambda _: torch.device(device))
+        found = choose.with_body(settings, own)
+        return found.model, found.loss
+
+    assert chosen(TrainSettings()) == ("wide", "decoupled")
+    assert chosen(TrainSettings(loss="zlpr")) == ("wide", "zlpr")
+    assert chosen(TrainSettings(tune="micro-F1")) == ("wide", "zlpr")
+    assert chosen(TrainSettings(), device="cpu")[0] != "wide"
+    assert chosen(TrainSettings(), own=examples)[0] == "auto"
+    assert chosen(TrainSettings(loss="bce")) == ("auto", "bce")
 
 
 @pytest.mark.parametrize(
@@ -152,3 +158,14 @@ def test_what_lazy_scores_cannot_honour_is_refused(change, said):
 def test_losses_of_the_family_train_it(change):
     scores = evaluate(train(titles(), replace(WIDE, **change)), titles(seed=1))
     assert scores["P@1"] > 0.5
+
+
+def test_the_usual_loss_is_decoupled_softmax_and_predicts_the_best_labels(tmp_path):
+    assert TrainSettings(model="wide").loss == "decoupled"
+    assert TrainSettings(model="wide", tune="micro-F1").loss == "zlpr"
+    model = train(titles(), replace(WIDE, loss="decoupled"), run=tmp_path / "run")
+    measured = evaluate(model, titles(seed=1), ["P@1", "micro-F1"])
+    assert measured["P@1"] > 0.95
+    assert measured["micro-F1"] > 0.7
+    again = load_model(tmp_path / "run")
+    assert again.predict(titles(seed=1)).lists() == model.predict(titles(seed=1)).lists()

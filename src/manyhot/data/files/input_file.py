@@ -137,13 +137,19 @@ class InputFile:
                 return
             number += 1
             if len(line) > limit:
-                raise DataError(
-                    f"the line must be at most {limit} bytes long; it is longer. Is it a file with line ends?"
-                    " If the line is meant, raise `max_line_bytes`.",
-                    file=self.name,
-                    line=number,
-                )
+                raise self._too_long(number)
             yield number, line
+
+    def line_block(self, size: int) -> bytes:
+        """The next lines, ``size`` bytes of them and the rest of the last one; ``size`` is at most ``max_line_bytes``."""
+        try:
+            block = self.stream.read(size)
+            block += b"" if block.endswith(b"\n") else self.stream.readline(self.max_line_bytes + 1)
+        except _DAMAGE as error:
+            raise self._damaged(error, 0) from None
+        if len(block) - block.rfind(b"\n", 0, -1) - 1 > self.max_line_bytes:
+            raise self._too_long(None)
+        return block
 
     def lines(self, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
         """Line numbers from 1 and decoded lines, without their ends unless wanted; a byte order mark is dropped."""
@@ -168,6 +174,14 @@ class InputFile:
             if number == 1:
                 text = text.removeprefix("\ufeff")
             yield number, text if keep_ends else text.rstrip("\r\n")
+
+    def _too_long(self, line: int | None) -> DataError:
+        return DataError(
+            f"the line must be at most {self.max_line_bytes} bytes long; it is longer. Is it a file with line ends?"
+            " If the line is meant, raise `max_line_bytes`.",
+            file=self.name,
+            line=line,
+        )
 
     def _damaged(self, error: BaseException, lines_read: int) -> DataError:
         what = "is cut short or damaged" if self.compression else "could not be read"

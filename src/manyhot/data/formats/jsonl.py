@@ -11,15 +11,19 @@ from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog
 from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
+from manyhot.data.formats.plain_lines import read_plain
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import sample_of
 from manyhot.data.tables.columns import TableColumns
-from manyhot.data.tables.table import TableExamples, columns_of
+from manyhot.data.tables.table import TableExamples, columns_of_records
 from manyhot.data.write import write_examples
 
 
 def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """All rows of a JSON lines file."""
+    plain = read_plain(file.name, options)
+    if plain is not None:
+        return plain
     records = json_objects(file, problems)
     sample = sample_of(records)
     table = TableExamples(_columns(sample, options, problems), options, problems, "jsonl")
@@ -38,8 +42,7 @@ def read_jsonl_part(part: InputFile, file: InputFile, options: ReadOptions, prob
 def _columns(sample: Sequence[tuple[int, dict[str, Any]]], options: ReadOptions, problems: ProblemLog) -> TableColumns:
     if not sample:
         raise problems.fatal(f"must hold at least one JSON object; it holds none that can be read.{problems.first()}")
-    names = dict.fromkeys(name for _, record in sample for name in record)
-    return columns_of({name: [record.get(name) for _, record in sample] for name in names}, options, problems)
+    return columns_of_records(sample, options, problems)
 
 
 def _looks(start: FileStart) -> bool:

@@ -53,14 +53,14 @@ class LabelRows:
 
     def add(self, names: Iterable[str], *, line: int, unknown: Iterable[str] = ()) -> None:
         """A row's labels by name; a name that comes twice counts once."""
-        positive = {self._number(name, line) for name in names}
-        open_entries = {self._number(name, line) for name in unknown}
+        positive = {self.number_of(name, line) for name in names}
+        open_entries = {self.number_of(name, line) for name in unknown}
         self.add_numbers(positive, open_entries - positive)
 
     def add_soft(self, values: Mapping[str, float | None], *, line: int, unknown: Iterable[str] = ()) -> None:
         """A row's labels by name, each with a number in [0, 1], or None where it is not known."""
-        listed = {self._number(name, line): value for name, value in values.items()}
-        open_entries = {self._number(name, line) for name in unknown} - listed.keys()
+        listed = {self.number_of(name, line): value for name, value in values.items()}
+        open_entries = {self.number_of(name, line) for name in unknown} - listed.keys()
         open_entries |= {place for place, value in listed.items() if value is None}
         positive = {place: value for place, value in listed.items() if value}
         self.add_numbers(positive, open_entries, list(positive.values()))
@@ -77,6 +77,14 @@ class LabelRows:
         if open_entries:
             self.unknown[len(self.counts)] = open_entries
         self.counts.append(len(self.entries) - before)
+
+    def add_hard(self, positive: set[int]) -> None:
+        """A row's labels by number, where all are hard and known."""
+        if self.values is not None:
+            self.add_numbers(positive)
+            return
+        self.entries.extend(positive)
+        self.counts.append(len(positive))
 
     def add_unknown(self) -> None:
         """A row of which no label is known."""
@@ -101,7 +109,8 @@ class LabelRows:
         labels = index_lists(rows, moved[np.frombuffer(self.entries, dtype=np.int64)], shape, values)
         return GatheredLabels(labels, self._unknown_lists(moved, shape, problems), names, self.absent)
 
-    def _number(self, name: str, line: int) -> int:
+    def number_of(self, name: str, line: int) -> int:
+        """The number of a name, the next one where it is new."""
         place = self.number.setdefault(name, len(self.number))
         if place == len(self.first_line):
             self.first_line.append(line)

@@ -26,6 +26,14 @@ def columns_of(sample: Mapping[str, Sequence[Any]], options: ReadOptions, proble
     return choose_columns({name: column_kind(values) for name, values in sample.items()}, options, problems)
 
 
+def columns_of_records(
+    sample: Sequence[tuple[int, Mapping[str, Any]]], options: ReadOptions, problems: ProblemLog
+) -> TableColumns:
+    """The same from the first objects of a JSON lines file, with their line numbers."""
+    names = dict.fromkeys(name for _, record in sample for name in record)
+    return columns_of({name: [record.get(name) for _, record in sample] for name in names}, options, problems)
+
+
 class TableExamples:
     """Examples of a table, gathered row by row.
 
@@ -66,6 +74,28 @@ class TableExamples:
         """More rows: line numbers and cells by column; an absent cell is a missing value."""
         for line, row in rows:
             self._add(row, line)
+
+    @property
+    def plain_keys(self) -> tuple[str, str] | None:
+        """The columns of text and labels, where a row is one text and a list of labels and no more; None otherwise."""
+        columns = self.columns
+        more = columns.label_columns or columns.features or columns.ids is not None
+        if more or self.sets is None or self.sets.kind is not list or len(columns.text) != 1:
+            return None
+        return (columns.text[0], columns.labels) if isinstance(columns.labels, str) else None
+
+    def number_of(self, name: str, line: int) -> int:
+        """The number of a label's name in the list of a row."""
+        assert self.sets is not None
+        if not name.strip():
+            raise self.problems.fatal("labels must be a list of names that are not empty.", line=line)
+        return self.sets.rows.number_of(name.strip(), line)
+
+    def add_plain(self, text: str, labels: set[int]) -> None:
+        """One more row of plain columns, its labels by their numbers."""
+        assert self.sets is not None
+        self.texts.append(text)
+        self.sets.rows.add_hard(labels)
 
     def _add(self, row: Any, line: int) -> None:
         columns = self.columns

@@ -5,7 +5,7 @@
   * results are bitwise identical for every number of threads. manyhot.engines.terms says what is computed; rows.h and
  * what it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types,
  * pool.h the threads, and this file selects the instruction set and divides the work. The entry point is manyhot_run; label
- * trees (tree.h, tree_node.h) have their own. Nothing depends on torch or Python. */
+ * trees (tree.h, tree_node.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -247,3 +247,4 @@ const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 
 #include "tree.h"
 #include "words.h"
+#include "lines.h"

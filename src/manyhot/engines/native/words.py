@@ -51,7 +51,8 @@ def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array
         return None
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     kinds = np.zeros(0x110000, dtype=np.uint8)
-    for code in np.flatnonzero(np.bincount(codes, minlength=1)).tolist():
+    kinds[codes] = 1
+    for code in np.flatnonzero(kinds).tolist():
         kinds[code] = kind_of(chr(code))
     kinds[ord(END)] = TEXT_END
     call, size = _library().manyhot_words_cut, len(codes)

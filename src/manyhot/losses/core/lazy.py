@@ -1,6 +1,6 @@
 """Lazy scores: the methods that losses need of scores that are described instead of stored."""
 
-# ruff: noqa: ARG002 - the default of side_loss looks at nothing.
+# ruff: noqa: ARG002 - the defaults look at nothing.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Dim = int | Sequence[int]
 class LazyScores(Protocol):
     """Scores that are described instead of stored. Losses call their methods and never index them.
 
-    Subclass it, or implement all its methods; only ``side_loss`` has a default.
+    Subclass it, or implement all its methods; ``side_loss`` and ``decoupled_loss`` have a default.
     """
 
     __slots__ = ()
@@ -64,6 +64,12 @@ class LazyScores(Protocol):
     ) -> Tensor | None:
         """The whole loss of ``form``, reduced, where the scores have a faster way than through their sides; None otherwise."""
         return None
+
+    def decoupled_loss(
+        self, who: str, labels: Any, *, where: Tensor | None = None, dim: Dim = -1, validate: bool = False
+    ) -> Tensor:
+        """Decoupled softmax of each row, ``[...]``, with gradients to the factors of the scores."""
+        raise TypeError(f"{who}: `logits` must be a tensor or LinearScores; got {type(self).__name__}. Call .dense().")
 
     def dense(self) -> Tensor:
         """The scores as one tensor."""

@@ -15,7 +15,7 @@ from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.bodies.registry import bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
-from manyhot.training.rows.settings import DEFAULT_LOSS, ENCODER, TrainSettings
+from manyhot.training.rows.settings import ENCODER, TrainSettings
 from manyhot.training.rows.steering import AUTO, NONE, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.device import choose_device
@@ -77,7 +77,7 @@ def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
     if settings.model == AUTO_BODY and Processes.current().count == 1:
         many = _body_for_many_labels(settings, examples, choose_device(settings.device).type)
         if many is not None:
-            settings = replace(settings, model=many.name, loss=many.losses[0] if many.losses else settings.loss)
+            settings = replace(settings, model=many.name)
     if settings.model == AUTO_BODY:
         return settings
     entry = get_body(settings.model)
@@ -87,16 +87,22 @@ def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
 
 
 def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: str) -> BodyInfo | None:
-    """The body that ``auto`` takes for very many labels on the CPU, if it can honour all settings; None for the usual one."""
+    """The body that ``auto`` takes for very many labels, if it can honour all settings; None for the usual one."""
     for entry in bodies_for(examples.kind):
-        if not entry.automatic_labels or examples.num_labels < entry.automatic_labels or device != "cpu":
+        if not entry.automatic_labels or examples.num_labels < entry.automatic_labels or device not in entry.devices:
             continue
-        changed = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
-        known = examples.unknown is None or not len(examples.unknown.indices)
-        usual = settings.loss in (AUTO, DEFAULT_LOSS, *entry.losses) and not set(changed) & {*STEPS_ONLY}
-        if is_sparse(examples) and known and not examples.soft and usual and entry.ready():
+        own = replace(settings, model=entry.name)
+        if not any(why_not_lazy(own, examples).values()) if entry.lazy else _is_solved(own, entry, examples):
             return entry
     return None
+
+
+def _is_solved(settings: TrainSettings, entry: BodyInfo, examples: Examples) -> bool:
+    """Whether a body that is solved can honour the settings, and fits the examples."""
+    changed = {each.name for each in fields(settings) if getattr(settings, each.name) != each.default}
+    known = examples.unknown is None or not len(examples.unknown.indices)
+    usual = settings.usual_loss in entry.losses and not changed & {*STEPS_ONLY}
+    return is_sparse(examples) and known and not examples.soft and usual and entry.ready()
 
 
 def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:

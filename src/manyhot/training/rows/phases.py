@@ -23,6 +23,7 @@ from manyhot.training.rows.rule import Tuning, best_value
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.soft_steps import fit_of_best_step
 from manyhot.training.rows.strategies import ReadBody, without_reader
+from manyhot.training.rows.tree_cost import negative_cost
 from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.rows.wide_fit import WideFit
 from manyhot.training.rows.wide_phase import fit_wide
@@ -270,7 +271,8 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
         apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
     passes, threads = settings.epochs or 1, settings.threads or torch.get_num_threads()
     sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": passes, "form": settings.loss}
-    body = TreeFit(session, rows, **sizes, seed=settings.seed, threads=threads).run()
+    sizes |= {"seed": settings.seed, "threads": threads}
+    body = TreeFit(session, rows, **sizes, neg_cost=negative_cost(session, rows, **sizes)).run()
     session.shape |= shape_of(body)
     tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart)
     return body, None, tuning

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from manyhot._checks import check_at_least, check_choice, check_unit
@@ -17,6 +17,11 @@ from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
+# What a loss without a threshold, or one that cannot be divided among processes, has no use for.
+THRESHOLD_ONLY = {
+    *("tune", "per_label", "calibrate", "pos_weight", "learn_threshold", "row_threshold", "smoothing", "flip", "label_shards"),
+    *("loss_option", "propensity_weights", "metric"),
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,8 @@ class TrainSettings(RunSettings):
         AUTO,
         f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. Default: platt for a metric of probabilities",
     )
-    hidden: int = setting(256, "width of the hidden layer (mlp, conv; bag has two of them)")
-    dropout: float | None = setting(None, "dropout probability. Default: 0.3; 0 for bag")
+    hidden: int = setting(0, "width of the hidden layer (mlp, conv; bag has two of them, wide three). 0: 256, for wide 1024")
+    dropout: float | None = setting(None, "dropout probability. Default: 0.3; 0 for bag, 0.5 for wide")
     ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
         None,
@@ -155,9 +160,9 @@ class TrainSettings(RunSettings):
         for name in ("epochs", "members"):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), 1)
-        for name in ("hidden", "trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
+        for name in ("trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed", "label_shards"):
+        for name in ("hidden", "batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
         check_whole(who, "folds", self.folds, 2)
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
@@ -172,9 +177,16 @@ class TrainSettings(RunSettings):
 
     @property
     def usual_loss(self) -> str:
-        """The loss; where it is auto, what that means unless the metric wants another one for the body."""
-        own = BODIES[self.model].losses if self.model in BODIES else ()
-        return self.loss if self.loss != AUTO else own[0] if own else DEFAULT_LOSS
+        """The loss; where it is auto, what that means unless the metric wants another one for the body.
+
+        A body's loss without a threshold is taken only where nothing is asked of one.
+        """
+        if self.loss != AUTO or self.model not in BODIES:
+            return DEFAULT_LOSS if self.loss == AUTO else self.loss
+        body = BODIES[self.model]
+        first = body.losses[0] if body.losses else DEFAULT_LOSS
+        changed = {each.name for each in fields(self) if getattr(self, each.name) != each.default}
+        return first if changed & THRESHOLD_ONLY else body.usual_loss or first
 
     @property
     def learns_threshold(self) -> bool:

@@ -214,7 +214,8 @@ def _session(
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
     sparse = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
     dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
-    shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": settings.hidden}
+    hidden = settings.hidden or entry.hidden_size
+    shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": hidden}
     shape |= {"dropout": dropout, "sparse": sparse, **entry.shape}
     if entry.describe is not None:
         shape |= entry.describe(settings, inputs)

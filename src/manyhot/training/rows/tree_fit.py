@@ -50,6 +50,7 @@ class TreeFit:
         form: the loss at the nodes, ``squared_hinge`` or ``zlpr``.
         seed: of the shapes of the trees and the order of visits.
         threads: blocks that are solved at a time.
+        neg_cost: of a negative entry (squared hinge), where a positive costs ``POS_COST``.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class TreeFit:
         form: str,
         seed: int,
         threads: int,
+        neg_cost: float = NEG_COST,
     ) -> None:
+        self.neg_cost = neg_cost
         self.session, self.rows, self.num_trees, self.beam = session, rows, trees, beam
         self.passes, self.form, self.seed, self.threads = passes, form, seed, threads
         self.matrix = unit_rows(Rows.of(rows.inputs))
@@ -133,7 +136,7 @@ class TreeFit:
             orders,
             form=self.form,
             pos_cost=ROW_COST if self.form == "zlpr" else POS_COST,
-            neg_cost=NEG_COST,
+            neg_cost=self.neg_cost,
             least=LEAST_WEIGHT,
             weights=None if self.weights is None else self.weights[picked],
         )

@@ -10,13 +10,24 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save
 from torch import Tensor
 
 from manyhot._files import make_folder, remove_drafts, storage_error, write_whole
 from manyhot.training.run.processes import Processes
 
 Tensors = dict[str, Tensor]
+_CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 Saved = tuple[Tensors, dict[str, Any]]
 
 
@@ -83,15 +94,27 @@ class SharedCheckpoints:
 
 
 def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
-    """The bytes of a file with a checksum over its tensors; equal tensors and ``about`` give equal bytes."""
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"about": json.dumps(about), "checksum": checksum(whole)}
-    content = bytes(save(whole, metadata=metadata))
-    # The package writes the header's entries in an order that changes from run to run.
-    header, start = _header(content)
-    ordered = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    ordered += b" " * (-len(ordered) % 8)
-    return len(ordered).to_bytes(8, "little") + ordered + content[start:]
+    """The bytes of a file with a checksum over its tensors; equal tensors and ``about`` give equal bytes.
+
+    The format is that of safetensors: the size of a header, the header, and the tensors one after the other. The package's own
+    writer copies all of it several times, and orders the header differently from run to run.
+    """
+    whole = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about), "checksum": checksum(whole)}}
+    end = 0
+    # Wide types first, so that every tensor starts at a multiple of its element.
+    ordered = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
+    for name in ordered:
+        start, end = end, end + whole[name].numel() * whole[name].element_size()
+        header[name] = {"dtype": _CODES[whole[name].dtype], "shape": list(whole[name].shape), "data_offsets": [start, end]}
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(_bytes_of(whole[name]) for name in ordered)])
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
 
 
 def unpack(path: Path) -> Saved | None:
@@ -123,5 +146,5 @@ def checksum(tensors: Tensors) -> str:
         part = tensors[name]
         total = zlib.crc32(f"{name}{tuple(part.shape)}{part.dtype}".encode(), total)
         if part.numel():
-            total = zlib.crc32(part.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(), total)
+            total = zlib.crc32(_bytes_of(part.contiguous()), total)
     return f"{total:08x}"

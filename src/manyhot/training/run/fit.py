@@ -57,6 +57,8 @@ class Fit(ABC):
 
     # Whether a checkpoint is written after every epoch, not only once `checkpoint_seconds` have passed.
     checkpoint_every_epoch = True
+    # A fit that took fewer seconds gets no checkpoint at its end: it is made again sooner than it is written and read.
+    seconds_worth_saving = 0.0
     # On a GPU the loss is read every so many steps or seconds, because reading it waits for the device; None: seconds alone.
     steps_between_reads: int | None = 16
     # Parts whose running means are averaged over the processes after every step.

@@ -28,7 +28,7 @@ class RunSession:
     def __init__(self, folder: RunFolder | None, progress: Progress | None, *, checkpoint_seconds: float, metric: str) -> None:
         self.folder, self.progress, self.metric = folder, progress, metric
         self.checkpoint_seconds = checkpoint_seconds
-        self.started = self.saved = self.told = time.monotonic()
+        self.started = self.saved = self.told = self.fit_begun = time.monotonic()
 
     def seconds(self) -> float:
         """Since the session started."""
@@ -55,6 +55,7 @@ class RunSession:
             start: is called where there is no checkpoint, to choose the learning rate.
             score: the metric on held-out rows after an epoch, larger is better; None where none are held out.
         """
+        self.fit_begun = time.monotonic()
         going = self._resume(name, fit)
         if going is None:
             start()
@@ -93,7 +94,8 @@ class RunSession:
             value = fit.processes.agreed(score())
             going = fit.note_value(value)
         last = not going or fit.state.epoch == fit.epochs
-        if last or fit.checkpoint_every_epoch or self._due():
+        worth_it = time.monotonic() - self.fit_begun >= fit.seconds_worth_saving
+        if (last and worth_it) or fit.checkpoint_every_epoch or self._due():
             self.save(name, fit, going=going)
         self.tell(
             Event(

@@ -73,6 +73,8 @@ class BodyInfo:
         members: how many fits the model is the mean of, where the settings do not say.
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
+        hidden_size: its width, where the settings do not say.
+        usual_loss: where the settings name none and no threshold is asked for; empty: the first of ``losses``, or zlpr.
         mixes: whether mixup can mix its inputs.
         losses: the losses it can be fitted with, the usual one first; empty: all.
         least_labels: fewer labels than this are refused.
@@ -108,6 +110,8 @@ class BodyInfo:
     members: Members = ONE_FIT
     dropout: float | None = 0.3
     hidden: bool = True
+    hidden_size: int = 256
+    usual_loss: str = ""
     mixes: bool = True
     losses: tuple[str, ...] = ()
     least_labels: int = 1

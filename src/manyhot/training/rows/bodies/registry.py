@@ -23,8 +23,8 @@ LEAST_WIDE = 5_000
 LINEAR_VISITS = Visits(75_000, 3, 10)
 # 8 passes over eurlex57k were tried.
 BAG_VISITS = Visits(350_000, 5, 20)
-# 5 passes over yso_titles were tried, on its training rows.
-WIDE_VISITS = Visits(3_000_000, 5, 20)
+# 6 passes over yso_titles: with 10 its training rows are learned by heart (20,000 of them held out).
+WIDE_VISITS = Visits(3_800_000, 5, 20)
 # Few rows are held out of few: their luck decides where a fit stops and which rule it gets.
 FEW_ROWS = Members(5, 20_000)
 
@@ -93,7 +93,11 @@ _ENTRIES = (
         devices=("cuda",),
         fitting=WIDE,
         visits=WIDE_VISITS,
-        batch_size=2048,
+        automatic_labels=LEAST_WIDE,
+        usual_loss="decoupled",
+        hidden_size=1024,
+        dropout=0.5,
+        batch_size=4096,
         mixes=False,
         describe=lambda settings, _: _wide().wide_shape(settings),
         lazy=True,
@@ -126,6 +130,7 @@ _ENTRIES = (
         losses=("squared_hinge", "zlpr"),
         least_labels=16,
         automatic_labels=5_000,
+        devices=("cpu",),
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,
         explains=False,

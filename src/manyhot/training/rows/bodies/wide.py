@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from manyhot.engines.triton.linear import table
 from manyhot.explain.contributions import LinearFactors
 from manyhot.heads.linear import LinearHead
 from manyhot.heads.mesh import local
@@ -42,32 +43,42 @@ class _MovedSum(torch.autograd.Function):
     @staticmethod
     @torch.no_grad()
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """``x^T g`` over the entries in the order of their columns, applied at once.
-
-        The number of different columns is known to the device alone. So there is a place for each entry: the first places
-        hold the columns, the others sum nothing and add zeros to column 0.
-        """
+        """``x^T g``, applied at once."""
         columns, offsets, values = ctx.saved_tensors
         weight, squares, rate = ctx.moved
         size, kind = columns.shape[0], columns.dtype
         if size:
             entries = torch.arange(size, dtype=kind, device=columns.device)
             rows = torch.searchsorted(offsets[1:-1], entries, right=True, out_int32=kind == torch.int32)
-            ordered, order = columns.sort(stable=True)
-            first = torch.ones_like(ordered, dtype=torch.bool)
-            torch.ne(ordered[1:], ordered[:-1], out=first[1:])
-            place = first.cumsum(0) - 1
-            starts = entries.new_full((size + 1,), size).scatter_reduce_(0, place, entries, "amin")
-            distinct = ordered.new_zeros(size).scatter_(0, place, ordered)
             gradient = gradients[0].float().contiguous()
-            change = embedding_bag(
-                rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
-            )
-            squares.index_add_(0, distinct, change.square().mean(dim=1))
-            length = squares[distinct].sqrt_().clamp_(min=1e-30)
-            weight.index_add_(0, distinct, change.mul_((-rate / length).unsqueeze(1)))
-        torch.autograd.graph.increment_version(weight)
+            move = table.update if table.serves(weight) else _move
+            move(weight, squares, rate, columns, rows, values, gradient)
         return (None,) * 6
+
+
+def _move(
+    weight: Tensor, squares: Tensor, rate: Tensor, columns: Tensor, rows: Tensor, values: Tensor, gradient: Tensor
+) -> None:
+    """The plain form of ``table.update``: the entries are summed in the order of their columns.
+
+    The number of different columns is known to the device alone. So there is a place for each entry: the first places hold the
+    columns, the others sum nothing and add zeros to column 0.
+    """
+    ordered, order = columns.sort(stable=True)
+    size = ordered.shape[0]
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    torch.ne(ordered[1:], ordered[:-1], out=first[1:])
+    place = first.cumsum(0) - 1
+    entries = torch.arange(size, dtype=ordered.dtype, device=ordered.device)
+    starts = entries.new_full((size + 1,), size).scatter_reduce_(0, place, entries, "amin")
+    distinct = ordered.new_zeros(size).scatter_(0, place, ordered)
+    change = embedding_bag(
+        rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
+    )
+    squares.index_add_(0, distinct, change.square().mean(dim=1))
+    length = squares[distinct].sqrt_().clamp_(min=1e-30)
+    weight.index_add_(0, distinct, change.mul_((-rate / length).unsqueeze(1)))
+    torch.autograd.graph.increment_version(weight)
 
 
 class WordTable(nn.Module):

@@ -7,16 +7,15 @@ built for any of them, and only for prefixes that are themselves frequent enough
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from manyhot.data.files.collection import collection_paused
 from manyhot.engines.native import words as native
 
 Array = np.ndarray[Any, Any]
@@ -134,21 +133,9 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
     return Runs(symbols, keys)
 
 
-@contextlib.contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Disable garbage collection while very many long-lived objects are created; it would scan them repeatedly."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def word_lists(texts: Sequence[str]) -> list[list[str]]:
     """The words and marks of each text, in lower case."""
-    with _collection_paused():
+    with collection_paused():
         return [WORD.findall(text.lower()) for text in texts]
 
 

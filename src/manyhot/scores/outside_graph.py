@@ -1,0 +1,32 @@
+"""What runs outside of a compiled graph.
+
+Imported where it is needed alone: the decorator imports the compiler, which takes seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.scores.linear_sides import LinearSides
+from manyhot.scores.shards import ShardedSides
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def sides_outside_graph(*arguments: Any) -> Any:
+    """``LinearSides`` with an update, which changes weights in backward; a graph cannot express that."""
+    return LinearSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def sharded_sides(*arguments: Any) -> Any:
+    """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
+    return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def cut_terms(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
+    """The terms of a shard; how many entries of a list they have is known at run time alone."""
+    return terms.columns(start, stop)
