@@ -90,7 +90,7 @@ def test_the_cuda_engine_is_near_the_dense_tensor(dtype):
     exact = [part.detach().double().requires_grad_() for part in moved]
     lazy = decoupled_softmax_loss(LinearScores(*moved), sparse)
     dense = decoupled_softmax_loss(torch.nn.functional.linear(*exact), labels.cuda())
-    bound = 1e-4 if dtype == torch.float32 else 2e-2
+    bound = 1e-4 if dtype == torch.float32 else 4e-2
     torch.testing.assert_close(lazy.double(), dense, rtol=bound, atol=bound)
     for found, wanted in zip(torch.autograd.grad(lazy, moved), torch.autograd.grad(dense, exact), strict=True):
         assert float((found.double() - wanted).abs().max() / wanted.abs().max()) < bound

@@ -14,7 +14,7 @@ from manyhot.scores.top import TopScores
 # Neighbouring labels of a chunk in one group.
 GROUP = 64
 # Scores of a chunk on CUDA, where finding the best of a chunk takes several launches.
-CUDA_SCORES = 1 << 27
+CUDA_SCORES = 1 << 28
 
 
 def chunk_for(hidden: Tensor, size: int) -> int:

@@ -188,5 +188,3 @@ def test_auto_keeps_a_loss_that_was_asked_for(monkeypatch):
     assert (asked.shape["body"], asked.settings.loss) == ("tree", "zlpr")
     usual = train(examples, TrainSettings(device="cpu"))
     assert (usual.shape["body"], usual.settings.loss) == ("tree", "squared_hinge")
-    assert TrainSettings().to_dict()["loss"] == "auto"
-    assert TrainSettings(model="bag").to_dict()["loss"] == "zlpr"

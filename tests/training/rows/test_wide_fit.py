@@ -121,7 +121,7 @@ def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone(monkeypatch):
     def chosen(settings, own=many, device="cuda"):
         monkeypatch.setattr(choose, "choose_device", lambda _: torch.device(device))
         found = choose.with_body(settings, own)
-        return found.model, found.loss
+        return found.model, found.usual_loss
 
     assert chosen(TrainSettings()) == ("wide", "decoupled")
     assert chosen(TrainSettings(loss="zlpr")) == ("wide", "zlpr")
@@ -161,8 +161,8 @@ def test_losses_of_the_family_train_it(change):
 
 
 def test_the_usual_loss_is_decoupled_softmax_and_predicts_the_best_labels(tmp_path):
-    assert TrainSettings(model="wide").loss == "decoupled"
-    assert TrainSettings(model="wide", tune="micro-F1").loss == "zlpr"
+    assert TrainSettings(model="wide").usual_loss == "decoupled"
+    assert TrainSettings(model="wide", tune="micro-F1").usual_loss == "zlpr"
     model = train(titles(), replace(WIDE, loss="decoupled"), run=tmp_path / "run")
     measured = evaluate(model, titles(seed=1), ["P@1", "micro-F1"])
     assert measured["P@1"] > 0.95

@@ -20,7 +20,7 @@ ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
 # What a loss without a threshold, or one that cannot be divided among processes, has no use for.
 THRESHOLD_ONLY = {
     *("tune", "per_label", "calibrate", "pos_weight", "learn_threshold", "row_threshold", "smoothing", "flip", "label_shards"),
-    *("loss_option", "propensity_weights", "metric"),
+    *("loss_option", "propensity_weights"),
 }
 
 
