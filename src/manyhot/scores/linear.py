@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_at_least, check_engine, check_logits, check_unit, shape_text
+from manyhot._checks import check_at_least, check_engine, check_unit, shape_text
 from manyhot.engines.linear import plain
 from manyhot.engines.linear.problem import LinearEngine, Update
 from manyhot.engines.linear.registry import choose_linear, computes_losses, failed
 from manyhot.engines.registry import NAMES
-from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
-from manyhot.labels.sparse import SparseLabels
+from manyhot.engines.terms import Weight
 from manyhot.losses.core.dispatch import fit_offset, row_scale
 from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
-from manyhot.scores.linear_decoupled import LinearDecoupled
+from manyhot.scores.linear_checks import LinearCall, check_parts
+from manyhot.scores.linear_decoupled import LinearDecoupled, as_lists
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
 from manyhot.scores.linear_top import best_labels, chunk_for
 from manyhot.scores.shards import DenseShards, Group, find_shard, local_parts, summed_over
@@ -81,7 +81,7 @@ class LinearScores(LazyScores):
     ) -> None:
         if type(weight) not in (Tensor, torch.nn.Parameter):
             weight, bias, group, offset, num_labels = local_parts(weight, bias, (group, offset, num_labels))
-        _check_parts(hidden, weight, bias)
+        check_parts(hidden, weight, bias)
         if chunk_size is not None:
             check_at_least("LinearScores", "chunk_size", chunk_size, 1)
         if memory_budget is not None:
@@ -192,10 +192,7 @@ class LinearScores(LazyScores):
         self, who: str, labels: Labels, *, where: Tensor | None = None, dim: Dim = -1, validate: bool = False
     ) -> Tensor:
         """Decoupled softmax of each row, ``[...]``; see ``manyhot.losses.decoupled``."""
-        if self.shard is not None:
-            raise ValueError(f"{who}: LinearScores must have all labels in one process; these are divided. Use zlpr_loss.")
-        if isinstance(labels, Tensor):
-            labels = SparseLabels.from_dense(labels.reshape(-1, labels.shape[-1]))
+        labels = as_lists(who, labels, self.shard is not None)
         about = {"pos_weight": None, "neg_weight": None, "smoothing": 0.0}
         call = self._call(who, labels, dim, "auto", validate, where=where, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, False, type(call.terms), *call.terms)
@@ -252,7 +249,7 @@ class LinearScores(LazyScores):
 
     def _call(
         self, who: str, labels: Labels, dim: Dim, engine: str, validate: bool, *, where: Tensor | None, **about: Any
-    ) -> _Call:
+    ) -> LinearCall:
         """The checked problem, and its engine."""
         check_unit(who, "smoothing", about["smoothing"])
         check_engine(who, engine, NAMES)
@@ -270,7 +267,7 @@ class LinearScores(LazyScores):
         parts = self._products()
         chosen = choose_linear(who, engine, *parts, terms)
         chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.weight.shape[0])
-        return _Call(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
+        return LinearCall(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The parts, with ``hidden [R, D]`` in the type of the product (autocast)."""
@@ -299,26 +296,3 @@ class LinearScores(LazyScores):
             return num_labels if num_labels * a_label <= engine.default_budget(hidden.device) else 0
         most = self.memory_budget // a_label
         return num_labels if most >= num_labels else most // chunk * chunk
-
-
-class _Call(NamedTuple):
-    """A checked problem and its engine."""
-
-    parts: tuple[Tensor, Tensor, Tensor | None]
-    terms: DenseTerms | SparseTerms
-    engine: LinearEngine
-    chunk: int
-    kept: int
-
-
-def _check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    check_logits("LinearScores", hidden, "hidden")
-    check_logits("LinearScores", weight, "weight")
-    if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
-        raise ValueError(
-            f"LinearScores: `weight` must be [L, D] with the D of `hidden`, {hidden.shape[-1]}; got {shape_text(weight.shape)}."
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"LinearScores: `bias` must have one value per label, {shape_text(weight.shape[:1])}; got {shape_text(bias.shape)}."
-        )

@@ -14,6 +14,7 @@ from torch.nn.functional import embedding_bag, softplus
 
 from manyhot.engines.linear.problem import LinearProblem, Update
 from manyhot.engines.terms import SparseTerms
+from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear_sides import local_gradient, local_sums, recall, remember
 
 
@@ -95,3 +96,10 @@ def row_sums(values: Tensor, offsets: Tensor) -> Tensor:
     """``[R]``: sums of consecutive ``values [P]``, in their order."""
     places = torch.arange(values.shape[0], device=values.device, dtype=offsets.dtype)
     return embedding_bag(places, values.unsqueeze(1), offsets, mode="sum", include_last_offset=True).squeeze(1)
+
+
+def as_lists(who: str, labels: Any, divided: bool) -> Any:
+    """Labels as index lists; labels that are divided among processes are refused."""
+    if divided:
+        raise ValueError(f"{who}: LinearScores must have all labels in one process; these are divided. Use zlpr_loss.")
+    return SparseLabels.from_dense(labels.reshape(-1, labels.shape[-1])) if isinstance(labels, Tensor) else labels

@@ -269,9 +269,8 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
         order = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
         scored = session.drawn([np.sort(order[:count])])[0]
         apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
-    passes, threads = settings.epochs or 1, settings.threads or torch.get_num_threads()
-    sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": passes, "form": settings.loss}
-    sizes |= {"seed": settings.seed, "threads": threads}
+    sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": settings.epochs or 1}
+    sizes |= {"form": settings.loss, "seed": settings.seed, "threads": settings.threads or torch.get_num_threads()}
     body = TreeFit(session, rows, **sizes, neg_cost=negative_cost(session, rows, **sizes)).run()
     session.shape |= shape_of(body)
     tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart)
