@@ -18,7 +18,9 @@ from training.problems import same_weights, title_examples
 from training.run.process_runs import in_processes, train_until_epoch
 
 # On the CPU: a machine may have fewer GPUs than a test has processes.
-WIDE = TrainSettings(model="wide", learning_rate=0.1, hidden=16, epochs=5, batch_size=32, threads=1, dropout=0.1, device="cpu")
+WIDE = TrainSettings(
+    loss="zlpr", model="wide", learning_rate=0.1, hidden=16, epochs=5, batch_size=32, threads=1, dropout=0.1, device="cpu"
+)
 # Sums over labels in another order, in float32, over 135 steps.
 BOUND = {"rtol": 1e-4, "atol": 1e-5}
 METRICS = ("micro-F1", "P@3", "PSP@3")
