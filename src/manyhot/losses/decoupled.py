@@ -56,7 +56,7 @@ def decoupled_softmax_loss(
     """
     who = "decoupled_softmax_loss"
     check_at_least(who, "scale", scale, 0, strict=True)
-    if isinstance(logits, LazyScores):
+    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
         if smoothing:
             raise ValueError(
                 f"{who}: `smoothing` must be 0 for lazy scores, where every label would be a positive. Call .dense()."
