@@ -49,12 +49,14 @@ def test_the_sum_of_both_is_near_the_best_that_tuning_for_one_of_them_reaches():
 
 
 def test_thresholds_of_several_models_are_their_mean_where_that_is_above_those_of_all_rows():
-    logits, truth = scored()
+    logits, truth = scored(2000)
     fold = torch.arange(len(logits)) % 2
     parts = [balanced_thresholds(logits[fold == each], truth[fold == each], shrink=2.5) for each in (0, 1)]
     together = torch.tensor(balanced_thresholds(logits, truth)).double()
     wanted = torch.maximum(torch.tensor(parts).double().mean(dim=0), together)
     torch.testing.assert_close(torch.tensor(balanced_thresholds(logits, truth, fold=fold)).double(), wanted)
+    few = logits[:1999], truth[:1999]
+    assert balanced_thresholds(*few, fold=fold[:1999]) == balanced_thresholds(*few)
 
 
 def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():
@@ -69,16 +71,19 @@ def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():
     assert balanced_thresholds(logits, truth, shrink=0)[2] > cuts[2] + 1
 
 
-@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "SubACC", "hamming-error"])
-def test_the_metric_of_held_out_scores_is_what_is_measured_at_the_best_cut(metric):
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("auto", "micro-F1"), ("macro-F1", "AvgPrec"), ("hamming-error", "AvgPrec"), ("RankLoss", "RankLoss"), ("P@3", "P@3")],
+)
+def test_training_stops_by_a_metric_of_held_out_scores_and_one_of_decisions_is_taken_at_the_best_cut(asked, name):
     logits, truth = scored()
     labels = SparseLabels.from_dense(truth)
-    rule = tune_rule(logits, labels, objective=metric, folds=0).rule
-    measured = Metrics([metric], num_labels=labels.num_labels, rule=rule)
+    rule = tune_rule(logits, labels, objective=name, folds=0).rule if name == "micro-F1" else None
+    measured = Metrics([name], num_labels=labels.num_labels, rule=rule)
     measured.update(logits, labels)
-    sign = -1 if metric.endswith("error") else 1
-    found = best_value(TrainSettings(metric=metric), Tuning(logits, labels, None))
-    assert found == pytest.approx(sign * float(measured.compute()[metric]), abs=1e-6)
+    sign = -1 if name == "RankLoss" else 1
+    found = best_value(TrainSettings(metric=asked), Tuning(logits, labels, None))
+    assert found == pytest.approx(sign * float(measured.compute()[name]), abs=1e-6)
 
 
 def test_a_label_that_no_row_has_is_not_predicted_everywhere():
