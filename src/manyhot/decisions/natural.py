@@ -58,8 +58,8 @@ def natural_decision(name: str) -> NaturalDecision:
 
     Example:
         >>> from manyhot import get_loss
-        >>> natural_decision(get_loss("zlpr").decision).rule()
-        DecisionRule(threshold=0.0, top_k=None, min_labels=0, max_labels=None)
+        >>> natural_decision(get_loss("zlpr").decision).rule().threshold
+        0.0
     """
     check_choice("natural_decision", "name", name, tuple(NATURAL_DECISIONS))
     return NATURAL_DECISIONS[name]

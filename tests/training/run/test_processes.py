@@ -91,7 +91,7 @@ def test_running_means_are_the_same_on_all_processes(tmp_path):
 
 
 def test_two_processes_that_end_early_are_resumed_to_the_same_weights(tmp_path):
-    settings = replace(PLAIN, epochs=4, learning_rate=0.02, dropout=0.3, checkpoint_seconds=0.0)
+    settings = replace(PLAIN, epochs=4, learning_rate=0.02, dropout=0.3, checkpoint_seconds=0.0, members=1)
     examples = feature_examples(100)
     assert in_processes(train_until_epoch, tmp_path / "unbroken", examples, settings, 99) == [0, 0]
     assert in_processes(train_until_epoch, tmp_path / "broken", examples, settings, 2) == [7, 7]
