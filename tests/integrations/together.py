@@ -29,5 +29,5 @@ def run_together(script, arguments_of, count=2):
         }
         command = [sys.executable, str(TESTS / "integrations" / script), *map(str, arguments_of(rank))]
         workers.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    ends = [(worker.communicate(timeout=240)[1], worker.returncode) for worker in workers]
+    ends = [(worker.communicate(timeout=600)[1], worker.returncode) for worker in workers]
     assert all(code == 0 for _, code in ends), "\n\n".join(errors[-2000:] for errors, _ in ends)
