@@ -10,6 +10,7 @@ import argparse
 import gzip
 import json
 import lzma
+import os
 import platform
 import random
 import shutil
@@ -168,7 +169,7 @@ def run(name: str, data: Path) -> dict[str, object]:
     shutil.copyfile(WORK / "kept" / name / HTML, target / HTML)
     beside = {"beside": read_report(WORK / show.beside)["metrics"]} if show.beside else {}
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    made = {"date": datetime.now(UTC).date().isoformat(), "seconds": seconds, "versions": versions, "cores": 2}
+    made = {"date": datetime.now(UTC).date().isoformat(), "seconds": seconds, "versions": versions, "cores": os.cpu_count()}
     return {**made, "commands": list(show.commands), "metrics": report["metrics"], **beside}
 
 

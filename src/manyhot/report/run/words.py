@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 ORIGINS = {
@@ -80,4 +81,7 @@ def setting_words(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
+    # Reports are passed on: a file or folder goes by its name, as the files of the data do.
+    if isinstance(value, str) and PurePath(value).is_absolute():
+        return PurePath(value).name
     return str(value) or NOTHING
