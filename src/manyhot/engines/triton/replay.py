@@ -51,12 +51,11 @@ REPLAYS: dict[Any, Replay] = {}
 
 
 def aligned(x: Tensor, inputs: list[Tensor]) -> list[int] | None:
-    """The addresses of all tensors; None if one is not a multiple of 16, as compiled kernels expect."""
-    bits = x.data_ptr()
-    pointers = [bits, *map(Tensor.data_ptr, inputs)]
-    for pointer in pointers:
-        bits |= pointer
-    return None if bits % 16 else pointers
+    """The addresses of all tensors; None if scores or dense labels do not start at a multiple of 16, as compiled kernels
+    expect. Index lists, which are two tensors, may start anywhere."""
+    pointers = [x.data_ptr(), *map(Tensor.data_ptr, inputs)]
+    dense = len(inputs) == 1
+    return None if (pointers[0] | (pointers[1] if dense else 0)) % 16 else pointers
 
 
 def replay_key(

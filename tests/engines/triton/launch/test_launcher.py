@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from manyhot import bce_loss, zlpr_loss
+from manyhot import SparseLabels, bce_loss, zlpr_loss
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine as triton_engine
-from manyhot.engines.triton.launch.launcher import kind_of
+from manyhot.engines.triton.launch.launcher import Launcher, _kinds_of, kind_of
 
 on_device = pytest.mark.gpu
 
@@ -36,6 +36,21 @@ def test_tensors_that_do_not_start_at_round_addresses(shift):
         labels = (torch.rand(64 * 48 + 16, device="cuda") < 0.2)[shift : shift + 64 * 48].view(64, 48)
         check(x, labels)
         check(x[:, 3:40], labels[:, 3:40])
+
+
+@on_device
+@pytest.mark.parametrize("num_labels", [3, 20, 128, 600, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_index_lists_may_start_at_any_address(num_labels, dtype):
+    x = torch.randn(40, num_labels, device="cuda").to(dtype).requires_grad_()
+    dense = torch.rand(40, num_labels, device="cuda") < 0.3
+    lists = SparseLabels.from_dense(dense)
+    (wanted,) = torch.autograd.grad(zlpr_loss(x, dense), x)
+    for shift in (1, 0, 1):
+        indices = torch.nn.functional.pad(lists.indices, (shift, 0))[shift:]
+        assert indices.data_ptr() % 16 == 8 * shift
+        (got,) = torch.autograd.grad(zlpr_loss(x, SparseLabels(indices, lists.offsets, num_labels)), x)
+        torch.testing.assert_close(got, wanted)
 
 
 @on_device
@@ -105,3 +120,24 @@ def test_numbers_of_one_kind_are_those_that_triton_does_not_tell_apart():
     assert kind_of(2**31) != kind_of(32)
     assert kind_of(17) == kind_of(23)
     assert kind_of(0.5) == kind_of(3.0)
+
+
+def test_index_lists_of_any_alignment_are_of_one_kind_and_other_tensors_are_not():
+    memory = torch.zeros(8, dtype=torch.int64)
+    aligned, shifted = memory[:4], memory[1:5]
+    assert _kinds_of([aligned, None, shifted], frozenset((2,))) == _kinds_of([aligned, None, aligned], frozenset((2,)))
+    assert _kinds_of([shifted, None, shifted], frozenset((2,))) != _kinds_of([aligned, None, shifted], frozenset((2,)))
+
+
+def test_every_kernel_that_reads_index_lists_takes_them_at_any_address():
+    pytest.importorskip("triton", reason="triton is not installed")
+    from manyhot.engines.triton.packed.kernel import packed_kernel
+    from manyhot.engines.triton.rows.few import few_kernel
+    from manyhot.engines.triton.rows.labelwise import labelwise_kernel
+    from manyhot.engines.triton.rows.rdrop import rdrop_kernel
+    from manyhot.engines.triton.rows.segments import segment_kernel
+    from manyhot.engines.triton.rows.whole import row_kernel
+
+    for kernel in (packed_kernel, few_kernel, labelwise_kernel, rdrop_kernel, segment_kernel, row_kernel):
+        names = kernel.arg_names[1:]
+        assert Launcher(kernel, (), 1).anywhere == {names.index(name) for name in ("offsets", "indices", "values")}

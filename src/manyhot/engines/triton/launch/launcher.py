@@ -28,7 +28,7 @@ class Launcher:
     may differ from call to call, unless ``settled`` is set. Every error is a ``LaunchError``.
     """
 
-    __slots__ = ("compiled", "constants", "kernel", "options", "settled")
+    __slots__ = ("anywhere", "compiled", "constants", "kernel", "options", "settled")
 
     def __init__(
         self, kernel: Any, constants: tuple[Any, ...], warps: int, registers: int | None = None, *, settled: bool = False
@@ -38,6 +38,9 @@ class Launcher:
         most = registers or (min(255, 65536 // (32 * warps)) if warps >= 16 else None)
         self.options = {"num_warps": warps} if most is None else {"num_warps": warps, "maxnreg": most}
         self.compiled: dict[Any, Callable[..., bool]] = {}
+        # Which tensors behind the first may start anywhere: the compiled code does not depend on their alignment.
+        free = getattr(kernel, "do_not_specialize_on_alignment", None) or ()
+        self.anywhere = frozenset(kernel.arg_names.index(name) - 1 for name in free)
 
     def __call__(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
         """Run ``programs`` programs on ``x``, other tensors, and numbers. The kernel does not read a tensor that is None."""
@@ -58,12 +61,16 @@ class Launcher:
 
     def _launch(self, programs: int, device: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
         bits = x.data_ptr()
-        pointers = [bits, *[tensor.data_ptr() for tensor in others if tensor is not None]]
-        for pointer in pointers:
-            bits |= pointer
+        pointers = [bits]
+        for place, tensor in enumerate(others):
+            if tensor is not None:
+                pointer = tensor.data_ptr()
+                pointers.append(pointer)
+                if place not in self.anywhere:
+                    bits |= pointer
         # The key of the usual case is None: all pointers are aligned, and no tensor is missing that was there before.
         usual = bits % 16 == 0 and (self.settled or len(pointers) > len(others))
-        key = None if usual else _kinds_of(pointers, others)
+        key = None if usual else (x.data_ptr() % 16 == 0, *_kinds_of(others, self.anywhere))
         known = self.compiled.get(key)
         if known is None or _hooked():
             compiled = self._launch_with_triton(programs, x, others, numbers)
@@ -81,9 +88,11 @@ class Launcher:
         return self.kernel[(programs,)](*given, *numbers, *self.constants, **self.options)
 
 
-def _kinds_of(pointers: Sequence[int], others: Sequence[Tensor | None]) -> Any:
-    """Which tensors are missing, and which of the others are aligned to 16 bytes, for vector loads."""
-    return tuple([tensor is None for tensor in others]), tuple([pointer % 16 == 0 for pointer in pointers])
+def _kinds_of(tensors: Sequence[Tensor | None], anywhere: frozenset[int]) -> list[bool | None]:
+    """For each tensor: None if it is missing, else whether it starts where it may: at a multiple of 16, for vector loads."""
+    return [
+        None if tensor is None else place in anywhere or tensor.data_ptr() % 16 == 0 for place, tensor in enumerate(tensors)
+    ]
 
 
 def _always_decline(*_: Any) -> bool:

@@ -17,14 +17,14 @@ import triton.language as tl
 from manyhot.engines.triton.packed.lists import store_taken, take_listed
 from manyhot.engines.triton.packed.tiles import read_rest, read_words, sum_words
 from manyhot.engines.triton.packed.words import bits_gradient, bits_sums, negative_gradient, negative_sums, word_gradient
-from manyhot.engines.triton.rows.lists import find_listed
+from manyhot.engines.triton.rows.lists import LISTS, find_listed
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
 from manyhot.engines.triton.rows.tiles import SAFE, add_pairs
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def packed_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
     out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Listed labels of a row that are read at once; longer lists take several rounds.
+# The most listed labels of a row that are read at once; longer lists take several rounds.
 AT_ONCE = tl.constexpr(8)
 
 
@@ -19,7 +19,9 @@ def listed_words(offsets, indices, rows, in_rows, SEGMENT: tl.constexpr):
     """The listed labels of each row as bits of two words, of 64 labels each."""
     start = tl.load(offsets + rows, mask=in_rows, other=0)
     left = (tl.load(offsets + rows + 1, mask=in_rows, other=0) - start).to(tl.int32)
-    lanes = tl.arange(0, AT_ONCE)[None, :]
+    # A row of two labels lists no more than two.
+    LANES: tl.constexpr = min(AT_ONCE, SEGMENT)
+    lanes = tl.arange(0, LANES)[None, :]
     low = tl.zeros([rows.shape[0]], tl.int64)
     high = low
     done = 0
@@ -30,7 +32,7 @@ def listed_words(offsets, indices, rows, in_rows, SEGMENT: tl.constexpr):
         low = low | tl.reduce(tl.where((place >> 6) == 0, bit, 0), 1, _either)
         if SEGMENT > 64:
             high = high | tl.reduce(tl.where((place >> 6) == 1, bit, 0), 1, _either)
-        done += AT_ONCE
+        done += LANES
     return low, high
 
 

@@ -14,6 +14,7 @@ import triton.language as tl
 from manyhot.engines.triton.math import COMPILED, bounded_log, exp, inverse, log1p_fast
 from manyhot.engines.triton.packed.kept import kept_gradient, store_words, word_terms
 from manyhot.engines.triton.rows.bits import listed_bits, listed_words
+from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.tiles import (
     add_pairs,
     careful_terms,
@@ -29,7 +30,7 @@ from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 SAFE = tl.constexpr(1e18)
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def few_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
     out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,

@@ -10,10 +10,11 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit, log2
+from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.tiles import column_weight, first_listed, tile_labels, tile_where
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def labelwise_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
     num_rows, num_labels, x_stride, label_stride, where_stride,

@@ -12,6 +12,9 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import exp
 
+# Arguments of kernels that hold index lists. A row's list begins anywhere, so it does not matter where the first one does: all
+# lists share a kernel.
+LISTS = ("offsets", "indices", "values")
 # Listed labels processed at once, with all their loads in flight together; longer lists take several rounds.
 AT_ONCE = tl.constexpr(8)
 # Width of the search for the part of a list that belongs to some labels.

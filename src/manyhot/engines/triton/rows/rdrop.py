@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inverse
+from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.merge import merge_chunks, publish, wait_for_row
 from manyhot.engines.triton.rows.tiles import (
     careful_terms,
@@ -36,7 +37,7 @@ from manyhot.engines.triton.rows.tiles import (
 LARGEST_ODDS = tl.constexpr(1e18)
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def rdrop_kernel(
     a, labels, offsets, indices, values, where, pos_weight, neg_weight, b, row_scale, partial, arrived, out_value, grad_a,
     grad_b,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
 from manyhot.engines.triton.rows.tiles import (
@@ -26,7 +27,7 @@ from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 UNROLL = tl.constexpr(2)
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def segment_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
     out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.rows.lists import listed_terms, store_listed
+from manyhot.engines.triton.rows.lists import LISTS, listed_terms, store_listed
 from manyhot.engines.triton.rows.merge import conclude, publish
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
 from manyhot.engines.triton.rows.tiles import (
@@ -30,7 +30,7 @@ from manyhot.engines.triton.rows.tiles import (
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
-@triton.jit(do_not_specialize=("num_rows",))
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
 def row_kernel(
     x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, grad_pos, grad_neg,
     out_value, out_slope, out_grad, state, partial, arrived, out_total, ended,
