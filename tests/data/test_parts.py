@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from manyhot.data import parts
+from manyhot.data import packed, parts
 from manyhot.data.files.line_block import lines_between
 from manyhot.data.files.problems import DataError
-from manyhot.data.packed import from_bytes, to_bytes
+from manyhot.data.packed import from_messages, to_messages
 from manyhot.data.parts import read_together
 from manyhot.data.read import options_from, read_with
 from manyhot.training.run.processes import Processes
@@ -79,11 +79,11 @@ WHOLE = {
 
 def together(paths, count, **given):
     """``(what each of count processes reads, the errors)``; threads stand for processes."""
-    barrier, sent, found, errors = threading.Barrier(count), [b""] * count, [None] * count, [None] * count
+    barrier, sent, found, errors = threading.Barrier(count), [[]] * count, [None] * count, [None] * count
 
     def work(rank):
-        def gather(content):
-            sent[rank] = content
+        def gather(messages):
+            sent[rank] = list(messages)
             barrier.wait(60)
             every = list(sent)
             barrier.wait(60)
@@ -189,12 +189,27 @@ def test_every_line_is_in_one_part(content, count, tmp_path):
     assert all(not each or each.endswith(b"\n") for each in found[:-1] if each != content[-len(each) :])
 
 
-def test_bytes_give_the_examples_back(tmp_path):
-    for name in ("texts.jsonl", "far.svm", "soft.jsonl", "unknown.jsonl", "numbers.jsonl"):
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_messages_give_the_examples_back(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "MESSAGE_BYTES", size)
+    for name in ("texts.jsonl", "ids.jsonl", "far.svm", "soft.jsonl", "unknown.jsonl", "numbers.jsonl"):
         write, make = (WRITERS | WHOLE)[name]
         write(tmp_path / name, make)
         examples = read_with([tmp_path / name], options_from())
-        same(from_bytes(to_bytes([examples, examples[:3]]))[0], examples)
+        parts_of = [examples, examples[:3], examples[:0]]
+        for found, wanted in zip(from_messages(to_messages(parts_of)), parts_of, strict=True):
+            same(found, wanted)
+
+
+def test_no_message_is_long(tmp_path, monkeypatch):
+    """A process holds the rows once, and one message."""
+    monkeypatch.setattr(packed, "MESSAGE_BYTES", 2000)
+    for name in ("ids.jsonl", "far.svm"):
+        write, make = WRITERS[name]
+        write(tmp_path / name, make)
+        _, *rest = to_messages([read_with([tmp_path / name], options_from())])
+        assert len(rest) > 10
+        assert max(map(len, rest)) < 2200
 
 
 def check_together(rank, path, folder):

@@ -1,5 +1,6 @@
 """One of the processes that share a GPU: python gpu_shards.py BACKEND RANK COUNT PORT."""
 
+import itertools
 import os
 import sys
 from dataclasses import replace
@@ -47,15 +48,17 @@ def check_train(rank, count, folder):
     """``train`` with label shards on the GPU gives the weights of one without, and a run of it is resumed from its parts."""
     examples = title_examples(300, num_labels=41)
     usual = TrainSettings(model="wide", learning_rate=0.1, hidden=16, epochs=3, batch_size=32, device="cuda:0")
-    for precision, close in (("float32", 1e-3), ("bfloat16", 0.1)):
-        divided = replace(usual, precision=precision, label_shards=count, checkpoint_seconds=0.0)
-        model = train(examples, divided, run=folder / precision)
-        train(examples, divided, run=folder / precision, resume=True, held_out=lambda *_: None)
+    for loss, (precision, close) in itertools.product(("auto", "zlpr"), (("float32", 1e-3), ("bfloat16", 0.1))):
+        own, run = replace(usual, loss=loss, precision=precision), folder / f"{loss}-{precision}"
+        divided = replace(own, label_shards=count, checkpoint_seconds=0.0)
+        model = train(examples, divided, run=run)
+        train(examples, divided, run=run, resume=True, held_out=lambda *_: None)
         if rank == 0:
-            saved = load_model(folder / precision).body.state_dict()
-            alone = alone_on_gpu(examples, replace(usual, precision=precision))
+            saved = load_model(run).body.state_dict()
+            alone = alone_on_gpu(examples, own)
             for name, each in alone.items():
-                torch.testing.assert_close(saved[name].float(), each.float().cpu(), rtol=close, atol=close)
+                text = f"{loss}, {precision}, {name}: {{}}".format
+                torch.testing.assert_close(saved[name].float(), each.float().cpu(), rtol=close, atol=close, msg=text)
             assert model.body.head.weight.shape[0] == 41
         dist.barrier()
 

@@ -13,6 +13,7 @@ from manyhot import (
     SparseLabels,
     decide,
     decide_sparse,
+    decoupled_softmax_loss,
     pairwise_loss,
     tlpr_loss,
     two_way_loss,
@@ -29,7 +30,10 @@ LOSSES = {
     "pairwise": pairwise_loss,
     "circle": functools.partial(pairwise_loss, scale=3.0, margin=0.2),
     "two_way": functools.partial(two_way_loss, batch_weight=0.0),
+    "decoupled": functools.partial(decoupled_softmax_loss, scale=2.0),
 }
+# Settings that a loss does not have, or not with lazy scores.
+LEFT_OUT = {"two_way": ("pos_weight", "neg_weight"), "decoupled": ("pos_weight", "neg_weight", "smoothing")}
 RULES = (
     None,
     DecisionRule(top_k=4),
@@ -105,12 +109,12 @@ def check_losses(rank, *, device="cpu", dtype=torch.float64, close=1e-9):
         "soft sparse": SparseLabels.from_dense(soft),
     }
     cases = [("uneven", name, "sparse", settings) for name in LOSSES for settings in SETTINGS]
-    cases += [(kind, "zlpr", form, "where") for kind in ("even", "empty") for form in forms]
+    cases += [(kind, name, form, "where") for kind in ("even", "empty") for form in forms for name in ("zlpr", "decoupled")]
     for kind, name, form, settings in cases:
         loss = LOSSES[name]
         about = extras(settings, device)
-        if name == "two_way":
-            about = {key: value for key, value in about.items() if not key.endswith("_weight") or key == "sample_weight"}
+        left_out = LEFT_OUT.get(name, ())
+        about = {key: value for key, value in about.items() if key not in left_out}
         own, mine = shard(bounds(kind, count), given)
         scores = LinearScores(*mine, group=dist.group.WORLD, chunk_size=4, offset=own.start, num_labels=NUM_LABELS)
         full = whole(given)
@@ -142,6 +146,9 @@ def check_wire(rank):
         count = dist.get_world_size()
         sent = count * (count - 1) * seen[0][1] + 2 * (count - 1) * seen[1][1]
         assert sent == formulas()["sent_in_a_step"](ROWS, SIZE, count)
+        seen.clear()
+        decoupled_softmax_loss(LinearScores(*shard(bounds("even", count), given)[1], **place), truth).backward()
+        assert seen == [("gather", 8 * ROWS), ("gather", 12 * ROWS), ("reduce", 4 * ROWS * SIZE)]
     finally:
         shards.all_gather, dist.all_reduce = gather, reduce
 
@@ -165,7 +172,12 @@ def check_compiled_and_autocast(rank):
     With rows without labels, and shards without positives, uneven and empty.
     """
     count = dist.get_world_size()
-    cases = (("uneven", "zlpr", "weights"), ("uneven", "tlpr", "plain"), ("empty", "pairwise", "smoothing"))
+    cases = (
+        ("uneven", "zlpr", "weights"),
+        ("uneven", "tlpr", "plain"),
+        ("empty", "pairwise", "smoothing"),
+        ("uneven", "decoupled", "plain"),
+    )
     for kind, name, settings in cases:
         given, truth = problem()
         labels, about = SparseLabels.from_dense(truth), extras(settings, "cpu")

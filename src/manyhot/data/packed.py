@@ -1,15 +1,17 @@
-"""Examples as bytes, to send them to another process: arrays and JSON, nothing that runs when it is read."""
+"""Examples as short messages, to send them to another process: arrays and JSON, nothing that runs when it is read.
+
+A message has at most about ``MESSAGE_BYTES`` bytes, so that neither process holds the rows twice.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load, save
 
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import Problem
@@ -18,44 +20,80 @@ from manyhot.labels.sparse import SparseLabels
 Array = np.ndarray[Any, Any]
 LISTS = ("indices", "offsets", "values")
 SPARSE = ("data", "indices", "indptr")
+STRINGS = ("texts", "ids")
+MESSAGE_BYTES = 1 << 20
 
 
-def to_bytes(parts: Sequence[Examples]) -> bytes:
-    """Examples of texts or features; images are refused."""
-    arrays: dict[str, Array] = {}
-    about = []
-    for place, part in enumerate(parts):
-        arrays |= {f"{place}.{name}": np.ascontiguousarray(each) for name, each in _arrays(part).items()}
-        about.append(_about(part))
-    content = json.dumps(about).encode()
-    return len(content).to_bytes(8, "little") + content + save(arrays)
+def to_messages(parts: Sequence[Examples]) -> Iterator[bytes]:
+    """Examples of texts or features; images are refused.
+
+    A part is a header, then the bytes of its arrays, then its strings: numbers of bytes, and the bytes.
+    """
+    for part in parts:
+        arrays = {name: np.ascontiguousarray(each) for name, each in _arrays(part).items()}
+        sizes = {name: [each.dtype.str, *each.shape] for name, each in arrays.items()}
+        strings = {name: len(each) for name in STRINGS if (each := getattr(part, name)) is not None}
+        yield json.dumps({**_about(part), "arrays": sizes, "strings": strings}).encode()
+        for array in arrays.values():
+            content = array.reshape(-1).view(np.uint8)
+            for start in range(0, len(content), MESSAGE_BYTES):
+                yield content[start : start + MESSAGE_BYTES].tobytes()
+        for name in strings:
+            yield from _coded_strings(getattr(part, name))
 
 
-def from_bytes(content: bytes) -> list[Examples]:
-    """What ``to_bytes`` was given."""
-    end = 8 + int.from_bytes(content[:8], "little")
-    arrays = load(content[end:])
-    found = []
-    for place, about in enumerate(json.loads(content[8:end])):
-        start = f"{place}."
-        own = {name.removeprefix(start): each for name, each in arrays.items() if name.startswith(start)}
-        found.append(_examples(own, about))
+def from_messages(messages: Iterable[bytes]) -> Iterator[Examples]:
+    """What ``to_messages`` was given, in the same order."""
+    left = iter(messages)
+    for header in left:
+        about = json.loads(header)
+        arrays = {name: _array(left, dtype, shape) for name, (dtype, *shape) in about["arrays"].items()}
+        strings = {name: _strings(left, count) for name, count in about["strings"].items()}
+        yield _examples(arrays, strings, about)
+
+
+def _coded_strings(strings: Sequence[str]) -> Iterator[bytes]:
+    """Messages of the number of strings, the length of each in bytes, and the bytes."""
+    waiting: list[bytes] = []
+    size = 0
+    for place, each in enumerate(strings, start=1):
+        waiting.append(each.encode("utf-8", "surrogatepass"))
+        size += len(waiting[-1]) + 8
+        if size >= MESSAGE_BYTES or place == len(strings):
+            yield np.asarray([len(waiting), *map(len, waiting)], dtype=np.int64).tobytes() + b"".join(waiting)
+            waiting, size = [], 0
+
+
+def _array(messages: Iterator[bytes], dtype: str, shape: Sequence[int]) -> Array:
+    found = np.empty(shape, dtype=dtype)
+    content, start = found.reshape(-1).view(np.uint8), 0
+    while start < len(content):
+        message = next(messages)
+        content[start : start + len(message)] = np.frombuffer(message, dtype=np.uint8)
+        start += len(message)
+    return found
+
+
+def _strings(messages: Iterator[bytes], count: int) -> list[str]:
+    found: list[str] = []
+    while len(found) < count:
+        message = next(messages)
+        own = int.from_bytes(message[:8], "little")
+        start = 8 + 8 * own
+        for size in np.frombuffer(message[8:start], dtype=np.int64).tolist():
+            found.append(message[start : start + size].decode("utf-8", "surrogatepass"))
+            start += size
     return found
 
 
 def _arrays(part: Examples) -> dict[str, Array]:
     if part.images is not None:
-        raise ValueError("to_bytes: examples must have texts or features; got images.")
+        raise ValueError("to_messages: examples must have texts or features; got images.")
     found: dict[str, Array] = {}
     for what, lists in (("labels", part.labels), ("unknown", part.unknown)):
         for name in LISTS if lists is not None else ():
             each = getattr(lists, name)
             found |= {} if each is None else {f"{what}.{name}": each.numpy()}
-    for what, strings in (("texts", part.texts), ("ids", part.ids)):
-        if strings is not None:
-            encoded = [each.encode("utf-8", "surrogatepass") for each in strings]
-            found[f"{what}.bytes"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-            found[f"{what}.lengths"] = np.asarray([len(each) for each in encoded], dtype=np.int64)
     if isinstance(part.features, np.ndarray):
         found["features"] = part.features
     elif part.features is not None:
@@ -78,7 +116,7 @@ def _about(part: Examples) -> dict[str, Any]:
     }
 
 
-def _examples(arrays: dict[str, Array], about: dict[str, Any]) -> Examples:
+def _examples(arrays: dict[str, Array], strings: dict[str, list[str]], about: dict[str, Any]) -> Examples:
     num_labels = len(about["label_names"])
     lists = {what: _lists(arrays, what, num_labels) for what in ("labels", "unknown")}
     assert lists["labels"] is not None
@@ -91,11 +129,11 @@ def _examples(arrays: dict[str, Array], about: dict[str, Any]) -> Examples:
     found = Examples(
         lists["labels"],
         tuple(about["label_names"]),
-        texts=_strings(arrays, "texts"),
+        texts=strings.get("texts"),
         features=features,
         unknown=lists["unknown"],
         feature_names=None if about["feature_names"] is None else tuple(about["feature_names"]),
-        ids=_strings(arrays, "ids"),
+        ids=strings.get("ids"),
         absent=about["absent"],
         unseen=about["unseen"],
     )
@@ -110,13 +148,6 @@ def _lists(arrays: dict[str, Array], what: str, num_labels: int) -> SparseLabels
     return SparseLabels(
         indices, offsets, num_labels, values=None if values is None else torch.from_numpy(values), validate=False
     )
-
-
-def _strings(arrays: dict[str, Array], what: str) -> list[str] | None:
-    if f"{what}.lengths" not in arrays:
-        return None
-    content, ends = arrays[f"{what}.bytes"].tobytes(), np.cumsum(arrays[f"{what}.lengths"]).tolist()
-    return [content[start:end].decode("utf-8", "surrogatepass") for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _source(fields: Sequence[Any]) -> Source:

@@ -7,7 +7,8 @@ understood differently), every process reads that file whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from manyhot.data.files.streams import PathLike
 from manyhot.data.formats.format import Format
 from manyhot.data.formats.registry import format_named, recognise_format
 from manyhot.data.options import ReadOptions
-from manyhot.data.packed import from_bytes, to_bytes
+from manyhot.data.packed import from_messages, to_messages
 from manyhot.data.read import joined, read_path
 from manyhot.data.tables.label_rows import in_order
 from manyhot.data.tables.numbered import by_number, column_numbers, number_what_occurs
@@ -30,8 +31,8 @@ from manyhot.data.tables.numbered import by_number, column_numbers, number_what_
 # Smaller files are not worth cutting.
 LEAST_BYTES = 1 << 16
 EMPTY_CELLS = "empty_label_cells"
-# Sends this process's bytes to all, and gives those of all processes in turn.
-Gather = Callable[[bytes], Iterable[bytes]]
+# Sends this process's messages to all, and gives those of all processes in turn; each must be read to its end before the next.
+Gather = Callable[[Iterable[bytes]], Iterable[Iterable[bytes]]]
 
 
 class Unit(NamedTuple):
@@ -59,20 +60,34 @@ def read_together(
     named = None if format is None else format_named("read_examples", format, "labels")
     files = [_units(path, named, options, count) for path in paths]
     shared = [(unit, place % count if unit.total == 1 else unit.place) for place, own in enumerate(files) for unit in own]
+    mine: list[Examples] | None
     try:
-        content = to_bytes([_read_unit(unit, options) for unit, owner in shared if owner == rank])
+        mine = [_read_unit(unit, options) for unit, owner in shared if owner == rank]
     except (ValueError, OSError, MemoryError):
         # All processes read the files whole, and say what is wrong as one process does.
-        content = b""
-    if not all(list(gather(content[:1]))):
+        mine = None
+    can_be_sent = mine is not None and all(each.images is None for each in mine)
+    told = [list(messages) for messages in gather([b"read"] if can_be_sent else [])]
+    if mine is None or not all(told):
         return joined([read_path(path, named, options) for path in paths], paths)
-    queues = [iter(from_bytes(each)) for each in gather(content)]
+    every = _exchanged(mine, rank, gather)
+    del mine
     parts = []
     for place, (path, own) in enumerate(zip(paths, files, strict=True)):
-        read = [next(queues[place % count if unit.total == 1 else unit.place]) for unit in own]
+        read = [next(every[place % count if unit.total == 1 else unit.place]) for unit in own]
         whole = merged(read)
         parts.append(read_path(path, named, options) if whole is None else whole)
     return joined(parts, paths)
+
+
+def _exchanged(mine: list[Examples], rank: int, gather: Gather) -> list[Iterator[Examples]]:
+    """The examples that each process has read."""
+    found = []
+    for place, messages in enumerate(gather(to_messages(mine))):
+        if place == rank:
+            deque(messages, maxlen=0)  # sent, and not built again
+        found.append(iter(mine if place == rank else list(from_messages(messages))))
+    return found
 
 
 def _units(path: PathLike, named: Format | None, options: ReadOptions, count: int) -> list[Unit]:

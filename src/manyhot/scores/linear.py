@@ -192,11 +192,16 @@ class LinearScores(LazyScores):
         self, who: str, labels: Labels, *, where: Tensor | None = None, dim: Dim = -1, validate: bool = False
     ) -> Tensor:
         """Decoupled softmax of each row, ``[...]``; see ``manyhot.losses.decoupled``."""
-        labels = as_lists(who, labels, self.shard is not None)
+        labels = as_lists(labels)
         about = {"pos_weight": None, "neg_weight": None, "smoothing": 0.0}
         call = self._call(who, labels, dim, "auto", validate, where=where, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, False, type(call.terms), *call.terms)
-        values: Tensor = LinearDecoupled.apply(*call.parts, *rest)  # type: ignore[no-untyped-call]
+        run: Any = LinearDecoupled.apply
+        if self.shard is not None:
+            from manyhot.scores.outside_graph import sharded_decoupled
+
+            run = sharded_decoupled
+        values: Tensor = run(*call.parts, None if self.shard is None else self.shard.group, *rest)
         return values.reshape(self.shape[:-1])
 
     def side_loss(

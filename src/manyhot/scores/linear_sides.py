@@ -128,8 +128,12 @@ def local_gradient(
     update: Update | None,
     strict: bool,
     group: Any = None,
+    more: Tensor | None = None,
 ) -> Gradients:
-    """The gradients in the types of the parts, None where the update has applied them; that of hidden summed over ``group``."""
+    """The gradients in the types of the parts, None where the update has applied them; that of hidden summed over ``group``.
+
+    ``more`` is a further gradient of hidden.
+    """
     if torch.compiler.is_compiling() and engine is not plain:
         made = ops.gradient(problem, memory, pulls, needs)
     else:
@@ -141,6 +145,7 @@ def local_gradient(
             failed(engine, error)
             made = plain.gradient(problem, plain.sums(problem)[2], pulls, needs)
     by_hidden, by_weight, by_bias = made
+    by_hidden = by_hidden if by_hidden is None or more is None else by_hidden + more
     if group is not None and by_hidden is not None:
         dist.all_reduce(by_hidden, group=group)
     if update is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.scores.linear_decoupled import LinearDecoupled
 from manyhot.scores.linear_sides import LinearSides
 from manyhot.scores.shards import ShardedSides
 
@@ -24,6 +25,12 @@ def sides_outside_graph(*arguments: Any) -> Any:
 def sharded_sides(*arguments: Any) -> Any:
     """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
     return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def sharded_decoupled(*arguments: Any) -> Any:
+    """``LinearDecoupled`` of label shards, for the same reason."""
+    return LinearDecoupled.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -125,8 +125,8 @@ class ShardedSides(torch.autograd.Function):
         _, _, memory, engine = local_sums(engine, problem, strict)
         own = engine.log_sums(memory)
         parts = gather_equal(torch.stack([*own[0], *own[1]]), group)
-        pos, neg = _merged(parts[:, 0], parts[:, 1]), _merged(parts[:, 2], parts[:, 3])
-        remember(ctx, problem, (*memory, _share(own[0], pos), _share(own[1], neg)), fields)
+        pos, neg = merged(parts[:, 0], parts[:, 1]), merged(parts[:, 2], parts[:, 3])
+        remember(ctx, problem, (*memory, share_of(own[0], pos), share_of(own[1], neg)), fields)
         ctx.group, ctx.engine, ctx.update, ctx.strict, ctx.kind = group, engine, update, strict, kind
         return pos.value, neg.value
 
@@ -143,14 +143,14 @@ class ShardedSides(torch.autograd.Function):
         return *made, *((None,) * (7 + len(ctx.constants)))
 
 
-def _merged(shifts: Tensor, rests: Tensor) -> LogSum:
+def merged(shifts: Tensor, rests: Tensor) -> LogSum:
     """One sum from those of the processes, ``[processes, R]``; a shard without terms is absent, not 0."""
     top = torch.where(rests == -INF, -INF, shifts).amax(dim=0)
     shift = torch.where(top.isinf(), 0.0, top)
     return LogSum(shift, torch.logsumexp(shifts - shift + rests, dim=0))
 
 
-def _share(own: LogSum, whole: LogSum) -> Tensor:
+def share_of(own: LogSum, whole: LogSum) -> Tensor:
     """What the terms of this process are of the whole sum: the derivative of the whole by its own."""
     same = (own.rest == INF) & (whole.rest == INF)
     relative = torch.where(same, 0.0, own.shift - whole.shift + (own.rest - whole.rest))

@@ -60,6 +60,8 @@ def train_and_compare(rank, folder, settings, options):
 
 CASES = {
     "plain": ({}, False),
+    # Decoupled softmax.
+    "usual loss": ({"loss": "auto"}, False),
     "weighted": ({"propensity_weights": True, "smoothing": 0.05}, False),
     "learned threshold": ({"learn_threshold": True}, True),
 }

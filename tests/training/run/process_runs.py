@@ -84,6 +84,13 @@ def train_spans_and_save(rank, folder, examples, settings):
     train_spans(examples, settings, run=folder / "run").save(folder / f"rank{rank}")
 
 
+def train_spans_to_end(rank, run, examples, settings, _epoch):
+    """A span model trained in a run folder, from where the run is."""
+    from manyhot import train_spans
+
+    train_spans(examples, settings, run=run, resume=True)
+
+
 def killed_in_processes(function, *arguments, count=2, victim=0, after=1.0):
     """The same with one process killed ``after`` seconds; the others must end by themselves, or are killed as torchrun does."""
     context = multiprocessing.get_context("forkserver")

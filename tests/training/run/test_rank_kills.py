@@ -7,89 +7,128 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from manyhot import evaluate, load_model
+from manyhot import SpanSettings, evaluate, load_model, load_span_model
 from manyhot.training.rows.settings import TrainSettings
-from training.problems import feature_examples, same_weights, title_examples
-from training.run.process_runs import in_processes, killed_in_processes, train_until_epoch
+from manyhot.training.spans.scoring import score_spans
+from training.problems import feature_examples, title_examples
+from training.run.process_runs import in_processes, killed_in_processes, train_spans_to_end, train_until_epoch
+from training.spans.problems import people
 
 KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))
-# Batches that one, two and three processes can divide; dropout draws differ from number to number, so there is none there.
-# On the CPU: a machine may have fewer GPUs than a test has processes.
-SETTINGS = TrainSettings(
-    epochs=30,
-    batch_size=12,
-    hidden=16,
-    dropout=0.0,
-    patience=0,
-    threads=1,
-    learning_rate=0.01,
-    checkpoint_seconds=0.0,
-    device="cpu",
-)
-# Every process has all rows, so that dropout is the same for any number of them.
-SHARDS = replace(SETTINGS, model="wide", epochs=4, batch_size=32, dropout=0.1, learning_rate=0.1, label_shards=2, patience=6)
-RUNS = {
-    "rows divided": (lambda: feature_examples(120), SETTINGS),
-    "labels divided": (lambda: title_examples(120, num_labels=21), SHARDS),
-}
 METRICS = ("micro-F1", "macro-F1", "AvgPrec", "RankLoss")
+# On the CPU: a machine may have fewer GPUs than a test has processes.
+COMMON = {"threads": 1, "checkpoint_seconds": 0.0, "device": "cpu"}
+
+
+class Kind(NamedTuple):
+    """What is trained, and how its runs are compared."""
+
+    make: Callable[[], Any]
+    settings: Any
+    work: Callable[..., None]
+    load: Callable[..., Any]
+    # The weights, and what decides besides them.
+    state: Callable[[Any], tuple[dict[str, torch.Tensor], Any]]
+    metrics: Callable[[Any, Any], dict[str, float]]
+
+
+def row_kind(make, settings):
+    """A kind with one label set a row."""
+    return Kind(make, settings, work=train_until_epoch, load=load_model,
+                state=lambda model: (model.body.state_dict(), model.rule),
+                metrics=lambda model, examples: evaluate(model, examples, METRICS))  # fmt: skip
+
+
+# Batches that one, two and three processes can divide.
+ROWS = TrainSettings(epochs=30, batch_size=12, hidden=16, patience=0, learning_rate=0.01, **COMMON)
+LABELS = TrainSettings(
+    model="wide", epochs=4, batch_size=32, hidden=16, learning_rate=0.1, label_shards=2, dropout=0.1, **COMMON
+)
+SPANS = SpanSettings(hidden=8, head_size=8, epochs=8, batch_size=6, learning_rate=0.01, **COMMON)
+KINDS = {
+    "rows divided": row_kind(lambda: feature_examples(120), ROWS),
+    "labels divided": row_kind(lambda: title_examples(120, num_labels=21), LABELS),
+    "texts divided": Kind(
+        lambda: people(60), SPANS, work=train_spans_to_end, load=load_span_model,
+        state=lambda model: (model.network.state_dict(), model.settings.threshold),
+        metrics=lambda model, examples: {"span-F1": score_spans(model, examples).f1()},
+    ),
+}  # fmt: skip
+# Draws of dropout differ between numbers of processes where the rows of a batch are divided among them.
+WITH_DROPOUT = {"rows divided": {"dropout": 0.3}, "labels divided": {"dropout": 0.3}, "texts divided": {}}
+COMPARABLE = {
+    "rows divided": {"dropout": 0.0},
+    "labels divided": {},
+    "texts divided": {"dropout": 0.0, "word_dropout": 0.0},
+}
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="signals"), pytest.mark.slow]
 
 
 def with_count(settings, count):
     """The settings of a run that ``count`` processes go on with."""
-    return replace(settings, label_shards=count) if settings.label_shards else settings
+    return replace(settings, label_shards=count) if getattr(settings, "label_shards", 0) else settings
 
 
-def killed(run, examples, settings, seconds, draw, count=2):
+def finish(kind, run, examples, settings, count=2):
+    """Train to the end; the model."""
+    own = with_count(settings, count)
+    assert in_processes(kind.work, run, examples, own, -1, count=count) == [0] * count
+    return kind.load(run)
+
+
+def killed(kind, run, examples, settings, seconds, draw, count=2):
     """Start some processes and kill one of them; whether it was. A run that was finished before is started anew."""
     after, victim = seconds * draw.random(), draw.randrange(count)
     own = with_count(settings, count)
-    codes = killed_in_processes(train_until_epoch, run, examples, own, -1, count=count, victim=victim, after=after)
+    codes = killed_in_processes(kind.work, run, examples, own, -1, count=count, victim=victim, after=after)
     assert codes[victim] in (0, -9)
     if codes == [0] * count:
         shutil.rmtree(run)
     return codes[victim] == -9
 
 
-@pytest.mark.parametrize("kind", list(RUNS))
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(kind, tmp_path):
-    make, settings = RUNS[kind]
-    examples, settings = make(), replace(settings, dropout=0.3)
+@pytest.mark.parametrize("name", list(KINDS))
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(name, tmp_path):
+    kind = KINDS[name]
+    examples, settings = kind.make(), replace(kind.settings, **WITH_DROPOUT[name])
     began = time.monotonic()
-    assert in_processes(train_until_epoch, tmp_path / "whole", examples, settings, -1) == [0, 0]
+    whole = finish(kind, tmp_path / "whole", examples, settings)
     seconds, draw = time.monotonic() - began, random.Random(1)
     kills = 0
     while kills < KILLS:
-        kills += killed(tmp_path / "broken", examples, settings, seconds, draw)
-    assert in_processes(train_until_epoch, tmp_path / "broken", examples, settings, -1) == [0, 0]
-    assert same_weights(load_model(tmp_path / "broken"), load_model(tmp_path / "whole"))
+        kills += killed(kind, tmp_path / "broken", examples, settings, seconds, draw)
+    model = finish(kind, tmp_path / "broken", examples, settings)
+    (weights, rule), (wanted, wanted_rule) = kind.state(model), kind.state(whole)
+    assert rule == wanted_rule
+    assert weights.keys() == wanted.keys()
+    assert all(torch.equal(weights[key], wanted[key]) for key in wanted)
 
 
-@pytest.mark.parametrize("kind", list(RUNS))
-def test_a_run_that_is_killed_again_and_again_is_resumed_by_other_numbers_of_processes_to_the_same_metrics(kind, tmp_path):
+@pytest.mark.parametrize("name", list(KINDS))
+def test_a_run_that_is_killed_again_and_again_is_resumed_by_other_numbers_of_processes_to_the_same_metrics(name, tmp_path):
     """Before each kill the run goes on with one, two or three processes."""
-    make, settings = RUNS[kind]
-    examples = make()
+    kind = KINDS[name]
+    examples, settings = kind.make(), replace(kind.settings, **COMPARABLE[name])
     began = time.monotonic()
-    assert in_processes(train_until_epoch, tmp_path / "whole", examples, settings, -1) == [0, 0]
+    whole = finish(kind, tmp_path / "whole", examples, settings)
     seconds, draw = time.monotonic() - began, random.Random(2)
-    whole = load_model(tmp_path / "whole")
-    wanted = evaluate(whole, examples, METRICS)
     kills = 0
     while kills < KILLS:
-        kills += killed(tmp_path / "broken", examples, settings, seconds, draw, count=draw.choice((1, 2, 3)))
+        kills += killed(kind, tmp_path / "broken", examples, settings, seconds, draw, count=draw.choice((1, 2, 3)))
     for count in (1, 3):
-        run = shutil.copytree(tmp_path / "broken", tmp_path / f"by{count}")
-        own = with_count(settings, count)
-        assert in_processes(train_until_epoch, run, examples, own, -1, count=count) == [0] * count
-        model = load_model(run)
-        assert evaluate(model, examples, METRICS) == pytest.approx(wanted, abs=1e-6)
-        for name, each in whole.body.state_dict().items():
-            torch.testing.assert_close(model.body.state_dict()[name], each, rtol=1e-3, atol=1e-4)
+        run = tmp_path / f"by{count}"
+        if (tmp_path / "broken").exists():
+            shutil.copytree(tmp_path / "broken", run)
+        model = finish(kind, run, examples, settings, count)
+        assert kind.metrics(model, examples) == pytest.approx(kind.metrics(whole, examples), abs=1e-6)
+        weights, wanted = kind.state(model)[0], kind.state(whole)[0]
+        for key, each in wanted.items():
+            torch.testing.assert_close(weights[key], each, rtol=1e-3, atol=1e-4)

@@ -17,9 +17,9 @@ from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
-# What a loss without a threshold, or one that cannot be divided among processes, has no use for.
+# What a loss without a threshold has no use for.
 THRESHOLD_ONLY = {
-    *("tune", "per_label", "calibrate", "pos_weight", "learn_threshold", "row_threshold", "smoothing", "flip", "label_shards"),
+    *("tune", "per_label", "calibrate", "pos_weight", "learn_threshold", "row_threshold", "smoothing", "flip"),
     *("loss_option", "propensity_weights"),
 }
 

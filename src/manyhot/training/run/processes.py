@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -131,19 +131,28 @@ class Processes:
             dist.broadcast(told, 0)
         return told.numpy().tobytes()
 
-    def in_turn(self, content: bytes) -> Iterator[bytes]:
-        """The bytes of every process, in their order and one at a time, so that no more than those of one are held."""
-        if self.count == 1:
-            yield content
-            return
+    def in_turn(self, messages: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
+        """The messages of every process, in the order of processes; each iterator must be exhausted before the next is taken.
+
+        One message at a time is held.
+        """
         for rank in range(self.count):
-            size = torch.tensor([len(content)])
+            yield self._told_by(rank, iter(messages if rank == self.rank else ()))
+
+    def _told_by(self, rank: int, messages: Iterator[bytes]) -> Iterator[bytes]:
+        if self.count == 1:
+            yield from messages
+            return
+        while True:
+            message = next(messages, None)
+            size = torch.tensor([-1 if message is None else len(message)])
             with _together():
                 dist.broadcast(size, rank)
+                if int(size) < 0:
+                    return
                 told = torch.zeros(int(size), dtype=torch.uint8)
-                if rank == self.rank and content:
-                    told = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-                    content = b""
+                if message:
+                    told = torch.frombuffer(bytearray(message), dtype=torch.uint8)
                 dist.broadcast(told, rank)
             yield told.numpy().tobytes()
 
