@@ -72,7 +72,8 @@ class LinearDecoupled(torch.autograd.Function):
         # The derivatives by the listed scores, and by this process's sum of the negatives.
         remember(ctx, problem, (*memory, pulled / total[rows], pull / total * own), fields)
         ctx.group, ctx.engine, ctx.update, ctx.strict, ctx.kind = group, engine, update, strict, kind
-        return lost / total
+        value: Tensor = lost / total
+        return value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
