@@ -149,6 +149,8 @@ def check_wire(rank):
         seen.clear()
         decoupled_softmax_loss(LinearScores(*shard(bounds("even", count), given)[1], **place), truth).backward()
         assert seen == [("gather", 8 * ROWS), ("gather", 12 * ROWS), ("reduce", 4 * ROWS * SIZE)]
+        sent = count * (count - 1) * (seen[0][1] + seen[1][1]) + 2 * (count - 1) * seen[2][1]
+        assert sent == formulas()["sent_in_a_step"](ROWS, SIZE, count, loss="decoupled")
     finally:
         shards.all_gather, dist.all_reduce = gather, reduce
 
