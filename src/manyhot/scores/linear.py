@@ -18,7 +18,7 @@ from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
 from manyhot.scores.linear_checks import LinearCall, check_parts
-from manyhot.scores.linear_decoupled import LinearDecoupled, as_lists
+from manyhot.scores.linear_decoupled import as_lists, decoupled_rows
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
 from manyhot.scores.linear_top import best_labels, chunk_for
 from manyhot.scores.shards import DenseShards, Group, find_shard, local_parts, summed_over
@@ -196,12 +196,7 @@ class LinearScores(LazyScores):
         about = {"pos_weight": None, "neg_weight": None, "smoothing": 0.0}
         call = self._call(who, labels, dim, "auto", validate, where=where, **about)
         rest = (call.engine, call.chunk, call.kept, self.update, False, type(call.terms), *call.terms)
-        run: Any = LinearDecoupled.apply
-        if self.shard is not None:
-            from manyhot.scores.outside_graph import sharded_decoupled
-
-            run = sharded_decoupled
-        values: Tensor = run(*call.parts, None if self.shard is None else self.shard.group, *rest)
+        values = decoupled_rows(*call.parts, None if self.shard is None else self.shard.group, *rest)
         return values.reshape(self.shape[:-1])
 
     def side_loss(

@@ -101,6 +101,17 @@ class LinearDecoupled(torch.autograd.Function):
         return by_hidden, by_weight, by_bias, *((None,) * (7 + len(ctx.constants)))
 
 
+def decoupled_rows(hidden: Tensor, weight: Tensor, bias: Tensor | None, group: Group, *rest: Any) -> Tensor:
+    """``LinearDecoupled``, outside of a compiled graph where labels are divided among processes."""
+    run: Any = LinearDecoupled.apply
+    if group is not None:
+        from manyhot.scores.outside_graph import sharded_decoupled
+
+        run = sharded_decoupled
+    values: Tensor = run(hidden, weight, bias, group, *rest)
+    return values
+
+
 def _by_hidden(problem: LinearProblem, terms: SparseTerms, entries: Tensor) -> Tensor:
     """``[R, D]``: the gradient of the listed entries by hidden."""
     weight = problem.weight.to(problem.hidden.dtype)

@@ -94,8 +94,8 @@ class RunSession:
             value = fit.processes.agreed(score())
             going = fit.note_value(value)
         last = not going or fit.state.epoch == fit.epochs
-        worth_it = time.monotonic() - self.fit_begun >= fit.seconds_worth_saving
-        if (last and worth_it) or fit.checkpoint_every_epoch or self._due():
+        took_long = time.monotonic() - self.fit_begun >= fit.seconds_worth_saving
+        if (last and self._agreed(took_long)) or fit.checkpoint_every_epoch or self._due():
             self.save(name, fit, going=going)
         self.tell(
             Event(
@@ -133,9 +133,13 @@ class RunSession:
     def _due(self) -> bool:
         if self.folder is None:
             return False
-        due = time.monotonic() - self.saved >= self.checkpoint_seconds
-        # Where every process saves its part, the clock of the first one decides for all.
-        return bool(self.folder.processes.agreed(due)) if self.folder.sharded else due
+        return self._agreed(time.monotonic() - self.saved >= self.checkpoint_seconds)
+
+    def _agreed(self, save: bool) -> bool:
+        """Whether a checkpoint is written: where every process saves its part, the clock of the first one decides for all."""
+        if self.folder is None or not self.folder.sharded:
+            return save
+        return bool(self.folder.processes.agreed(save))
 
     def save(self, name: str, fit: Fit, *, going: bool) -> None:
         """Write a checkpoint, where the run has a folder."""
