@@ -17,6 +17,7 @@ LEVELS = torch.tensor([0.0, 0.2, 0.7, 1.0]).double()
 MAKERS = {
     "linear": (text_examples, TrainSettings(model="linear", ngrams=2, char_ngrams=3, calibrate="platt", **QUICK)),
     "bag": (text_examples, TrainSettings(model="bag", hidden=8, calibrate="per-label", **QUICK)),
+    "wide": (text_examples, TrainSettings(model="wide", loss="zlpr", hidden=8, **QUICK)),
     "linear-features": (feature_examples, TrainSettings(model="linear", **QUICK)),
     "sparse-features": (lambda: feature_examples(as_sparse=True), TrainSettings(model="linear", **QUICK)),
     "mlp": (feature_examples, TrainSettings(model="mlp", hidden=16, calibrate="isotonic", **QUICK)),

@@ -75,11 +75,11 @@ def test_every_link_is_in_the_graph(trained, link):
 
 def test_a_mismatch_writes_nothing(trained, tmp_path, monkeypatch):
     model, examples = trained["linear-features"]
-    monkeypatch.setattr("manyhot.export.graph._Rule.forward", lambda self, logits: logits > self.cut + 1)
+    monkeypatch.setattr("manyhot.export.decision_graph.RuleGraph.forward", lambda self, logits: logits > self.cut + 1)
     with pytest.raises(ValueError, match=r"decisions differ.*Nothing was written"):
         export_onnx(model, tmp_path / "out", rows=examples)
     monkeypatch.undo()
-    monkeypatch.setattr("manyhot.export.graph._Link.forward", lambda _, logits: torch.sigmoid(logits + 0.01))
+    monkeypatch.setattr("manyhot.export.decision_graph.LinkGraph.forward", lambda _, logits: torch.sigmoid(logits + 0.01))
     with pytest.raises(ValueError, match=r"probabilities by 0\.\d+.*Nothing was written"):
         export_onnx(model, tmp_path / "out", rows=examples)
     assert not (tmp_path / "out").exists()

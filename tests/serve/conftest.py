@@ -39,9 +39,7 @@ def folders(models, tmp_path_factory):
 @pytest.fixture(scope="session")
 def texts_server(folders):
     """A server for a model of texts that tests share; limits are small, so that they can be met."""
-    server = Server(
-        folders["texts"], "--max-body", 20_000, "--max-characters", 2000, "--max-rows", 16, "--receive-timeout", 1.5
-    )
+    server = Server(folders["texts"], "--max-body", 20_000, "--max-characters", 2000, "--max-rows", 16, "--receive-timeout", 3)
     yield server
     code, said = server.stop()
     assert code == 0, said

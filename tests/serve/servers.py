@@ -14,6 +14,8 @@ from pathlib import Path
 import manyhot
 
 SOURCE = str(Path(manyhot.__file__).parents[1])
+# Seconds after which a server or an answer is given up: far more than a busy machine needs, so that only what hangs fails.
+PATIENCE = 300
 
 
 class Server:
@@ -35,18 +37,20 @@ class Server:
         if wait:
             self.wait_until(lambda: self.ask("GET", "/health")[0] == 200)
 
-    def wait_until(self, holds, seconds=60):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    def wait_until(self, holds):
+        """Wait for a condition, as long as the server lives."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if holds():
                     return
             time.sleep(0.05)
-        raise AssertionError("waited in vain")
+        ended = self.process.poll()
+        raise AssertionError("waited in vain" if ended is None else f"the server ended with {ended}: {self.stop()[1]}")
 
     def ask(self, method, path, body=None, headers=None):
         """``(status, body)``; JSON is decoded."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             content = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
             connection.request(method, path, content, headers or {})
@@ -65,7 +69,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            _, err = self.process.communicate(timeout=60)
+            _, err = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, err = self.process.communicate()

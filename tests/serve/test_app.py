@@ -12,6 +12,9 @@ from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
 from manyhot.serve.guard import POLICY
 from manyhot.serve.settings import ServeSettings
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
+from training.problems import title_examples
 
 QUESTIONS = [
     ("POST", "/predict", {"inputs": ["salt and bread"], "top": 3}),
@@ -153,6 +156,26 @@ def test_more_open_requests_than_allowed_are_refused(folders):
         assert b"5 requests are being answered already" in body
 
     served(folders["texts"], work, max_connections=5)
+
+
+@pytest.mark.parametrize("body", ["wide", "tree"])
+def test_models_of_very_many_labels_are_served_and_say_whether_they_are_explained(tmp_path, body):
+    model = train(title_examples(), TrainSettings(model=body, epochs=3, threads=1))
+    model.save(tmp_path)
+    text = title_examples(3, seed=9).texts[0]
+    wanted = [model.label_names[label] for label in model.predict([text]).lists()[0]]
+
+    async def work(_, guard):
+        _, _, told = await ask(guard, "POST", "/predict", {"inputs": [text], "top": 5})
+        found = json.loads(told)["predictions"][0]
+        assert sorted(found["labels"]) == sorted(wanted)
+        assert len(found["top"]) == 5
+        _, _, about = await ask(guard, "GET", "/about", None)
+        status, _, told = await ask(guard, "POST", "/explain", {"inputs": [text]})
+        assert (json.loads(about)["explains"], status) == {"wide": ("exactly", 200), "tree": (None, 422)}[body]
+        assert body == "wide" or "Train another one, such as linear or bag" in json.loads(told)["error"]
+
+    served(tmp_path, work)
 
 
 def test_a_request_is_answered_by_one_model_from_first_row_to_last(folders, models, tmp_path):

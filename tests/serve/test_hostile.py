@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.servers import Server
+from serve.servers import PATIENCE, Server
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
 
@@ -47,7 +47,7 @@ KINDS = {
 
 def attack(port, kind):
     """The status that came back, or ``"closed"``."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         try:
             client.sendall(KINDS[kind][0])
             if kind == "100 MB in chunks":

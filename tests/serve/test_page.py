@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
 
 from report.conftest import browser  # noqa: F401 - a fixture
-from serve.servers import Server
+from serve.servers import PATIENCE, Server
 
 HOSTILE = "<img src=x onerror='window.hacked=1'> salt </textarea><script>window.hacked=1</script>"
 
@@ -54,8 +54,8 @@ def show(browser, servers):  # noqa: F811
     assert browser.execute_script("return window.hacked") is None
 
 
-def until(holds, seconds=20):
-    deadline = time.monotonic() + seconds
+def until(holds):
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
@@ -188,6 +188,17 @@ def test_spans_are_marked_in_the_text(show, models):
     rows = page.find_elements("css selector", "#spans tbody tr")
     assert len(rows) == len(wanted) > 0
     assert page.find_element("id", "marked").text.replace("PER", "").replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_span_is_explained_by_its_words(show, models):
+    page = show("spans")
+    text = "Ada met Tom there"
+    predict(page, text)
+    span = models["spans"].predict([text])[0][0]
+    page.find_element("css selector", "#spans button").click()
+    until(lambda: text_of(page, "why-heading") == f"Why is \u201c{text[span.start : span.end]}\u201d {span.type}?")
+    assert "left unexplained" in text_of(page, "why-words")
+    assert page.find_elements("css selector", "#why-text .for")
 
 
 def test_a_row_of_features_is_typed_in(show, models):

@@ -15,7 +15,7 @@ from manyhot.cli.main import main
 from manyhot.serve.served import bundle_digest
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
-from serve.servers import Server
+from serve.servers import PATIENCE, Server
 from training.problems import text_examples
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
@@ -78,10 +78,16 @@ def test_span_models_mark_spans(folders, models):
         assert wanted
         assert [{key: span[key] for key in ("type", "start", "end")} for span in told["predictions"][0]["spans"]] == wanted
         assert told["predictions"][1] == {"spans": []}
-        assert server.ask("POST", "/explain", {"inputs": [text]}) == (
-            422,
-            {"status": 422, "error": "this is a model of spans, which is not explained. Ask /predict."},
-        )
+        status, told = server.ask("POST", "/explain", {"inputs": [text], "labels": ["PER"], "steps": 16})
+        assert status == 200
+        found = [span for span in told["explanations"][0]["spans"] if span["predicted"]]
+        assert [
+            {key: span[key] for key in ("type", "start", "end")} for span in sorted(found, key=lambda s: s["start"])
+        ] == wanted
+        for span in found:
+            parts = span["base"] + sum(each["part"] for each in span["contributions"]) + span["rest"] + span["error"]
+            assert parts == pytest.approx(span["score"], abs=1e-3)
+        assert "must be types of the model" in server.ask("POST", "/explain", {"inputs": [text], "labels": ["LOC"]})[1]["error"]
     finally:
         server.stop()
 
@@ -127,7 +133,7 @@ def test_what_is_refused_is_told_why(texts_server, name):
 
 
 def test_a_body_without_a_length_is_cut_off_at_the_limit(texts_server):
-    connection = http.client.HTTPConnection("127.0.0.1", texts_server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", texts_server.port, timeout=PATIENCE)
     connection.request("POST", "/predict", iter([b" " * 4096] * 40), {}, encode_chunked=True)
     answer = connection.getresponse()
     assert answer.status == 413
@@ -141,9 +147,9 @@ def test_other_addresses_and_methods_are_json_too(texts_server):
     assert texts_server.ask("GET", "/docs")[0] == 404
 
 
-def raw(server, content, *, wait=6.0):
+def raw(server, content):
     """What comes back for bytes that are no request, until the server closes."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
         client.sendall(content)
         parts = []
         while part := client.recv(4096):
@@ -152,18 +158,16 @@ def raw(server, content, *, wait=6.0):
 
 
 def test_slow_senders_are_let_go(texts_server):
-    started = time.monotonic()
     assert raw(texts_server, b"POST /predict HTTP/1.1\r\nHos") == b""
     body = raw(texts_server, b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{")
     assert b" 408 " in body
-    assert b"within 1.5 seconds" in body
-    assert time.monotonic() - started < 6
+    assert b"within 3 seconds" in body
 
 
 def test_what_is_not_http_is_answered_in_json(texts_server):
     assert b'"status":400' in raw(texts_server, b"\x16\x03\x01 hello\r\n\r\n")
     flood = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 100) for n in range(2000)) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", texts_server.port), timeout=6) as client:
+    with socket.create_connection(("127.0.0.1", texts_server.port), timeout=PATIENCE) as client:
         try:
             client.sendall(flood)
             assert b"400" in client.recv(4096)
@@ -236,7 +240,7 @@ class Askers:
 
     def _ask(self):
         while not self.stopped.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
             try:
                 connection.connect()
             except OSError:
@@ -348,7 +352,7 @@ def test_a_request_that_comes_as_the_server_stops_is_answered(folders):
         assert b" 200 " in whole(used)
         server.process.send_signal(signal.SIGTERM)
         # The server has stopped listening when a new connection is refused.
-        server.wait_until(lambda: refused(server), 10)
+        server.wait_until(lambda: refused(server))
         for client in (fresh, used):
             client.sendall(request)
             assert b" 200 " in whole(client)
@@ -375,7 +379,7 @@ def refused(server):
 
 def test_answers_are_sent_at_once(texts_server):
     """Headers and body are two packets; with Nagle's algorithm the second would wait for 40 ms."""
-    connection = http.client.HTTPConnection("127.0.0.1", texts_server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", texts_server.port, timeout=PATIENCE)
     taken = []
     for _ in range(30):
         started = time.perf_counter()
@@ -387,7 +391,7 @@ def test_answers_are_sent_at_once(texts_server):
 
 
 def test_health_says_that_the_server_is_stopping(folders):
-    server = Server(folders["texts"], "--drain", 2)
+    server = Server(folders["texts"], "--drain", 30)
     server.process.send_signal(signal.SIGTERM)
     server.wait_until(lambda: server.ask("GET", "/health")[0] == 503)
     assert server.predict(["salt"])[0] == 200

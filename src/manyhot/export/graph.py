@@ -9,20 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manyhot.decisions.best_labels import top_mask
-from manyhot.decisions.calibrate import Calibration
-from manyhot.decisions.rule import DecisionRule
-from manyhot.decisions.set_values import LARGEST, SetValues
+from manyhot.export.decision_graph import LinkGraph, RuleGraph
 from manyhot.training.rows.bodies.networks import ConvBody, HiddenBody, LinearBody
+from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.images import ImageInputs
 from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs
-
-INF = float("inf")
-# Numbers of the table of label sets in a graph: 200 MB.
-LARGEST_SETS = 50_000_000
 
 
 class Port(NamedTuple):
@@ -49,8 +44,8 @@ class ModelGraph(nn.Module):
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
         self.entry, self.ports = _entry_of(model)
-        self.link = None if model.link is None and model.calibration is None else _Link(model.calibration or model.link)
-        self.rule = _Rule(model.rule, model.num_labels)
+        self.link = None if model.link is None and model.calibration is None else LinkGraph(model.calibration or model.link)
+        self.rule = RuleGraph(model.rule, model.num_labels)
         self.eval()
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -109,7 +104,8 @@ def _tokens(rows: Any, padding: int) -> tuple[Tensor, Tensor]:
 
 def _entry_of(model: TrainedModel) -> tuple[nn.Module, tuple[Port, ...]]:
     body, inputs = model.body, model.inputs
-    if isinstance(inputs, TextInputs) and isinstance(body, (LinearBody, HiddenBody)):
+    check_exportable(model)
+    if isinstance(inputs, TextInputs) and isinstance(body, (LinearBody, HiddenBody, WideBody)):
         columns = Port("columns", ("batch", "entries"), "the numbers of a text's features; 0 where a row is shorter")
         values = Port("values", ("batch", "entries"), "their values; 0 where a row is shorter")
         return _Listed(body), (columns, values)
@@ -125,18 +121,50 @@ def _entry_of(model: TrainedModel) -> tuple[nn.Module, tuple[Port, ...]]:
     raise ValueError(f"export: a model with the body {model.shape['body']!r} on {inputs.kind} cannot be exported.")
 
 
+def check_exportable(model: TrainedModel) -> None:
+    """A body that no other software can hold is an error that says why."""
+    reason = get_body(model.shape["body"]).no_export
+    if reason:
+        raise ValueError(
+            f"export: a model with the body {model.shape['body']!r} cannot be exported: {reason}. Use manyhot serve or manyhot"
+            " predict, or train another body."
+        )
+
+
 class _Listed(nn.Module):
     """Texts: a weighted sum of the listed rows of the first table."""
 
-    def __init__(self, body: LinearBody | HiddenBody) -> None:
+    def __init__(self, body: LinearBody | HiddenBody | WideBody) -> None:
         super().__init__()
         self.first = body.head if isinstance(body, LinearBody) else body.first
-        self.rest = None if isinstance(body, LinearBody) else nn.Sequential(body.activation, body.head)
+        self.rest: nn.Module | None = None
+        if isinstance(body, HiddenBody):
+            self.rest = nn.Sequential(body.activation, body.head)
+        elif isinstance(body, WideBody):
+            self.rest = _DenseHead(body)
 
     def forward(self, columns: Tensor, values: Tensor) -> Tensor:
-        weight: Any = self.first.weight
-        summed = (values.unsqueeze(1) @ weight[columns]).squeeze(1) + self.first.bias
+        first: Any = self.first
+        summed = (values.unsqueeze(1) @ first.weight[columns]).squeeze(1)
+        # The word vectors of a wide body have no bias.
+        summed = summed if getattr(first, "bias", None) is None else summed + first.bias
         return summed if self.rest is None else self.rest(summed)  # type: ignore[no-any-return]
+
+
+class _DenseHead(nn.Module):
+    """The head of a wide body, with the scores of all labels."""
+
+    def __init__(self, body: WideBody) -> None:
+        super().__init__()
+        self.head = body.head
+        if self.head.weight.dtype != torch.float32:
+            raise ValueError(
+                f"export: the head of this model has {self.head.weight.numel():,} numbers in {self.head.weight.dtype}, which"
+                " onnxruntime does not multiply on a CPU. Use manyhot serve, or train with a smaller --hidden."
+            )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return nn.functional.linear(hidden, self.head.weight, self.head.bias)
 
 
 class _Features(nn.Module):
@@ -185,103 +213,3 @@ class _Tokens(nn.Module):
             weight = attention_mask.to(states.dtype)[:, :, None]
             return body.head((states * weight).sum(dim=1) / weight.sum(dim=1))  # type: ignore[no-any-return]
         return body.model(input_ids=input_ids, attention_mask=attention_mask).logits  # type: ignore[no-any-return]
-
-
-class _Link(nn.Module):
-    """Probabilities by a link or a calibration, from operations that ONNX supports."""
-
-    def __init__(self, link: str | Calibration | None) -> None:
-        super().__init__()
-        self.kind = link.kind if isinstance(link, Calibration) else str(link)
-        if isinstance(link, Calibration):
-            for name in ("slope", "intercept", "knots", "levels"):
-                self.register_buffer(name, getattr(link, name).float())
-
-    def forward(self, logits: Tensor) -> Tensor:
-        if self.kind == "softmax":
-            return torch.softmax(logits, dim=-1)
-        if self.kind in ("hard", "soft"):
-            return torch.sigmoid(2 * logits if self.kind == "soft" else logits)
-        if self.kind == "isotonic":
-            return self._interpolated(logits)
-        return torch.sigmoid(self.slope * logits + self.intercept)  # type: ignore[operator]
-
-    def _interpolated(self, scores: Tensor) -> Tensor:
-        knots: Any = self.knots
-        levels: Any = self.levels
-        if len(knots) == 1:
-            return torch.where(scores.isnan(), scores, levels)
-        right = (knots < scores.unsqueeze(-1)).sum(dim=-1).clamp(1, len(knots) - 1)
-        start, stop = knots[right - 1], knots[right]
-        apart = torch.where(stop > start, stop - start, 1.0)
-        share = torch.where(stop > start, (scores - start) / apart, 0.5).clamp(0, 1)
-        return levels[right - 1] + share * (levels[right] - levels[right - 1])  # type: ignore[no-any-return]
-
-
-class _Sets(nn.Module):
-    """``SetValues.chosen``, with a dense table of the sets' labels."""
-
-    members: Tensor
-    worth: Tensor
-
-    def __init__(self, sets: SetValues, num_labels: int, lower: int, upper: int | None) -> None:
-        super().__init__()
-        if len(sets.sets) * num_labels > LARGEST_SETS:
-            raise ValueError(
-                f"export: {len(sets.sets):,} label sets of {num_labels:,} labels are too large a table for a graph."
-                " Tune thresholds instead: manyhot tune --metric micro-F1"
-            )
-        table = torch.zeros(len(sets.sets), num_labels)
-        for place, own in enumerate(sets.sets):
-            table[place, list(own)] = 1.0
-        most = num_labels if upper is None else upper
-        barred = torch.tensor([not lower <= len(own) <= most for own in sets.sets])
-        self.register_buffer("members", table)
-        self.register_buffer("worth", torch.tensor(sets.values).masked_fill(barred, -INF))
-        self.other = max(sets.other, -LARGEST * num_labels)
-
-    def forward(self, margin: Tensor, free: Tensor) -> Tensor:
-        barred = margin.isnan() | (margin == -INF)
-        counted = torch.where(barred, 0.0, margin.clamp(-LARGEST, LARGEST))
-        totals = counted @ self.members.T + self.worth
-        totals = torch.where((barred.to(totals.dtype) @ self.members.T) > 0, -INF, totals)
-        best, place = totals.max(dim=-1, keepdim=True)
-        freely = torch.where(free, counted, 0.0).sum(dim=-1, keepdim=True) + self.other
-        listed = self.members[place.squeeze(-1)] > 0
-        return torch.where((best >= freely) & (best > -INF), listed, free)
-
-
-class _Rule(nn.Module):
-    """``manyhot.decide`` for one rule."""
-
-    cut: Tensor
-
-    def __init__(self, rule: DecisionRule, num_labels: int) -> None:
-        super().__init__()
-        self.per_label = isinstance(rule.threshold, tuple)
-        listed = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,)
-        # Rounded down, so that a float32 score is above it where it is above the threshold itself.
-        near = [np.float32(value) for value in listed]
-        down = [np.nextafter(n, np.float32(-INF)) if float(n) > value else n for n, value in zip(near, listed, strict=True)]
-        self.register_buffer("cut", torch.tensor([float(value) for value in down]))
-        top = rule.top_k
-        self.lower = min(rule.min_labels if top is None else top, num_labels)
-        upper = rule.max_labels if top is None else top
-        self.upper = None if upper is None else min(upper, num_labels)
-        self.sets = None if rule.sets is None else _Sets(rule.sets, num_labels, self.lower, self.upper)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        chosen = self._by_threshold(logits)
-        return chosen if self.sets is None else self.sets(logits - self.cut, chosen)
-
-    def _by_threshold(self, logits: Tensor) -> Tensor:
-        chosen = logits > self.cut
-        if self.upper is None and not self.lower:
-            return chosen
-        key = logits - self.cut if self.per_label else logits
-        key = torch.where(key.isnan(), -INF, key)
-        if self.upper == self.lower:
-            return top_mask(key, self.lower)
-        if self.upper is not None:
-            chosen = chosen & top_mask(key, self.upper)
-        return chosen | top_mask(key, self.lower) if self.lower else chosen

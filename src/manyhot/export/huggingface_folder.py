@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from manyhot._files import json_bytes, make_folder, write_whole
 from manyhot.decisions.rule import decide
 from manyhot.export.folding import fold_rule
+from manyhot.export.graph import check_exportable
 from manyhot.export.model_card import model_card
 from manyhot.export.onnx_file import Parity
 from manyhot.export.vectoriser import reference
@@ -31,8 +32,8 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
 
     The thresholds are folded into the head, so that ``pipeline("text-classification", folder, trust_remote_code=True,
     top_k=None)`` with a threshold of 0.5 makes the decisions of the rule. The mean over tokens is in ``modeling_manyhot.py``,
-    since no class
-    of transformers has it; nothing else of manyhot is needed. The folder is written once the pipeline agrees on all ``rows``.
+    since no class of transformers has it; nothing else of manyhot is needed. The folder is written once the pipeline agrees on
+    all ``rows``.
 
     Args:
         model: a model with the body ``encoder``.
@@ -45,6 +46,7 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
     Raises:
         ValueError: for another body, a rule that cannot be folded, or a decision that differs; nothing is written then.
     """
+    check_exportable(model)
     body, inputs = model.body, model.inputs
     if not isinstance(body, EncoderBody) or not isinstance(inputs, TokenInputs):
         raise ValueError(

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from manyhot.training.rows.inputs.tokens import TokenInputs
 
 FILE, DESCRIPTION = "model.onnx", "model.json"
 FORMAT = "manyhot-onnx-1"
+# A file in the format of protocol buffers has at most 2 GiB; the operations of a graph take some of them.
+LARGEST_FILE = (2 << 30) - (16 << 20)
 # Tolerance for logits and probabilities: products are summed in another order.
 LOGIT_TOLERANCE, PROBABILITY_TOLERANCE = 1e-3, 1e-4
 
@@ -83,6 +86,11 @@ def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
     """The graph of a model and its ONNX file, traced on some of ``rows``."""
     need_packages("onnx", "onnxscript", "onnxruntime")
     graph = ModelGraph(model)
+    size = sum(each.numel() * each.element_size() for each in graph.state_dict().values())
+    if size > LARGEST_FILE:
+        raise ValueError(
+            f"export: the weights of this model have {size / 1e9:.1f} GB, and an ONNX file has at most 2.1. Use manyhot serve."
+        )
     # An example batch of one row would fix the batch at one.
     example = next(graph_inputs(model, _some(rows, 3), batch_size=3))
     if example[0].shape[0] < 2:
@@ -115,21 +123,34 @@ def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: 
     """Run an ONNX file by onnxruntime on ``rows`` and compare it with the model."""
     session = open_session(content)
     names = [each.name for each in session.get_outputs()]
-    logits = model.logits(rows)
-    wanted = decide(logits, model.rule)
-    found: dict[str, list[Tensor]] = {name: [] for name in names}
-    for batch in graph_inputs(model, rows, batch_size=batch_size):
-        given = {port.name: each.numpy() for port, each in zip(session.get_inputs(), batch, strict=True)}
-        for name, value in zip(names, session.run(None, given), strict=True):
-            found[name].append(torch.from_numpy(np.asarray(value)))
-    whole = {name: torch.cat(parts) for name, parts in found.items()}
-    off = ((whole["logits"] - logits).abs() / logits.abs().clamp(min=1)).nan_to_num(0.0)
-    probs = None
-    if "probabilities" in whole:
-        apart = (whole["probabilities"] - model.to_probabilities(logits)).abs().nan_to_num(0.0)
-        probs = float(apart.max()) if apart.numel() else 0.0
-    different = int((whole["decisions"] != wanted).sum())
-    return Parity(len(logits), wanted.numel(), different, float(off.max()) if off.numel() else 0.0, probs)
+
+    def answers() -> Iterator[dict[str, Tensor]]:
+        for batch in graph_inputs(model, rows, batch_size=batch_size):
+            given = {port.name: each.numpy() for port, each in zip(session.get_inputs(), batch, strict=True)}
+            found = session.run(None, given)
+            yield {name: torch.from_numpy(np.asarray(value)) for name, value in zip(names, found, strict=True)}
+
+    return compare_parts(model, rows, answers(), batch_size=batch_size)
+
+
+def compare_parts(model: TrainedModel, rows: Any, answers: Iterable[dict[str, Tensor]], *, batch_size: int) -> Parity:
+    """Compare the answers of an export with the model, batch by batch: nothing of all rows times labels is kept.
+
+    Args:
+        model: the model.
+        rows: real rows.
+        answers: ``logits``, ``decisions`` and, unless scores only rank, ``probabilities`` of each batch of ``rows``.
+        batch_size: rows of a batch.
+    """
+    compared, different, off, apart = 0, 0, 0.0, None
+    for logits, got in zip(model.iter_logits(rows, batch_size=batch_size), answers, strict=True):
+        compared += len(logits)
+        different += int((got["decisions"] != decide(logits, model.rule)).sum())
+        off = max(off, float(((got["logits"] - logits).abs() / logits.abs().clamp(min=1)).nan_to_num(0.0).max()))
+        if "probabilities" in got:
+            gap = (got["probabilities"] - model.to_probabilities(logits)).abs().nan_to_num(0.0)
+            apart = max(apart or 0.0, float(gap.max()))
+    return Parity(compared, compared * model.num_labels, different, off, apart)
 
 
 def open_session(content: bytes | str, *, threads: int = 1) -> Any:

@@ -2,35 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from scipy.special import expit
+from torch import Tensor
 
 from manyhot._files import json_bytes, make_folder, write_whole
 from manyhot.export.folding import affine_link, check_foldable
-from manyhot.export.onnx_file import Parity
+from manyhot.export.graph import check_exportable
+from manyhot.export.onnx_file import Parity, compare_parts, refuse_difference
 from manyhot.export.vectoriser import write_vectoriser
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.texts import TextInputs
 
 FORMAT = "manyhot-weights-1"
+# Rows that are compared at once.
+BATCH = 64
 
 
-def export_weights(model: TrainedModel, folder: str | Path) -> Parity:
+def export_weights(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity:
     """Write ``weights.safetensors`` and ``weights.json``: ``s = x first (second^T) + bias``, a label holds where s > threshold.
 
+    Before anything is written, the products are computed with numpy for ``rows`` and compared with the model.
+
     Args:
-        model: a model whose scores are linear in its inputs (linear, bag), with a rule of thresholds.
+        model: a model whose scores are linear in its inputs (linear, bag, wide), with a rule of thresholds.
         folder: where the files go; for texts ``vectoriser.json`` and its references beside them.
+        rows: real rows to compare on: ``Examples`` or what ``predict`` takes.
+
+    Returns:
+        How the two compare.
+
+    Raises:
+        ValueError: for another body or rule, or where the two differ; nothing is written then.
     """
     from safetensors.torch import save
 
+    weights = _weights(model)
+    parity = compare_parts(model, rows, _products(model, weights, rows), batch_size=BATCH)
+    refuse_difference(parity)
+    described = {
+        "format": FORMAT,
+        "labels": list(model.label_names),
+        "inputs": model.inputs.kind,
+        "sparse": bool(getattr(model.inputs, "sparse", True)),
+        "score": "(x first) second^T + bias" if "second" in weights else "x first + bias",
+        "decision": "score > threshold",
+        "probability": "sigmoid(slope * score + intercept)" if "slope" in weights else None,
+    }
+    folder = Path(folder)
+    make_folder(folder)
+    if isinstance(model.inputs, TextInputs):
+        write_vectoriser(model.inputs, folder)
+    write_whole(folder / "weights.safetensors", save(weights, metadata={"format": FORMAT}))
+    write_whole(folder / "weights.json", json_bytes(described))
+    return parity
+
+
+def _weights(model: TrainedModel) -> dict[str, Tensor]:
+    """The tensors of the file, or an error where the body or the rule is not of that form."""
+    check_exportable(model)
     factors = model.factors()
     if factors is None:
         raise ValueError(
-            f"export: plain weights are for bodies that are linear in their inputs (linear, bag); got {model.shape['body']!r}."
-            " Export to onnx."
+            "export: plain weights are for bodies that are linear in their inputs (linear, bag, wide);"
+            f" got {model.shape['body']!r}. Export to onnx."
         )
     check_foldable("export", model.rule)
     given = model.rule.threshold
@@ -40,27 +82,22 @@ def export_weights(model: TrainedModel, folder: str | Path) -> Parity:
         tensors["second"] = factors.second
     if isinstance(model.inputs, FeatureInputs):
         tensors |= model.inputs.tensors()
-    link = model.calibration or model.link
-    try:
-        slope, intercept = affine_link("export", link, model.num_labels)
-        tensors |= {"slope": slope, "intercept": intercept}
-    except ValueError:
-        # Scores that only rank, a softmax and an isotonic calibration have no slope and intercept.
-        slope = None
-    described = {
-        "format": FORMAT,
-        "labels": list(model.label_names),
-        "inputs": model.inputs.kind,
-        "sparse": bool(getattr(model.inputs, "sparse", True)),
-        "score": "x first + bias" if factors.second is None else "(x first) second^T + bias",
-        "decision": "score > threshold",
-        "probability": None if slope is None else "sigmoid(slope * score + intercept)",
-    }
-    folder = Path(folder)
-    make_folder(folder)
-    if isinstance(model.inputs, TextInputs):
-        write_vectoriser(model.inputs, folder)
-    plain = {name: each.detach().cpu().contiguous().clone() for name, each in tensors.items()}
-    write_whole(folder / "weights.safetensors", save(plain, metadata={"format": FORMAT}))
-    write_whole(folder / "weights.json", json_bytes(described))
-    return Parity(0, 0, 0, 0.0, None)
+    # Scores that only rank, a softmax and an isotonic calibration have no slope and intercept.
+    with contextlib.suppress(ValueError):
+        tensors["slope"], tensors["intercept"] = affine_link("export", model.calibration or model.link, model.num_labels)
+    return {name: each.detach().cpu().contiguous().clone() for name, each in tensors.items()}
+
+
+def _products(model: TrainedModel, weights: dict[str, Tensor], rows: Any) -> Iterator[dict[str, Tensor]]:
+    """What the tensors of the file give for the prepared rows, computed as ``weights.json`` says."""
+    prepared = model.inputs.rows(rows)
+    arrays = {name: each.numpy() for name, each in weights.items()}
+    for start in range(0, prepared.shape[0], BATCH):
+        scores = prepared[start : start + BATCH] @ arrays["first"]
+        if "second" in arrays:
+            scores = scores @ arrays["second"].T
+        scores = scores + arrays["bias"]
+        found = {"logits": scores, "decisions": scores > arrays["threshold"]}
+        if "slope" in arrays:
+            found["probabilities"] = expit(arrays["slope"] * scores + arrays["intercept"])
+        yield {name: torch.from_numpy(np.asarray(each)) for name, each in found.items()}

@@ -16,6 +16,7 @@ from manyhot.decisions.rule import decide
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.settings import ServeSettings
 from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.rows.explaining import can_explain
 from manyhot.training.run.bundle_folder import DESCRIPTION, model_folder
 from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel, is_span_bundle, load_span_model
 
@@ -137,7 +138,7 @@ class ServedRows:
             "features": list(self.columns) if self.columns is not None else model.inputs.width,
             "probabilities": not self.ranks_only,
             "rule": model.rule.to_json(),
-            "explains": "exactly" if model.factors() is not None else "by gradients",
+            "explains": ("exactly" if model.factors() is not None else "by gradients") if can_explain(model) else None,
             "digest": self.digest,
         }
 
@@ -216,9 +217,9 @@ class ServedSpans:
         return {"spans": spans}
 
     def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
-        """Span models are not explained."""
-        del rows, asked
-        raise Refusal(422, "this is a model of spans, which is not explained. Ask /predict.")
+        """What ``TrainedSpanModel.explain`` says; ``labels`` are types."""
+        found = self.model.explain(list(rows), types=asked.labels, top=asked.top, most=asked.most, steps=asked.steps)
+        return [clean(each.to_json()) for each in found]
 
     def about(self) -> dict[str, Any]:
         """Kind and types."""
@@ -227,7 +228,7 @@ class ServedSpans:
             "body": self.model.shape["body"],
             "labels": list(self.model.type_names),
             "probabilities": True,
-            "explains": None,
+            "explains": "by gradients",
             "digest": self.digest,
         }
 

@@ -15,6 +15,7 @@ from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_tex
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import read_files, read_flags, reading_of
+from manyhot.export.graph import check_exportable
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
@@ -59,21 +60,12 @@ def export(
     trained = open_model(model)
     target = folder or model.with_name(f"{model.absolute().name}-{to}")
     check_outputs({"--folder": target}, [model])
-    if to == "weights":
-        from manyhot.export.plain_weights import export_weights
-
-        export_weights(trained, target)
-        told: dict[str, Any] = {"folder": str(target), "to": to}
-    else:
-        examples = _examples(model, trained, files, reading)[:rows]
-        parity = _exported(trained, target, to, examples)
-        told = {"folder": str(target), "to": to, **parity._asdict()}
-        say(
-            f"Compared on {parity.rows:,} rows: {parity.different} of {parity.decisions:,} decisions differ.",
-            quiet=quiet or json,
-        )
+    check_exportable(trained)
+    examples = _examples(model, trained, files, reading)[:rows]
+    parity = _exported(trained, target, to, examples)
+    say(f"Compared on {parity.rows:,} rows: {parity.different} of {parity.decisions:,} decisions differ.", quiet=quiet or json)
     if json:
-        show_json(told)
+        show_json({"folder": str(target), "to": to, **parity._asdict()})
     else:
         show_text(f"Done: {target}")
 
@@ -83,6 +75,10 @@ def _exported(trained: TrainedModel, target: Path, to: str, examples: Any) -> An
         from manyhot.export.onnx_file import export_onnx
 
         return export_onnx(trained, target, rows=examples)
+    if to == "weights":
+        from manyhot.export.plain_weights import export_weights
+
+        return export_weights(trained, target, rows=examples)
     if trained.shape["body"] == "classifier":
         from manyhot.export.onnx_file import Parity
         from manyhot.integrations.huggingface import from_manyhot, save_folded

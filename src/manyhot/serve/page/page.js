@@ -113,8 +113,7 @@ function item(candidate) {
   const button = make("button", candidate.label);
   button.type = "button";
   button.dataset.label = candidate.label;
-  button.title = "Explain this label";
-  button.addEventListener("click", () => explain(candidate.label));
+  explains(button, "Explain this label", () => explain(candidate.label, (told) => told.labels[0]));
   const track = make("div", undefined, "track");
   track.setAttribute("aria-hidden", "true");
   const fill = make("div", undefined, "fill");
@@ -131,6 +130,14 @@ function item(candidate) {
   return row;
 }
 
+// A button asks for an explanation, where the model gives any.
+function explains(button, title, ask) {
+  button.disabled = about.explains === null;
+  if (button.disabled) return;
+  button.title = title;
+  button.addEventListener("click", ask);
+}
+
 function drawSpans() {
   const spans = shown.spans.filter((span) => cut === null || span.probability > cut);
   const letters = Array.from(shown.input);
@@ -140,7 +147,13 @@ function drawSpans() {
   const body = at("spans").tBodies[0];
   body.replaceChildren(...spans.map((span) => {
     const row = make("tr");
-    row.append(make("td", letters.slice(span.start, span.end).join("")), make("td", span.type), make("td", span.probability.toFixed(3), "number"));
+    const cell = make("td");
+    const button = make("button", letters.slice(span.start, span.end).join(""));
+    button.type = "button";
+    const same = (other) => ["type", "start", "end"].every((key) => other[key] === span[key]);
+    explains(button, "Explain this span", () => explain(span.type, (told) => told.spans.find(same)));
+    cell.append(button);
+    row.append(cell, make("td", span.type), make("td", span.probability.toFixed(3), "number"));
     return row;
   }));
   at("spans").hidden = !spans.length;
@@ -166,14 +179,14 @@ function nested(letters, spans, start, end) {
   return parts;
 }
 
-async function explain(label) {
+async function explain(label, choose) {
   complain("");
   at("status").textContent = "explaining…";
   try {
     const exact = about.explains === "exactly";
     const told = await ask("explain", { inputs: [shown.input], labels: [label], most: 12, steps: exact ? 1 : 16 });
     at("status").textContent = "explained";
-    drawWhy(told.explanations[0].labels[0], exact);
+    drawWhy(choose(told.explanations[0]), exact);
   } catch (error) {
     at("status").textContent = "";
     complain(error.message);
@@ -181,11 +194,11 @@ async function explain(label) {
 }
 
 function drawWhy(found, exact) {
-  at("why-heading").textContent = `Why ${found.label}?`;
+  at("why-heading").textContent = about.kind === "spans" ? `Why is “${found.text}” ${found.type}?` : `Why ${found.label}?`;
   const threshold = found.threshold === null ? "" : `, threshold ${found.threshold.toFixed(3)}`;
   const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} is left unexplained.`;
   at("why-words").textContent = `Score ${found.score.toFixed(3)}${threshold}. ${how}`;
-  const texts = about.kind === "texts";
+  const texts = ["texts", "spans"].includes(about.kind);
   at("why-text").hidden = at("why-legend").hidden = !texts;
   if (texts) at("why-text").replaceChildren(...highlighted(Array.from(shown.input), found.words));
   const rows = [["(nothing at all)", found.base], ...found.contributions.map((each) => [each.feature, each.part])];

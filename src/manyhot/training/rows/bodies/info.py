@@ -89,6 +89,7 @@ class BodyInfo:
         devices: for ``auto``, the kinds of devices it is taken on; empty: all.
         lazy: whether its scores are lazy, so that it goes with losses that take such alone, and with known hard labels.
         explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
+        no_export: why no other software can hold it; empty: it can be exported.
         unsaved_buffers: whether it computes values when it is made that are not in its state; loading makes it anew.
     """
 
@@ -126,6 +127,7 @@ class BodyInfo:
     devices: tuple[str, ...] = ()
     lazy: bool = False
     explains: bool = True
+    no_export: str = ""
     unsaved_buffers: bool = False
 
     def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:

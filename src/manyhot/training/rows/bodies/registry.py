@@ -134,6 +134,7 @@ _ENTRIES = (
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,
         explains=False,
+        no_export="a beam search through label trees is no graph of tensor operations",
     ),
     BodyInfo(
         name="conv",
