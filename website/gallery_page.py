@@ -37,12 +37,13 @@ def part(name: str) -> str:
         values["without a teacher"] = _values(run["beside"])
     columns = list(values["this run"])
     rows = [f"| {words} | {' | '.join(found.get(column, '') for column in columns)} |" for words, found in values.items()]
-    seconds = " and ".join(f"{each:.0f}" for each in run["seconds"])
+    seconds = " and ".join(f"{each:.0f}" for each in run["cpu_seconds"])
     lines = ["```", commands, "```", "", f"| test rows | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}", *rows, ""]
+    made = f"{run['date']}, torch {run['versions']['torch']}, Python {run['versions']['python']}"
     lines += [
-        f"[The report]({name}/report.html). {seconds} s from the command to the report, on a shared machine; {run['date']},"
+        f"[The report]({name}/report.html). {seconds} s of CPU time from the command to the report, on one thread;",
+        f"{made}.",
     ]
-    lines += [f"torch {run['versions']['torch']}, Python {run['versions']['python']}."]
     return "\n".join(lines)
 
 

@@ -46,7 +46,9 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages from outside docs/, and a list of the measurements."""
     _documented.clear()
     for source, target in places().items():
-        files.append(File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8")))
+        file = File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8"))
+        file.edit_uri = f"../{source}"  # below docs/, as the edit links of all other pages
+        files.append(file)
     files.append(File.generated(config, "measured/index.md", content=measurements()))
     return files
 

@@ -123,3 +123,19 @@ def test_missing_values_take_the_training_mean(sparse):
     assert (other.features.toarray() if sparse else other.features)[1, 0] == 9
     with pytest.raises(ValueError, match="`means` must be"):
         fill_missing(examples, means=np.float32([9]))
+
+
+def test_labels_that_differ_only_in_case_or_blanks_are_named(file):
+    rows = [{"text": "a b", "labels": ["Hot Food", "milk"]}, {"text": "c d", "labels": ["hotfood", "hot food", "Milk", "egg"]}]
+    found = inspect_examples(file(rows))
+    assert sorted(map(sorted, found.alike_labels)) == [["Hot Food", "hot food"], ["Hot Food", "hotfood"], ["Milk", "milk"]]
+    assert any("3 labels differ from another one only in case or blanks" in remark for remark in found.remarks())
+
+
+def test_dates_and_names_beside_a_text_are_not_read_as_text(tmp_path):
+    path = tmp_path / "tickets.csv"
+    people = ["Ana Brown", "Bo Chen"]
+    rows = [f"{day:02d}.03.2025 14:{day:02d};Question number {day} please;a, b;{people[day % 2]}" for day in range(1, 21)]
+    path.write_text("\n".join(["Created;Question;Topics;Agent", *rows]))
+    chosen = inspect_examples(path).sources[0].chosen
+    assert (chosen["text"], chosen["labels"], chosen["left_out"]) == (["Question"], "Topics", ["Created", "Agent"])

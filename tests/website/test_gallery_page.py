@@ -12,7 +12,7 @@ SHOWN = re.findall(r"<!-- made: (\w+) -->", gallery_page.PAGE.read_text())
 def test_the_page_has_the_figures_that_were_measured():
     text = gallery_page.PAGE.read_text()
     assert gallery_page.fill(text) == text, "run python website/gallery_page.py"
-    assert len(SHOWN) >= 5
+    assert len(SHOWN) >= 7
     assert set(SHOWN) == set(gallery_page.figures())
 
 

@@ -35,6 +35,7 @@ class Inspection:
         empty_inputs: rows whose input is empty: no word, or no feature other than 0.
         repeated_inputs: rows whose input an earlier row has.
         contradictions: those of them with other labels than the first row of that input.
+        alike_labels: pairs of label names that differ only in upper and lower case or in blanks.
         problems: the first ten problems of the files, by line.
         num_problems: all of them; each is a row that was left out.
         test: the same for the test part, where one was given.
@@ -54,6 +55,7 @@ class Inspection:
     empty_inputs: int
     repeated_inputs: int
     contradictions: int
+    alike_labels: tuple[tuple[str, str], ...]
     problems: tuple[Problem, ...]
     num_problems: int
     test: Inspection | None = None
@@ -77,12 +79,21 @@ class Inspection:
             (self.contradictions, f"{self.contradictions} of these have other labels than the earlier row."),
             (len(self.labels.without_positives), f"{len(self.labels.without_positives)} labels never occur."),
             (rare, f"{rare} labels occur once: nothing is left to test them on."),
+            (self.alike_labels, self._about_alike_labels()),
             (self.inputs.get("missing"), f"{self.inputs.get('missing')} feature values are missing."),
             (self.leaks, f"{self.leaks} of {of_test} test rows are in the training part too."),
             (self.unseen_labels, f"{len(self.unseen_labels or ())} labels of the test part are never in the training part."),
         ]
         said = dict.fromkeys(remark for source in self.sources for remark in source.remarks)
         return [*said, *(sentence for count, sentence in found if count)]
+
+    def _about_alike_labels(self) -> str:
+        shown = "; ".join(f"{one!r} and {other!r}" for one, other in self.alike_labels[:3])
+        more = "; and others" if len(self.alike_labels) > 3 else ""
+        return (
+            f"{len(self.alike_labels)} labels differ from another one only in case or blanks: {shown}{more}."
+            " Spell them alike in the file if they mean the same."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,6 +111,7 @@ class Inspection:
             "empty_inputs": self.empty_inputs,
             "repeated_inputs": self.repeated_inputs,
             "contradictions": self.contradictions,
+            "alike_labels": [list(pair) for pair in self.alike_labels],
             "problems": [problem.to_dict() for problem in self.problems],
             "num_problems": self.num_problems,
             "remarks": self.remarks(),
@@ -188,9 +200,16 @@ def _inspect(examples: Examples) -> Inspection:
         empty_inputs=empty,
         repeated_inputs=len(repeated),
         contradictions=sum(lists[row] != lists[first] for row, first in repeated),
+        alike_labels=_alike(examples.label_names),
         problems=tuple(problem for source in examples.source for problem in source.problems)[:10],
         num_problems=sum(source.num_problems for source in examples.source),
     )
+
+
+def _alike(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The first name of each spelling, with every other name that is spelled the same but for case and blanks."""
+    first: dict[str, str] = {}
+    return tuple((seen, name) for name in names if (seen := first.setdefault("".join(name.casefold().split()), name)) != name)
 
 
 def _contents(examples: Examples) -> Any:

@@ -26,7 +26,7 @@ class ColumnKind:
     Args:
         kind: empty, binary (0 and 1), soft (numbers from 0 to 1), number, string, list, vector (lists of numbers), object or
             mixed.
-        wordy: whether strings are running words.
+        wordy: whether strings are running words; dates and times of numbers are not.
         repeats: whether strings come again and again, so that they are values of a nominal feature.
     """
 
@@ -55,6 +55,8 @@ def column_kind(values: Iterable[Any]) -> ColumnKind:
         ('binary', True, 'list')
         >>> column_kind(["0", "0.3"]).kind, column_kind(["0", "1"] * 10 + ["2"]).kind
         ('soft', 'binary')
+        >>> column_kind(["2025-03-01 14:05", "2025-03-02 09:00"]).wordy
+        False
     """
     filled = [value for value in values if not is_missing(value)]
     if not filled:
@@ -75,10 +77,14 @@ def column_kind(values: Iterable[Any]) -> ColumnKind:
     if counts["binary"] + counts["soft"] + counts["number"] >= needed:
         return ColumnKind("number")
     strings = [str(value) for value in filled]
-    words = sum(len(text.split()) for text in strings) / len(strings)
+    words = sum(sum(map(_has_letter, text.split())) for text in strings) / len(strings)
     letters = sum(map(len, strings)) / len(strings)
     unspaced = sum(not text.isascii() for text in strings) > len(strings) / 2 and letters >= 4
     return ColumnKind("string", wordy=words >= 2 or unspaced, repeats=len(set(strings)) <= len(strings) / 2)
+
+
+def _has_letter(word: str) -> bool:
+    return any(map(str.isalpha, word))
 
 
 def is_number(value: Any) -> bool:

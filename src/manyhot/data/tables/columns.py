@@ -2,8 +2,9 @@
 
 What the caller names is taken. The rest is chosen from the columns' names and, where those say nothing, from the first
 rows: labels are a column called so, or the columns called ``label_...``, or the one column of lists, or beside a text the
-columns of numbers from 0 to 1; text is a column called ``text``, or else every column of running words. The choice is kept in
-``Source.chosen`` for the reader to see; where nothing fits, the error lists the columns.
+columns of numbers from 0 to 1; text is a column called ``text``, or else every column of running words, without those whose
+strings come again and again. The choice is kept in ``Source.chosen`` for the reader to see; where nothing fits, the error lists
+the columns.
 """
 
 from __future__ import annotations
@@ -183,7 +184,11 @@ def _label_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str | None, tuple
 def _text_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
     plain = ("string", "number", "binary", "soft", "empty")
     called = [name for name in free if name.lower() == "text" and kinds[name].kind in plain]
-    return tuple(called[:1] or [name for name in free if kinds[name].kind == "string" and kinds[name].wordy])
+    if called:
+        return (called[0],)
+    wordy = [name for name in free if kinds[name].kind == "string" and kinds[name].wordy]
+    # Names of people or departments come again and again beside a text; they are not the text.
+    return tuple([name for name in wordy if not kinds[name].repeats] or wordy)
 
 
 def _feature_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
