@@ -14,6 +14,7 @@ from manyhot import (
     decide,
     decide_sparse,
     decoupled_softmax_loss,
+    gather_rows,
     pairwise_loss,
     tlpr_loss,
     two_way_loss,
@@ -123,7 +124,7 @@ def check_losses(rank, *, device="cpu", dtype=torch.float64, close=1e-9):
 
 
 def check_wire(rank):
-    """A loss takes one gather of 16 bytes a row, and backward one sum of the size of hidden."""
+    """A loss takes one gather of 16 bytes a row, decoupled softmax two of 20, and backward one sum of the size of hidden."""
     seen = []
     gather, reduce = shards.all_gather, dist.all_reduce
 
@@ -151,6 +152,11 @@ def check_wire(rank):
         assert seen == [("gather", 8 * ROWS), ("gather", 12 * ROWS), ("reduce", 4 * ROWS * SIZE)]
         sent = count * (count - 1) * (seen[0][1] + seen[1][1]) + 2 * (count - 1) * seen[2][1]
         assert sent == formulas()["sent_in_a_step"](ROWS, SIZE, count, loss="decoupled")
+        seen.clear()
+        gather_rows(given[0], dist.group.WORLD)
+        gather_rows(SparseLabels.from_lists([[1, 2]] * ROWS, num_labels=NUM_LABELS), dist.group.WORLD)
+        sent = count * (count - 1) * sum(size for _, size in seen)
+        assert sent == formulas()["sent_by_gather_rows"](count * ROWS, SIZE, count * 2 * ROWS, count)
     finally:
         shards.all_gather, dist.all_reduce = gather, reduce
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from manyhot import evaluate, load_model
 from manyhot.heads.mesh import LabelMesh
@@ -14,6 +15,7 @@ from manyhot.training.rows.bodies.wide import BodyElsewhere, WideBody
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.run.processes import ProcessesError, process_mesh
+from scores.scale_page import formulas
 from training.problems import same_weights, title_examples
 from training.run.process_runs import in_processes, train_until_epoch
 
@@ -21,7 +23,7 @@ from training.run.process_runs import in_processes, train_until_epoch
 WIDE = TrainSettings(
     loss="zlpr", model="wide", learning_rate=0.1, hidden=16, epochs=5, batch_size=32, threads=1, dropout=0.1, device="cpu"
 )
-# Sums over labels in another order, in float32, over 135 steps.
+# Sums over labels in another order, in float32, over 50 steps.
 BOUND = {"rtol": 1e-4, "atol": 1e-5}
 METRICS = ("micro-F1", "P@3", "PSP@3")
 
@@ -35,6 +37,13 @@ def divided(count, **changed):
     return replace(WIDE, label_shards=count, **changed)
 
 
+def held_bytes(bodies):
+    """Bytes of the tables of this process, with the state of AdaGrad."""
+    tables = [each for body in bodies for each in (body.first.weight, body.first.squares)]
+    heads = [each.to_local() for body in bodies for each in body.head.state_dict().values() if isinstance(each, DTensor)]
+    return sum(each.numel() * each.element_size() for each in (*tables, *heads))
+
+
 def train_and_compare(rank, folder, settings, options):
     """Train in a run folder; the word vectors must be the same on all processes bit by bit, and the first has the model."""
     parts = []
@@ -44,7 +53,14 @@ def train_and_compare(rank, folder, settings, options):
         assert len(body.head.weight.to_local()) < 41
         return assembled(body)
 
+    def counted(bodies):
+        width, memory = bodies[0].first.weight.shape[0], formulas()["wide_memory"]
+        if rank == 0:
+            assert held_bytes(bodies) == memory(41, width, settings.hidden, dist.get_world_size(), width=4)
+        return finished(bodies)
+
     assembled, wide_phase.assembled = wide_phase.assembled, noted
+    finished, wide_phase.finished = wide_phase.finished, counted
     model = train(examples(), settings, run=folder / "run", **options)
     every = [torch.empty_like(parts[0]) for _ in range(dist.get_world_size())]
     dist.all_gather(every, parts[0])
