@@ -67,6 +67,14 @@ def test_an_infinitely_wrong_score_has_an_infinite_loss_and_a_finite_gradient():
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize(("loss", "threshold"), [("pairwise_loss", ()), ("tlpr_loss", (1e7,))])
+def test_a_level_that_all_scores_share_costs_no_digits(loss, threshold):
+    apart, labels = np.float32([[3, 1, -2, 2, 0], [-1, 2, 3, 0, -3]]), np.array([[1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+    wanted = getattr(manyhot, loss)(torch.tensor(apart), torch.tensor(labels), *[0.0 for _ in threshold], reduction="none")
+    got = getattr(ours, loss)(apart + np.float32(1e7), labels, *threshold)
+    np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-6)
+
+
 def test_padded_lists_are_the_dense_labels():
     logits = np.random.default_rng(0).normal(size=(3, 6)).astype("f")
     lists = ours.PaddedLabels(jnp.array([[5, 0, -1], [-1, -1, -1], [2, -1, -1]]))

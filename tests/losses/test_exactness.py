@@ -15,6 +15,7 @@ from manyhot import (
     SparseLabels,
     asymmetric_loss,
     bce_loss,
+    decoupled_softmax_loss,
     dice_loss,
     focal_loss,
     lsep_loss,
@@ -286,3 +287,32 @@ def test_offsets_that_nobody_checked_read_no_memory_that_is_not_theirs(loss, off
             loss(x, labels, **settings).backward()
     assert labels.rows.ge(0).all()
     assert labels.rows.lt(2).all()
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("kind", ["bool", "float", "sparse"])
+@pytest.mark.parametrize("level", [0.0, 1e4, 1e7])
+@pytest.mark.parametrize("loss", [pairwise_loss, lsep_loss, two_way_loss, tlpr_loss, decoupled_softmax_loss])
+def test_a_level_that_all_scores_share_costs_no_digits(place, loss, level, kind, reduction):
+    """At 1e7 float32 has no digits left beside the level: the level must cancel before anything small is added."""
+    takes_engine = loss in (pairwise_loss, tlpr_loss)
+    settings = {"engine": place.engine} if takes_engine else {}
+    settings |= {"pos_temperature": 1.0, "neg_temperature": 1.0, "batch_weight": 0.0} if loss is two_way_loss else {}
+    # Powers of two and whole numbers: every score and every difference of two scores is exact in float32.
+    apart = torch.tensor([[3.0, 1.0, -2.0, 2.0, 0.0], [-1.0, 2.0, 3.0, 0.0, -3.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    labels = as_kind(torch.tensor([[1, 0, 0, 1, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0]]), kind)
+
+    def compute(scores, threshold, **given):
+        extra = (place.put(torch.tensor(threshold, dtype=scores.dtype)),) if loss is tlpr_loss else ()
+        scores = place.put(scores).requires_grad_()
+        value = loss(scores, place.put(labels), *extra, reduction=reduction, **given)
+        (gradient,) = torch.autograd.grad(value.sum(), scores)
+        with torch.no_grad():
+            unfused = loss(scores, place.put(labels), *extra, reduction=reduction, **given)
+        return value.detach().double().cpu(), unfused.double().cpu(), gradient.double().cpu()
+
+    exact, _, slope = compute(apart.double(), 0.0, **settings | ({"engine": "torch"} if takes_engine else {}))
+    value, unfused, gradient = compute(apart + level, level, **settings)
+    torch.testing.assert_close(value, exact, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(unfused, exact, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(gradient, slope, rtol=1e-5, atol=1e-6)

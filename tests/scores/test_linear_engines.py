@@ -7,6 +7,7 @@ from manyhot import LinearScores, SparseLabels, pairwise_loss, tlpr_loss, two_wa
 from manyhot.engines import registry, totals
 from manyhot.engines.linear import plain
 from manyhot.engines.native import linear as native_linear
+from manyhot.engines.terms import in_one_part
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.linear import engine as triton_linear
 from manyhot.losses.core.forms import FORMS
@@ -116,7 +117,7 @@ def fails(*_):
 def losses_in_torch(problem, form, offset, scale):
     """What an engine with ``losses`` gives, and its total."""
     pos, neg, memory = plain.sums(problem)
-    return FORMS[form](pos, neg, offset), None, memory
+    return FORMS[form](in_one_part(pos), in_one_part(neg), offset), None, memory
 
 
 @needs_native

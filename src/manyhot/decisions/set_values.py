@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhot._sparse import sparse_tensor
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear import LinearScores
 
@@ -123,9 +124,7 @@ class SetValues:
 def member_table(sets: SparseLabels) -> Tensor:
     """Sparse ``[C, L]``: 1 where a set has a label."""
     places = torch.stack([sets.rows, sets.indices])
-    return torch.sparse_coo_tensor(
-        places, torch.ones(len(sets.indices)), tuple(sets.shape), is_coalesced=True, check_invariants=False
-    )
+    return sparse_tensor(places, torch.ones(len(sets.indices)), sets.shape, is_coalesced=True)
 
 
 def set_totals(margin: Tensor, members: Tensor) -> Tensor:

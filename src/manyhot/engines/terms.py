@@ -45,6 +45,23 @@ class LogSum(NamedTuple):
         """The log-sum in one float."""
         return self.shift + self.rest
 
+    def plus(self, offset: Tensor | float) -> Tensor:
+        """The log-sum plus ``offset`` in one float: a shift that the offset cancels leaves all digits of the rest."""
+        return (self.shift + offset) + self.rest
+
+    def times(self, other: LogSum) -> LogSum:
+        """The log of the product of both sums, ``-inf`` where one is empty even if the other is infinite."""
+        empty = (self.rest == -INF) | (other.rest == -INF)
+        return LogSum(self.shift + other.shift, torch.where(empty, -INF, self.rest + other.rest))
+
+    def power(self, exponent: float) -> LogSum:
+        """The log of the sum to a power."""
+        return LogSum(self.shift * exponent, self.rest * exponent)
+
+    def reshape(self, shape: torch.Size) -> LogSum:
+        """The sums with other leading axes."""
+        return LogSum(self.shift.reshape(shape), self.rest.reshape(shape))
+
     def at(self, rows: Tensor) -> LogSum:
         """The sums of some rows."""
         return LogSum(self.shift[rows], self.rest[rows])
@@ -58,6 +75,11 @@ class LogSum(NamedTuple):
         tops = (torch.where(part.rest == -INF, -INF, part.shift) for part in (self, other))
         shift = _finite(torch.maximum(*tops))
         return LogSum(shift, torch.logaddexp(self.shift - shift + self.rest, other.shift - shift + other.rest))
+
+
+def in_one_part(value: Tensor) -> LogSum:
+    """A log-sum that is known in one float only."""
+    return LogSum(torch.zeros_like(value), value)
 
 
 def _finite(top: Tensor) -> Tensor:

@@ -69,11 +69,12 @@ def decoupled_softmax_loss(
     rows = arrange(who, scores, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
     _, neg = sides_of_rows(rows, None)
     # Without negatives the loss is 0; replacing -inf by 0 keeps the second derivative finite.
-    level = torch.where(neg > -INF, neg, 0.0).reshape(-1, 1)
-    lead = Rows(rows.logits.to(level.dtype) - level, rows.terms, rows.shape)
+    some = neg.rest > -INF
+    shift, rest = neg.shift.reshape(-1, 1), torch.where(some, neg.rest, 0.0).reshape(-1, 1)
+    lead = Rows((rows.logits.to(rest.dtype) - shift) - rest, rows.terms, rows.shape)
     count = sum_over_labels(rows, _positive)
     total = sum_over_labels(lead, _missed)
-    values = torch.where((neg > -INF) & (count > 0), total / torch.where(count > 0, count, 1.0), 0.0)
+    values = torch.where(some & (count > 0), total / torch.where(count > 0, count, 1.0), 0.0)
     return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
 
 

@@ -8,10 +8,9 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_logits
 from manyhot.engines.terms import INF, DenseTerms, SparseTerms, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.forms import joined
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Labels, Rows, arrange
-from manyhot.losses.core.logsumexp import Dim, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Dim, log_sums
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 
@@ -55,10 +54,8 @@ def lsep_loss(
         tensor(0.1698)
     """
     check_logits("lsep_loss", logits)
-    pos, neg = two_sided_logsumexp(
-        logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate, who="lsep_loss"
-    )
-    values = softplus(joined(pos, neg))
+    pos, neg = log_sums("lsep_loss", logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
+    values = softplus(pos.times(neg).value)
     if max_pairs is not None:
         check_at_least("lsep_loss", "max_pairs", max_pairs, 1)
         if smoothing:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_number
-from manyhot.engines.terms import Weight
+from manyhot.engines.terms import LogSum, Weight
 from manyhot.losses.core.dispatch import side_loss
-from manyhot.losses.core.forms import joined, side_form
+from manyhot.losses.core.forms import side_form
 from manyhot.losses.core.layout import Labels
 from manyhot.losses.core.logsumexp import Dim, Scores
 from manyhot.losses.core.reduction import softplus
@@ -15,9 +15,9 @@ from manyhot.losses.module import LossModule
 
 
 @side_form("joint")
-def joint_form(pos: Tensor, neg: Tensor, margin: Tensor | float) -> Tensor:
-    """The pairwise loss of each row from its two sides; ``margin`` is g m of the circle form."""
-    return softplus(joined(pos, neg) + margin)
+def joint_form(pos: LogSum, neg: LogSum, margin: Tensor | float) -> Tensor:
+    """``softplus(pos + neg + margin)`` of each row; ``margin`` is g m of the circle form."""
+    return softplus(pos.times(neg).plus(margin))
 
 
 def pairwise_loss(

@@ -9,10 +9,9 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_logits, check_sample_weight, shape_text
 from manyhot.engines.terms import INF
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.forms import joined
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Labels, arrange
-from manyhot.losses.core.logsumexp import Scores, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Scores, log_sums
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 
@@ -107,11 +106,10 @@ def _one_way(
 ) -> Tensor:
     """``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})`` along the last axis, reduced over what has a positive."""
     pos_temperature, neg_temperature = temperatures
-    terms |= {"validate": validate, "who": "two_way_loss"}
-    pos, _ = two_sided_logsumexp(logits * (1 / pos_temperature), labels, **terms)
-    _, neg = two_sided_logsumexp(logits * (1 / neg_temperature), labels, **terms)
-    values = softplus(joined(pos * pos_temperature, neg * neg_temperature))
-    weight = _has_positive(logits, labels, pos, terms).to(values.dtype)
+    pos, _ = log_sums("two_way_loss", logits * (1 / pos_temperature), labels, validate=validate, **terms)
+    _, neg = log_sums("two_way_loss", logits * (1 / neg_temperature), labels, validate=validate, **terms)
+    values = softplus(pos.power(pos_temperature).times(neg.power(neg_temperature)).value)
+    weight = _has_positive(logits, labels, pos.rest, terms).to(values.dtype)
     if sample_weight is not None:
         check_sample_weight("two_way_loss", sample_weight, weight.shape, validate=validate)
         weight = weight * sample_weight
@@ -126,8 +124,7 @@ def _has_positive(logits: Scores, labels: Labels, pos: Tensor, terms: dict[str, 
     def positives(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
         return (pos > 0).to(x.dtype).expand_as(x)
 
-    given = {name: value for name, value in terms.items() if name not in ("who", "validate")}
-    return sum_over_labels(arrange("two_way_loss", logits, labels, **given), positives) > 0
+    return sum_over_labels(arrange("two_way_loss", logits, labels, **terms), positives) > 0
 
 
 class TwoWayLoss(LossModule):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_choice, check_logits, check_number
-from manyhot.engines.terms import Weight
+from manyhot.engines.terms import LogSum, Weight
 from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.forms import side_form
 from manyhot.losses.core.layout import Labels
@@ -48,9 +48,10 @@ def split_threshold(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @side_form("split")
-def split_form(pos: Tensor, neg: Tensor, threshold: Tensor | float) -> Tensor:
-    """ZLPR of each row from its two sides; ``threshold`` is 0 for ``zlpr_loss`` and s0 for ``tlpr_loss``."""
-    return softplus(pos + threshold) + softplus(neg - threshold)
+def split_form(pos: LogSum, neg: LogSum, threshold: Tensor | float) -> Tensor:
+    """``softplus(pos + s0) + softplus(neg - s0)`` of each row; s0 is 0 for ``zlpr_loss`` and the threshold for
+    ``tlpr_loss``."""
+    return softplus(pos.plus(threshold)) + softplus(neg.plus(-threshold))
 
 
 def zlpr_loss(

@@ -11,7 +11,7 @@ from torch import Tensor
 from manyhot.engines.linear import ops, plain
 from manyhot.engines.linear.problem import Gradients, LinearEngine, LinearProblem, Memory, Needs, Update
 from manyhot.engines.linear.registry import failed
-from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.terms import DenseTerms, SparseTerms, in_one_part
 from manyhot.losses.core.forms import FORMS
 
 Terms = DenseTerms | SparseTerms
@@ -84,7 +84,7 @@ def plain_loss_gradient(problem: LinearProblem, form: str, offset: Any, scale: A
     pos, neg, memory = plain.sums(problem)
     with torch.enable_grad():
         pos, neg = pos.requires_grad_(), neg.requires_grad_()
-        values = FORMS[form](pos, neg, offset.detach() if isinstance(offset, Tensor) else offset)
+        values = FORMS[form](in_one_part(pos), in_one_part(neg), offset.detach() if isinstance(offset, Tensor) else offset)
         pulls = torch.autograd.grad(values, (pos, neg), (grad * scale).expand_as(values).to(values.dtype))
     return local_gradient(plain, problem, memory, pulls, needs, None, strict=True)
 

@@ -5,7 +5,7 @@ import torch
 from engines.oracle import all_terms, moved
 from manyhot import SparseLabels
 from manyhot.engines.linear.problem import LinearProblem
-from manyhot.engines.terms import SparseTerms
+from manyhot.engines.terms import SparseTerms, in_one_part
 from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.layout import Rows
 from manyhot.losses.core.logsumexp import sides_of_rows
@@ -62,7 +62,7 @@ def check_problem(engine, problem, generator, device="cpu"):
     exact = [None if part is None else part.double().requires_grad_() for part in problem[:3]]
     inputs = [part for part in exact if part is not None]
     x = exact[0] @ exact[1].mT + (0 if exact[2] is None else exact[2])
-    pos, neg = sides_of_rows(Rows(x, problem.terms, x.shape[:1]), None)
+    pos, neg = (side.value for side in sides_of_rows(Rows(x, problem.terms, x.shape[:1]), None))
     parts = (None if part is None else part.to(device) for part in problem[:3])
     problem = LinearProblem(*parts, moved(problem.terms, device), problem.chunk, problem.kept)
     needs = (True, True, problem.bias is not None)
@@ -79,7 +79,7 @@ def check_problem(engine, problem, generator, device="cpu"):
     offset, scale = torch.randn(rows, generator=generator), torch.rand(rows, generator=generator) + 0.1
     for form in FORMS:
         moved_offset = offset.double().requires_grad_()
-        values = FORMS[form](pos, neg, moved_offset)
+        values = FORMS[form](in_one_part(pos), in_one_part(neg), moved_offset)
         *wanted, by_offset = torch.autograd.grad(values, [*inputs, moved_offset], scale.double(), retain_graph=True)
         got_values, slope, memory = engine.losses(problem, form, offset.to(device), scale.to(device))
         close(got_values, values.detach(), slack)

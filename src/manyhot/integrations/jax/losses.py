@@ -6,7 +6,7 @@ from typing import Any
 
 from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.integrations.jax.labels import Array, PaddedLabels, arranged, dense_labels, entry_weights, sum_type
-from manyhot.integrations.jax.sides import INF, two_sided_logsumexp
+from manyhot.integrations.jax.sides import log_sums, two_sided_logsumexp
 from manyhot.integrations.registry import framework
 
 jax: Any = framework("jax")
@@ -41,8 +41,8 @@ def tlpr_loss(logits: Array, labels: Array | PaddedLabels, threshold: Array | fl
         >>> round(float(tlpr_loss(jnp.array([[4.0, 1.0, 3.0]]), jnp.array([[1, 0, 1]]), 2.0)[0]), 4)
         0.7209
     """
-    pos, neg = two_sided_logsumexp(logits, labels, who="tlpr_loss", **settings)
-    return jax.nn.softplus(pos + threshold) + jax.nn.softplus(neg - threshold)
+    pos, neg = log_sums("tlpr_loss", logits, labels, **settings)
+    return jax.nn.softplus(pos.plus(threshold)) + jax.nn.softplus(neg.plus(-threshold))
 
 
 def pairwise_loss(
@@ -56,9 +56,8 @@ def pairwise_loss(
     """
     check_at_least("pairwise_loss", "scale", scale, 0, strict=True)
     scaled = logits if scale == 1 else jnp.asarray(logits) * scale
-    pos, neg = two_sided_logsumexp(scaled, labels, who="pairwise_loss", **settings)
-    joined = jnp.where((pos == -INF) | (neg == -INF), -INF, pos + neg)
-    return jax.nn.softplus(joined + scale * margin)
+    pos, neg = log_sums("pairwise_loss", scaled, labels, **settings)
+    return jax.nn.softplus(pos.times(neg).plus(scale * margin))
 
 
 def bce_loss(

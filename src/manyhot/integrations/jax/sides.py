@@ -60,6 +60,54 @@ def two_sided_logsumexp(
         >>> [round(float(side[0]), 4) for side in (pos, neg)]
         [-2.0, 0.7014]
     """
+    pos, neg = log_sums(
+        who,
+        logits,
+        labels,
+        where=where,
+        pos_weight=pos_weight,
+        neg_weight=neg_weight,
+        smoothing=smoothing,
+        axis=axis,
+        axis_name=axis_name,
+        unknown=unknown,
+    )
+    return pos.plus(0.0), neg.plus(0.0)
+
+
+class LogSum(NamedTuple):
+    """``log sum w e^x`` as ``shift + rest``: one float could not hold both at a score of 1e7.
+
+    Gradients flow through ``rest``; ``shift`` is a constant.
+    """
+
+    shift: Array
+    rest: Array
+
+    def plus(self, offset: Array | float) -> Array:
+        """The log-sum plus ``offset``: a shift that the offset cancels leaves all digits of the rest."""
+        return (self.shift + offset) + self.rest
+
+    def times(self, other: LogSum) -> LogSum:
+        """The log of the product of both sums, ``-inf`` where one is empty even if the other is infinite."""
+        empty = (self.rest == -INF) | (other.rest == -INF)
+        return LogSum(self.shift + other.shift, jnp.where(empty, -INF, self.rest + other.rest))
+
+
+def log_sums(
+    who: str,
+    logits: Array,
+    labels: Array | PaddedLabels,
+    *,
+    where: Array | None = None,
+    pos_weight: Array | float | None = None,
+    neg_weight: Array | float | None = None,
+    smoothing: float = 0.0,
+    axis: int = -1,
+    axis_name: Any = None,
+    unknown: bool = False,
+) -> tuple[LogSum, LogSum]:
+    """``two_sided_logsumexp`` in two parts each, for losses that add something to the sides."""
     check_unit(who, "smoothing", smoothing)
     logits, labels, where = arranged(who, logits, labels, where, axis, unknown=unknown)
     weights = [None if weight is None else jnp.asarray(weight, sum_type(logits)) for weight in (pos_weight, neg_weight)]
@@ -67,37 +115,29 @@ def two_sided_logsumexp(
     return pos, neg
 
 
-class _LogSum(NamedTuple):
-    """``log sum w e^x`` as ``shift + rest``: one float could not hold both at a score of 1e7."""
-
-    shift: Array
-    rest: Array
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _sides(
     settings: _Settings, logits: Array, labels: Any, where: Any, pos_weight: Any, neg_weight: Any
-) -> tuple[Array, Array]:
-    pos, neg = _log_sums(settings, logits, labels, where, pos_weight, neg_weight)
-    return pos.shift + pos.rest, neg.shift + neg.rest
+) -> tuple[LogSum, LogSum]:
+    return _log_sums(settings, logits, labels, where, pos_weight, neg_weight)
 
 
 def _sides_forward(
     settings: _Settings, logits: Array, labels: Any, where: Any, pos_weight: Any, neg_weight: Any
-) -> tuple[tuple[Array, Array], Any]:
+) -> tuple[tuple[LogSum, LogSum], Any]:
     pos, neg = _log_sums(settings, logits, labels, where, pos_weight, neg_weight)
     # Saved for backward: the arguments, which exist anyway, and four numbers per row.
-    return (pos.shift + pos.rest, neg.shift + neg.rest), (logits, labels, where, pos_weight, neg_weight, pos, neg)
+    return (pos, neg), (logits, labels, where, pos_weight, neg_weight, pos, neg)
 
 
-def _sides_backward(settings: _Settings, kept: Any, grads: tuple[Array, Array]) -> tuple[Any, ...]:
-    """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``."""
+def _sides_backward(settings: _Settings, kept: Any, grads: tuple[LogSum, LogSum]) -> tuple[Any, ...]:
+    """``grad_neg (1 - t) e^{s - neg} - grad_pos t e^{-s - pos}``; the shifts are constants."""
     logits, labels, where, pos_weight, neg_weight, pos, neg = kept
     dense, kind = dense_labels(labels, logits), sum_type(logits)
-    grad_pos, grad_neg = (grad[..., None] for grad in grads)
+    grad_pos, grad_neg = (grad.rest[..., None] for grad in grads)
     x = logits.astype(kind)
     pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind, unknown=settings.unknown)
-    columns = [_LogSum(*(part[..., None] for part in total)) for total in (pos, neg)]
+    columns = [LogSum(*(part[..., None] for part in total)) for total in (pos, neg)]
     gradient = grad_neg * _shares(x, neg_w, columns[1]) - grad_pos * _shares(-x, pos_w, columns[0])
     return gradient.astype(logits.dtype), None, None, None, None
 
@@ -107,7 +147,7 @@ _sides.defvjp(_sides_forward, _sides_backward)
 
 def _log_sums(
     settings: _Settings, logits: Array, labels: Any, where: Any, pos_weight: Any, neg_weight: Any
-) -> tuple[_LogSum, _LogSum]:
+) -> tuple[LogSum, LogSum]:
     dense, kind = dense_labels(labels, logits), sum_type(logits)
     x = logits.astype(kind)
     pos_w, neg_w = entry_weights(dense, where, pos_weight, neg_weight, settings.smoothing, kind, unknown=settings.unknown)
@@ -115,7 +155,7 @@ def _log_sums(
     return pos, neg
 
 
-def _log_sum(z: Array, weight: Array, axis_name: Any) -> _LogSum:
+def _log_sum(z: Array, weight: Array, axis_name: Any) -> LogSum:
     """``log sum w e^z`` of each row; terms of weight 0 are skipped, and the sum runs over all shards of ``axis_name``."""
     top = jnp.max(jnp.where(weight > 0, z, -INF), axis=-1, initial=-INF)
     if axis_name is not None:
@@ -123,10 +163,10 @@ def _log_sum(z: Array, weight: Array, axis_name: Any) -> _LogSum:
     shift = jnp.where(jnp.isfinite(top), top, 0.0)
     terms = weight * jnp.exp(jnp.where(weight > 0, z - shift[..., None], 0.0))
     total = jnp.where(weight > 0, terms, 0.0).sum(axis=-1)
-    return _LogSum(shift, jnp.log(total if axis_name is None else jax.lax.psum(total, axis_name)))
+    return LogSum(shift, jnp.log(total if axis_name is None else jax.lax.psum(total, axis_name)))
 
 
-def _shares(z: Array, weight: Array, total: _LogSum) -> Array:
+def _shares(z: Array, weight: Array, total: LogSum) -> Array:
     """The softmax weight of each term within its side; an infinite term gets all of it."""
     counts = (weight > 0) & (z != -INF)
     relative = jnp.where((z == INF) & (total.rest == INF), 0.0, (z - total.shift) - total.rest)

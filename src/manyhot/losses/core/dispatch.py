@@ -20,7 +20,7 @@ from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.fusion import Terms, apply_fused, apply_half
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.core.layout import Rows, arrange
-from manyhot.losses.core.logsumexp import Dim, LazyScores, Scores, sides_of_rows, two_sided_logsumexp
+from manyhot.losses.core.logsumexp import Dim, LazyScores, Scores, log_sums, sides_of_rows
 from manyhot.losses.core.reduction import reduce
 
 
@@ -52,9 +52,9 @@ def side_loss(
             value = logits.side_loss(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
         if value is not None:
             return value
-        pos, neg = two_sided_logsumexp(logits, labels, who=who, **about)
+        pos, neg = log_sums(who, logits, labels, **about)
         if isinstance(offset, Tensor):
-            offset = fit_offset(who, offset, pos.shape, pos.dtype, pos.device)
+            offset = fit_offset(who, offset, pos.rest.shape, pos.rest.dtype, pos.rest.device)
         values = FORMS[form](pos, neg, offset)
         return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
     rows = arrange(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from manyhot.engines.terms import INF
+from manyhot.engines.terms import LogSum
 
-Form = Callable[[Tensor, Tensor, Tensor | float], Tensor]
+Form = Callable[[LogSum, LogSum, Tensor | float], Tensor]
 
 FORMS: dict[str, Form] = {}
 
@@ -42,8 +41,3 @@ def label_term(*names: str) -> Callable[[MakeTerm], MakeTerm]:
         return make
 
     return register
-
-
-def joined(pos: Tensor, neg: Tensor) -> Tensor:
-    """``pos + neg``: the log-sum over all pairs, ``-inf`` where a side is empty even if the other is infinite."""
-    return torch.where((pos == -INF) | (neg == -INF), -INF, pos + neg)

@@ -13,14 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import (
-    check_engine,
-)
+from manyhot._checks import check_engine
 from manyhot.engines import ops
 from manyhot.engines.readable import is_readable
 from manyhot.engines.registry import NAMES, Engine, choose
 from manyhot.engines.saved import put_together, take_apart
-from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accumulation_dtype, in_one_part
 from manyhot.losses.core.layout import Labels, Rows, arrange
 from manyhot.losses.core.lazy import Dim as Dim
 from manyhot.losses.core.lazy import LazyScores as LazyScores
@@ -69,35 +67,28 @@ def two_sided_logsumexp(
         >>> pos, neg
         (tensor([-2.]), tensor([0.7014]))
     """
+    about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
     if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
-        return logits.two_sided_logsumexp(
-            labels,
-            where=where,
-            pos_weight=pos_weight,
-            neg_weight=neg_weight,
-            smoothing=smoothing,
-            dim=dim,
-            engine=engine,
-            validate=validate,
-            who=who,
-        )
-    rows = arrange(
-        who,
-        logits,
-        labels,
-        where=where,
-        pos_weight=pos_weight,
-        neg_weight=neg_weight,
-        smoothing=smoothing,
-        dim=dim,
-        validate=validate,
-    )
+        return logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
+    pos, neg = log_sums(who, logits, labels, dim=dim, engine=engine, validate=validate, **about)
+    return pos.value, neg.value
+
+
+def log_sums(
+    who: str, logits: Scores, labels: Labels, *, engine: str = "auto", dim: Dim = -1, validate: bool = False, **about: Any
+) -> tuple[LogSum, LogSum]:
+    """``two_sided_logsumexp`` in two parts each, for losses that add the sides. Lazy scores give them in one."""
+    if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
+        pos, neg = logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
+        return in_one_part(pos), in_one_part(neg)
+    rows = arrange(who, logits, labels, dim=dim, validate=validate, **about)
     check_engine(who, engine, NAMES)
     return sides_of_rows(rows, choose(who, engine, rows.logits, rows.terms))
 
 
-def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
-    """``(pos, neg)``, each ``[...]``, by an engine or in the plain form."""
+def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[LogSum, LogSum]:
+    """``(pos, neg)``, each ``[...]``, by an engine or in the plain form. Gradients flow through the rests; shifts are
+    constants."""
     given = (rows.logits, engine, type(rows.terms), *rows.terms)
     if not torch.compiler.is_compiling():
         sums = _MovingSides.apply(*given)  # type: ignore[no-untyped-call]
@@ -106,7 +97,7 @@ def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[Tensor, Tensor]:
     else:
         # Where nothing asks for a gradient, Dynamo calls `forward` with one argument too many.
         sums = _Sides.forward(*given)
-    pos, neg = LogSum(*sums[:2]).value, LogSum(*sums[2:]).value
+    pos, neg = LogSum(*sums[:2]), LogSum(*sums[2:])
     return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
 
 

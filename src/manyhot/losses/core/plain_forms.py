@@ -13,7 +13,7 @@ from torch import Tensor
 
 from manyhot.engines import plain
 from manyhot.engines.plain import plain_form
-from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.totals import total
 from manyhot.losses.core.forms import FORMS, LABEL_TERMS
 from manyhot.losses.core.labelwise import sum_over_labels
@@ -33,10 +33,11 @@ def fused(
     """``(values, grad, offset_grad)``; see ``manyhot.engines.native.engine.fused``."""
     pos, neg = plain.sides(x, terms)
     with torch.enable_grad():
-        inputs = [side.value.detach().requires_grad_() for side in (pos, neg)]
+        inputs = [side.rest.detach().requires_grad_() for side in (pos, neg)]
         if isinstance(offset, Tensor):
             inputs.append(offset.detach().to(inputs[0].dtype).requires_grad_())
-        values = FORMS[form](inputs[0], inputs[1], inputs[2] if isinstance(offset, Tensor) else offset)
+        sums = [LogSum(side.shift, rest) for side, rest in zip((pos, neg), inputs[:2], strict=True)]
+        values = FORMS[form](sums[0], sums[1], inputs[2] if isinstance(offset, Tensor) else offset)
         by_pos, by_neg, *slope = torch.autograd.grad(values, inputs, torch.ones_like(values))
     values = values.detach()
     grad = plain.gradient(x, terms, pos, neg, by_pos * row_scale, by_neg * row_scale)

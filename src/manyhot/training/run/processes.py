@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from manyhot._sparse import sparse_tensor
+
 Array = np.ndarray[Any, Any]
 
 
@@ -224,7 +226,7 @@ def _sparse_sum(gradient: Tensor, count: int) -> Tensor:
     dist.all_gather(all_values, padded_values)
     indices = torch.cat([part[: int(size)] for part, size in zip(all_rows, sizes, strict=True)])
     entries = torch.cat([part[: int(size)] for part, size in zip(all_values, sizes, strict=True)])
-    return torch.sparse_coo_tensor(indices[None], entries, own.shape).coalesce()
+    return sparse_tensor(indices[None], entries, own.shape, is_coalesced=False).coalesce()
 
 
 def process_mesh(device_type: str) -> Any:

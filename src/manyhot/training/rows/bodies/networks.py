@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from manyhot._sparse import sparse_tensor
 from manyhot.explain.contributions import LinearFactors
 from manyhot.heads.linear import LinearHead
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows
@@ -42,7 +43,7 @@ class _WeightedSum(torch.autograd.Function):
         moved = embedding_bag(
             rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
         )
-        table = torch.sparse_coo_tensor(distinct[None], moved, ctx.size, check_invariants=False, is_coalesced=True)
+        table = sparse_tensor(distinct[None], moved, ctx.size, is_coalesced=True)
         return table, None, None, None
 
 
