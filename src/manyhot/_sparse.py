@@ -13,5 +13,5 @@ def sparse_tensor(indices: Tensor, values: Tensor, shape: Sequence[int], *, is_c
 
     torch 2.11 and 2.12 warn even if the constructor is told not to check; only the setting around it silences them.
     """
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(indices, values, tuple(shape), is_coalesced=is_coalesced, check_invariants=False)

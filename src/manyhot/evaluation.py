@@ -11,7 +11,7 @@ from manyhot._checks import check_logits
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
-from manyhot.metrics.names import parse_metric
+from manyhot.metrics.names import read_metric
 from manyhot.metrics.running import Metrics
 from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.bundle import TrainedModel
@@ -63,7 +63,7 @@ def evaluate(
         device = model_or_logits.device if model_or_logits.lazy else device
         rule = rule or model_or_logits.rule
         link = link or model_or_logits.calibration or model_or_logits.link
-        wanted = metrics is None or any(parse_metric(name).kind == "PSP@k" for name in metrics)
+        wanted = metrics is None or any(read_metric("evaluate", "metrics", name).kind == "PSP@k" for name in metrics)
         if propensities is None and wanted and (metrics is not None or model_or_logits.has_propensities):
             propensities = model_or_logits.propensities()
     else:

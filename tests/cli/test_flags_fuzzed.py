@@ -100,5 +100,28 @@ def test_a_hostile_value_is_answered_in_one_line(name, place, capfd):
         shutil.rmtree("again", ignore_errors=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CALLS))
+def test_a_refused_value_is_told_with_its_flag_as_typed(name, place, capfd):
+    silent = []
+    for parameter in load_command(name).params:
+        flags = [flag for flag in parameter.opts if flag.startswith("--")]
+        if parameter.param_type_name != "option" or parameter.name in LEFT_OUT or parameter.is_flag:
+            continue
+        value = {int: "-7", float: "-7"}.get(parameter.bare_type(), "no-such-thing")
+        capfd.readouterr()
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        try:
+            code = main([name, *CALLS[name], flags[0], value])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        told = capfd.readouterr().err
+        shutil.rmtree("new", ignore_errors=True)
+        shutil.rmtree("again", ignore_errors=True)
+        if code not in (0, 130) and flags[0] not in told and value not in told.split("got")[0]:
+            silent.append((flags[0], told.splitlines()[-1]))
+    assert not silent
+
+
 def test_every_command_is_tried_or_named():
     assert set(CALLS) | UNTRIED == set(COMMANDS)

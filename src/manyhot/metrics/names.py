@@ -35,14 +35,19 @@ def parse_metric(name: str) -> MetricName:
             ...
         ValueError: parse_metric: `name` must be the name of a metric; got 'subacc'. Did you mean 'SubACC'?
     """
+    return read_metric("parse_metric", "name", name)
+
+
+def read_metric(who: str, argument: str, name: str) -> MetricName:
+    """``parse_metric`` for the argument of another function, which error messages then name."""
     if not isinstance(name, str):
-        raise TypeError(f"parse_metric: `name` must be a str; got {type(name).__name__}.")
+        raise TypeError(f"{who}: `{argument}` must be a str; got {type(name).__name__}.")
     if name in METRICS and not name.endswith("@k"):
         return MetricName(name, METRICS[name])
     at = re.fullmatch(r"(.+)@([1-9][0-9]*)", name, re.ASCII)
     if at and f"{at[1]}@k" in METRICS:
         return MetricName(name, METRICS[f"{at[1]}@k"], int(at[2]))
-    raise ValueError(f"parse_metric: `name` must be the name of a metric; got {name!r}.{_hint(name)}")
+    raise ValueError(f"{who}: `{argument}` must be the name of a metric; got {name!r}.{_hint(name)}")
 
 
 def _hint(name: str) -> str:

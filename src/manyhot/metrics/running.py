@@ -30,7 +30,7 @@ from manyhot.metrics.measures import (
     RowMeasure,
     per_label_counts,
 )
-from manyhot.metrics.names import MetricName, parse_metric
+from manyhot.metrics.names import MetricName, read_metric
 from manyhot.metrics.needs import check_table, refuse_probabilities
 
 M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)
@@ -99,7 +99,7 @@ class Metrics(Metric):
         check_at_least("Metrics", "num_labels", num_labels, 0)
         check_at_least("Metrics", "bins", bins, 2)
         check_at_least("Metrics", "calibration_bins", calibration_bins, 1)
-        self.names = tuple(parse_metric(name) for name in dict.fromkeys(names))
+        self.names = tuple(read_metric("Metrics", "names", name) for name in dict.fromkeys(names))
         if link is None:
             refuse_probabilities("Metrics", self.names)
         elif not isinstance(link, Calibration):

@@ -17,6 +17,7 @@ from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import read_files, read_flags, reading_of
 from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
+from manyhot.data.files.json_lines import check_target
 from manyhot.training.rows.settings import TrainSettings
 
 SourcesArgument = Annotated[
@@ -51,6 +52,8 @@ def suspects(
     """
     if kind not in KINDS:
         raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
+    if corrected is not None:
+        check_target("--corrected", corrected)
     examples, settings = _examples(sources, reading)
     check_outputs({"--corrected": corrected}, [source.path for source in examples.source])
     from manyhot.curation.cross_fit import cross_fitted_logits

@@ -79,15 +79,19 @@ def write_json_lines(who: str, path: PathLike, rows: Iterable[Mapping[str, Any]]
         path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
         rows: what to write.
     """
+    check_target(f"{who}: `path`", path)
     target = Path(path)
-    suffix = target.suffix.lower()
-    if not bare_name(path).endswith(".jsonl"):
-        raise ValueError(f"{who}: `path` must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
-    if suffix == ".zst":
-        raise ValueError(f"{who}: .zst can be read, not written. Use .gz, .bz2 or .xz.")
-    with writing(target) as file, _PACKED.get(suffix, nullcontext)(file) as packed:
+    with writing(target) as file, _PACKED.get(target.suffix.lower(), nullcontext)(file) as packed:
         for row in rows:
             packed.write((json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def check_target(what: str, path: PathLike) -> None:
+    """Check that the name of a file to write ends as ``write_json_lines`` demands; ``what`` names the argument or flag."""
+    if not bare_name(path).endswith(".jsonl"):
+        raise ValueError(f"{what} must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
+    if Path(path).suffix.lower() == ".zst":
+        raise ValueError(f"{what} must not end in .zst, which can be read but not written. Use .gz, .bz2 or .xz.")
 
 
 class _RepeatedKeyError(ValueError):

@@ -20,7 +20,7 @@ from manyhot.metrics.info import (
     WHOLE_ORDER,
     WHOLE_SETS,
 )
-from manyhot.metrics.names import parse_metric
+from manyhot.metrics.names import read_metric
 
 AUTO, BALANCED, SETS, NONE = "auto", "balanced", "sets", "none"
 # Rules that can be tuned: for an objective, for micro-F1 and macro-F1 together, for whole label sets, or none.
@@ -74,7 +74,7 @@ def steering_of(metric: str) -> Steering:
         >>> steering_of("SubACC").tune, steering_of("P@5").tune
         ('sets', 'balanced')
     """
-    return STEERINGS["" if metric == AUTO else parse_metric(metric).info.aim]
+    return STEERINGS["" if metric == AUTO else read_metric("TrainSettings", "metric", metric).info.aim]
 
 
 def tuned_for(metric: str) -> str:
