@@ -9,11 +9,13 @@ from torch import Tensor
 
 from manyhot.engines.gate import Gate
 from manyhot.engines.native import engine as native
+from manyhot.engines.native import linear as native_linear
 from manyhot.engines.native.library import GATE as NATIVE_GATE
 from manyhot.engines.readable import DEVICES, can_be_read
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.engines.triton.launch.gate import GATE as TRITON_GATE
+from manyhot.engines.triton.linear import engine as triton_linear
 
 
 class Engine(Protocol):
@@ -99,11 +101,12 @@ class Entry(NamedTuple):
     device: str  # the type of device that ``"auto"`` takes it for
     dispatch_key: str  # the key of that device, under which its operators are registered
     gate: Gate  # closed when the engine fails
+    linear: Any = None  # the module for linear scores, a ``LinearEngine`` with ``supports``; None: the plain form serves them
 
 
 ENTRIES = (
-    Entry("native", native, "cpu", "CPU", NATIVE_GATE),  # type: ignore[arg-type]
-    Entry("triton", triton_engine, "cuda", "CUDA", TRITON_GATE),  # type: ignore[arg-type]
+    Entry("native", native, "cpu", "CPU", NATIVE_GATE, native_linear),  # type: ignore[arg-type]
+    Entry("triton", triton_engine, "cuda", "CUDA", TRITON_GATE, triton_linear),  # type: ignore[arg-type]
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 _BY_DEVICE = {entry.device: entry for entry in ENTRIES}
@@ -154,6 +157,11 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
             return None
         entry = other
     return entry.engine if is_there(entry.name, x.get_device() if on_cuda else -1) and entry.engine.supports(x, terms) else None
+
+
+def entry_for(engine: str, device: str) -> Entry | None:
+    """The entry of the engine with this name, or with ``"auto"`` that of the device; None where there is none."""
+    return _BY_DEVICE.get(device) if engine == "auto" else _BY_NAME.get(engine)
 
 
 def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:

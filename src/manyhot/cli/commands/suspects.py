@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json as json_text
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,9 @@ from manyhot.cli.io.terminal import safe_json
 from manyhot.data.examples import Examples
 from manyhot.data.files.json_lines import check_target
 from manyhot.training.rows.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from manyhot.curation.suspects import Suspect
 
 SourcesArgument = Annotated[
     list[str], typer.Argument(help="A run, whose training files and settings are taken, or files of examples.")
@@ -72,23 +76,32 @@ def suspects(
 
         write_examples(replace(examples, labels=corrected_labels(examples.labels, found)), corrected)
         say(f"{corrected}: {len(found):,} labels changed", quiet=quiet)
-    names = examples.label_names
     if json:
-        for rank, each in enumerate(found, start=1):
-            line: dict[str, Any] = {"rank": rank, "row": each.row}
-            if examples.ids is not None:
-                line["id"] = examples.ids[each.row]
-            line |= {"label": names[each.label], "kind": each.kind, "probability": round(each.probability, 6)}
-            line |= {"doubt": round(each.doubt, 6), "text": None if examples.texts is None else examples.texts[each.row]}
-            sys.stdout.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
-        return
-    told = examples.texts is not None
+        _print_lines(examples, found)
+    else:
+        _print_table(examples, found)
+
+
+def _print_lines(examples: Examples, found: Sequence[Suspect]) -> None:
+    """One JSON object per suspect."""
+    for rank, each in enumerate(found, start=1):
+        line: dict[str, Any] = {"rank": rank, "row": each.row}
+        if examples.ids is not None:
+            line["id"] = examples.ids[each.row]
+        label = examples.label_names[each.label]
+        line |= {"label": label, "kind": each.kind, "probability": round(each.probability, 6)}
+        line |= {"doubt": round(each.doubt, 6), "text": None if examples.texts is None else examples.texts[each.row]}
+        sys.stdout.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
+
+
+def _print_table(examples: Examples, found: Sequence[Suspect]) -> None:
+    """A table of the suspects, and how many of them to expect to be mistakes."""
     rows: list[tuple[Any, ...]] = []
     for each in found:
-        name = each.row if examples.ids is None else examples.ids[each.row]
-        told_of = (name, names[each.label], each.kind, each.probability, each.doubt)
-        rows.append((*told_of, *(() if examples.texts is None else (_shortened(examples.texts[each.row]),))))
-    show_table(("row", "label", "looks", "probability", "doubt", *(("text",) if told else ())), rows)
+        row = each.row if examples.ids is None else examples.ids[each.row]
+        text = () if examples.texts is None else (_shortened(examples.texts[each.row]),)
+        rows.append((row, examples.label_names[each.label], each.kind, each.probability, each.doubt, *text))
+    show_table(("row", "label", "looks", "probability", "doubt", *(() if examples.texts is None else ("text",))), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
     show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the nearer that is.")
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs
-from manyhot.engines.native import linear as native_linear
 from manyhot.engines.ops import TERMS, pack, unpack
-from manyhot.engines.triton.linear import engine as triton_linear
+from manyhot.engines.registry import ENTRIES, entry_for
 
 _PROBLEM = f"Tensor hidden, Tensor weight, Tensor? bias, int chunk, int kept, {TERMS}"
 _LIBRARY: Any = torch.library.Library("manyhot", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -65,15 +64,16 @@ def _register(engine: Any, key: str) -> None:
     _LIBRARY.impl("linear_gradient", run_gradient, key)
 
 
-_register(native_linear, "CPU")
-_register(triton_linear, "CUDA")
+for _entry in ENTRIES:
+    if _entry.linear is not None:
+        _register(_entry.linear, _entry.dispatch_key)
 
 
 def _fake_sums(*arguments: Any) -> list[Tensor]:
     problem = _problem(arguments)
-    engine: Any = triton_linear if problem.hidden.is_cuda else native_linear
+    entry: Any = entry_for("auto", problem.hidden.device.type)
     rows = [problem.hidden.new_empty(problem.num_rows, dtype=torch.float32) for _ in range(2)]
-    return [*rows, *engine.empty_memory(problem)]
+    return [*rows, *entry.linear.empty_memory(problem)]
 
 
 def _fake_gradient(*arguments: Any) -> list[Tensor]:

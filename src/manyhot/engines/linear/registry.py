@@ -1,8 +1,6 @@
-"""Which engine serves linear scores: Triton on CUDA devices, native on the CPU, else the plain form."""
+"""Which engine serves linear scores: that of the device, by its entry in ``manyhot.engines.registry``, else the plain form."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,12 +8,8 @@ from torch import Tensor
 from manyhot.engines import registry
 from manyhot.engines.linear import plain
 from manyhot.engines.linear.problem import LinearEngine
-from manyhot.engines.native import linear as native_linear
 from manyhot.engines.readable import can_be_read
 from manyhot.engines.terms import DenseTerms, SparseTerms
-from manyhot.engines.triton.linear import engine as triton_linear
-
-_MODULES: dict[str, Any] = {"native": native_linear, "triton": triton_linear}
 
 
 def choose_linear(
@@ -29,33 +23,31 @@ def choose_linear(
     if engine == "torch":
         return plain
     nothing = hidden.shape[0] == 0 or weight.numel() == 0
-    name = _name_for(engine, hidden)
-    module = _MODULES[name]
-    there = registry.is_there(name, hidden.get_device() if hidden.is_cuda else -1)
-    served = there and (nothing or module.supports(hidden, weight, bias, terms))
+    entry = registry.entry_for(engine, hidden.device.type)
+    if entry is None or entry.linear is None:
+        return plain
+    there = registry.is_there(entry.name, hidden.get_device() if hidden.is_cuda else -1)
+    served = there and (nothing or entry.linear.supports(hidden, weight, bias, terms))
     if engine != "auto" and not served:
-        reason = registry.available_engines()[name]
+        reason = registry.available_engines()[entry.name]
         if reason == "available":
             reason = f"it cannot serve {hidden.dtype} scores on {hidden.device.type} with these labels."
         raise ValueError(f"{who}: engine {engine!r} cannot serve LinearScores: {reason} Use engine='auto'.")
     if nothing or not served or not can_be_read((hidden, weight, bias, *terms)):
         return plain
-    found: LinearEngine = module
+    found: LinearEngine = entry.linear
     return found
 
 
 def computes_losses(engine: str, hidden: Tensor) -> bool:
     """Whether the fast engine for ``hidden`` computes a loss directly from the scores (``losses``)."""
-    return engine != "torch" and hasattr(_MODULES.get(_name_for(engine, hidden)), "losses")
-
-
-def _name_for(engine: str, hidden: Tensor) -> str:
-    return ("triton" if hidden.is_cuda else "native") if engine == "auto" else engine
+    entry = None if engine == "torch" else registry.entry_for(engine, hidden.device.type)
+    return entry is not None and hasattr(entry.linear, "losses")
 
 
 def failed(engine: LinearEngine, error: Exception) -> None:
     """Turn an engine off that failed. Raises where nothing else could serve."""
-    names = [name for name, module in _MODULES.items() if module is engine]
+    names = [entry.name for entry in registry.ENTRIES if entry.linear is engine]
     if not names or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         raise error
     registry.close(names[0], error)
