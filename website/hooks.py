@@ -107,7 +107,9 @@ def _without_prompts(text: str) -> str:
 def on_post_build(config: Any) -> None:  # noqa: ARG001
     """Fail where a public name is on no page."""
     lines = ast.parse(STUB.read_text(encoding="utf-8")).body
-    public = {f"manyhot.{alias.name}" for node in lines if isinstance(node, ast.ImportFrom) for alias in node.names}
+    public = {
+        f"manyhot.{alias.asname or alias.name}" for node in lines if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     missing = sorted(public - _documented)
     if missing:
         raise PluginError(f"public names without a page: {', '.join(missing)}. Run python tests/api_page.py.")
