@@ -28,10 +28,21 @@ def _values(metrics: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
+def _shown(command: str) -> str:
+    """A command on lines that fit the page, broken before its flags as a shell allows it."""
+    lines = [""]
+    for piece in command.replace(" --", "\n--").split("\n"):
+        if lines[-1] and len(lines[-1]) + len(piece) > 80:
+            lines.append(piece)
+        else:
+            lines[-1] = f"{lines[-1]} {piece}".strip()
+    return " \\\n    ".join(lines)
+
+
 def part(name: str) -> str:
     """Commands, figures and report of a run."""
     run = figures()[name]
-    commands = "\n".join(f"manyhot {command}" for command in run["commands"])
+    commands = "\n".join(_shown(f"manyhot {command}") for command in run["commands"])
     values = {"this run": _values(run["metrics"])}
     if "beside" in run:
         values["without a teacher"] = _values(run["beside"])

@@ -78,7 +78,7 @@ def draw(name: str, calls: list[str], limit: int = 60) -> None:
         console.print(Text.assemble(("$ ", "bold green"), (f"manyhot {call}", "bold")))
         lines = last_state(terminal(call.split()))
         for line in lines[:limit]:
-            console.print(line, crop=True, overflow="ellipsis", no_wrap=True)
+            console.print(line)
         if len(lines) > limit:
             console.print(Text(f"... {len(lines) - limit} more lines", "dim"))
         console.print()
@@ -129,7 +129,7 @@ def main(data: Path, only: list[str]) -> None:
     if "file" in only:
         cooking(data)
         draw("inspect", ["inspect cooking.csv"], limit=24)
-        draw("train", ["train cooking.csv --test held-out.csv"], limit=40)
+        draw("train", ["train cooking.csv --test held-out.csv"])
         draw("predict", ["predict runs/cooking new.csv --probabilities"])
         photograph(WORK / "runs" / "cooking" / "test" / "report.html", "report", 900)
 

@@ -7,7 +7,7 @@ from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
 from manyhot.training.rows.choose import decides_itself
 from manyhot.training.rows.options import Run
-from manyhot.training.rows.steering import AUTO, NONE, SETS, steering_of, tuned_for
+from manyhot.training.rows.steering import AUTO, BALANCED, NONE, SETS, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 
 
@@ -26,7 +26,7 @@ def reasons_of(run: Run) -> dict[str, str]:
 def _metric(run: Run) -> str:
     name = run.settings.metric
     if name == AUTO:
-        return "none was asked for; --metric names one, and the model is trained for it"
+        return "none given; --metric NAME trains and tunes for one"
     return f"{name}: {parse_metric(name).info.summary}"
 
 
@@ -47,15 +47,15 @@ def _stopping(run: Run) -> str:
     if run.fitting == HELD_OUT and run.has_held_out:
         return f"a fit ends with the epoch that has the best {settings.stop_metric} on rows it was not fitted to"
     if run.fitting == CROSSED and run.crosses and settings.learning_rate is None:
-        return f"all epochs are trained; the size of the steps is the best for {settings.stop_metric} on the first fold"
+        return f"every epoch is trained; the step size has the best {settings.stop_metric} on the first fold"
     return "all epochs are trained: the metric has no part in when training ends"
 
 
 def _fits(run: Run) -> str:
     members = run.settings.members or 1
     if run.fitting == CROSSED:
-        return "one, to all rows; others, each without a part of them, give the scores that the rule is tuned on"
-    return f"the mean of {members}, each without another part of the rows" if members > 1 else "one"
+        return "the model is fitted to all rows; fits of cross-validation give the scores to tune the rule on"
+    return f"the mean of {members}, each with a different part of the rows held out" if members > 1 else "one"
 
 
 def _rule(run: Run) -> str:
@@ -65,6 +65,7 @@ def _rule(run: Run) -> str:
         return "the loss and the strategy decide by themselves" if own else "nothing is tuned: the natural rule of the loss"
     if not run.has_held_out:
         return "no rows are held out to tune on: the natural rule of the loss"
-    title = "whole label sets" if settings.tune == SETS else f"tuned for {settings.tune}"
+    titles = {SETS: "whole label sets", BALANCED: "tuned for micro-F1 and macro-F1 together"}
+    title = titles.get(settings.tune, f"tuned for {settings.tune}")
     why = entry.rule_why if settings.tune == tuned_for(settings.metric) else "as the settings say"
     return f"{title}: {why}"

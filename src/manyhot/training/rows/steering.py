@@ -53,7 +53,7 @@ class Steering:
 SMOOTH = "AvgPrec"
 HINGE = "squared_hinge"
 _ENTRIES = (
-    Steering("", BALANCED, "no metric was asked for: rare and frequent labels both count"),
+    Steering("", BALANCED, "without a metric, rare and frequent labels both count"),
     Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, SMOOTH),
     Steering(ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, SMOOTH),
     Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen", HINGE, SMOOTH),
