@@ -144,7 +144,7 @@ class SpanSession(RunSession):
             return model
         model = model.with_settings(replace(model.settings, threshold=threshold))
         model.about = {**model.about, "tuned_f1": value}
-        self.tell(Event("rule", f"spans are predicted above a score of {threshold:.2f}; {METRIC} {value:.4f} on held-out texts"))
+        self.tell(Event("rule", f"spans score above {threshold:.2f}; {METRIC} {value:.4f} on held-out texts"))
         return model
 
     def _types(self) -> str:
