@@ -1,8 +1,9 @@
-"""Exported models beside the model itself: decisions on every test row, size, load time, latency on one core.
+"""Exported models beside the model itself: decisions on every row, size, load time, latency on one core.
 
     python -m benchmarks.export_parity --data FOLDER --models FOLDER [--page PAGE]
 
-Models that are not in the folder of models yet are trained there first. Needs the extra ``onnx``.
+Models that are not in the folder of models yet are trained there, exported, and compared on every row; what the comparison gave
+is kept there too. Sizes and times are always measured. Needs the extras ``onnx`` and ``text``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,25 +23,37 @@ from typing import Any
 import torch
 
 from benchmarks.text_sets import SETS
-from manyhot import TrainSettings, load_model, read_examples
-from manyhot.data.examples import Examples
+from manyhot import TrainSettings, load_model, read_examples, zlpr_loss
+from manyhot.data.examples import Examples, concatenate_examples
 from manyhot.export.graph import graph_inputs
-from manyhot.export.huggingface_folder import export_huggingface
-from manyhot.export.onnx_file import compare_onnx, export_onnx, open_session
+from manyhot.export.huggingface_folder import export_huggingface, pipeline_scores
+from manyhot.export.onnx_file import Parity, compare_onnx, compare_parts, export_onnx, open_session
+from manyhot.integrations.huggingface import from_manyhot, save_folded, to_manyhot
 from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.inputs.tokens import TokenInputs
 from manyhot.training.rows.train import train
 
-CELLS = {
+CELLS: dict[tuple[str, str], dict[str, Any]] = {
     ("reuters21578", "linear"): {"calibrate": "platt"},
     ("reuters21578", "bag"): {"epochs": 5, "calibrate": "per-label"},
+    ("reuters21578", "wide"): {"epochs": 5, "hidden": 64, "loss": "zlpr"},
+    ("reuters21578", "tree"): {},
     ("reuters21578", "encoder"): {"epochs": 1},
+    ("reuters21578", "classifier"): {},
     ("goemotions", "linear"): {"calibrate": "platt"},
     ("goemotions", "bag"): {"epochs": 5, "calibrate": "per-label"},
+    ("goemotions", "wide"): {"epochs": 5, "hidden": 64, "loss": "zlpr"},
+    ("goemotions", "tree"): {},
     ("goemotions", "encoder"): {"epochs": 1},
+    ("goemotions", "classifier"): {},
     ("yeast", "linear"): {"calibrate": "platt"},
     ("yeast", "mlp"): {"calibrate": "isotonic"},
 }
 REPEATS = 30
+TOKENS = 64
+# Rows that one pipeline decides.
+PART = 8192
+PIPELINE = "transformers pipeline"
 
 
 def examples_of(data: Path, name: str) -> tuple[Examples, Examples]:
@@ -80,18 +92,43 @@ def tiny_encoder(texts: list[str], folder: Path) -> Path:
     return folder
 
 
+def classifier(rows: Examples, start: Path, steps: int = 200) -> TrainedModel:
+    """A stock sequence classifier of transformers, trained by a loop of its own for a few steps."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(start)
+    torch.manual_seed(0)
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        start, num_labels=rows.num_labels, id2label=dict(enumerate(rows.label_names))
+    )
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    texts, labels, draw = list(rows.texts or []), rows.labels.dense(), torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        some = torch.randint(len(texts), (32,), generator=draw).tolist()
+        batch = tokenizer([texts[row] for row in some], padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+        batch.pop("token_type_ids", None)
+        optimizer.zero_grad()
+        zlpr_loss(network(**batch).logits, labels[some]).backward()
+        optimizer.step()
+    return to_manyhot(network.eval(), tokenizer, max_tokens=TOKENS)
+
+
 def model_of(data: Path, models: Path, name: str, body: str) -> tuple[TrainedModel, Examples]:
-    """The model, trained unless it is there, and the test rows."""
+    """The model, trained unless it is there, and all rows: those it was trained on, then those for the test."""
     rows, test = examples_of(data, name)
     folder = models / f"{name}-{body}"
     if not (folder / "model.json").exists():
         more: dict[str, Any] = dict(CELLS[name, body])
-        if body == "encoder":
-            more |= {"encoder": str(tiny_encoder(list(rows.texts or []), models / f"{name}-start")), "max_tokens": 64}
-            more |= {"learning_rate": 1e-3}
-            rows = rows[:6000]
-        train(rows, TrainSettings(model=body, threads=1, **more)).save(folder)
-    return load_model(folder), test
+        start = models / f"{name}-start"
+        if body in ("encoder", "classifier") and not start.exists():
+            tiny_encoder(list(rows.texts or []), start)
+        if body == "classifier":
+            classifier(rows[:6000], start).save(folder)
+        else:
+            if body == "encoder":
+                more |= {"encoder": str(start), "max_tokens": TOKENS, "learning_rate": 1e-3}
+            train(rows[:6000] if body == "encoder" else rows, TrainSettings(model=body, threads=1, **more)).save(folder)
+    return load_model(folder), concatenate_examples([rows, test])
 
 
 def milliseconds(run: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -117,72 +154,67 @@ def size_of(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
-def measure(data: Path, models: Path, name: str, body: str) -> list[dict[str, Any]]:
-    """A line for each form of one model."""
-    model, test = model_of(data, models, name, body)
-    one, many = test[:1], test[:256]
-    bundle = models / f"{name}-{body}"
-    timed = "import time; {0}; t=time.perf_counter(); {1}; print(time.perf_counter()-t)"
-    lines = [
-        {
-            "form": "manyhot",
-            "size": size_of(bundle),
-            "load": load_seconds(timed.format("import torch; from manyhot import load_model", f"load_model({str(bundle)!r})")),
-            "one": milliseconds(lambda: model.predict(one)),
-            "many": milliseconds(lambda: model.predict(many), 10),
-        }
-    ]
-    with tempfile.TemporaryDirectory() as draft:
-        folder = Path(draft) / "onnx"
-        export_onnx(model, folder, rows=test[:200])
-        parity = compare_onnx(model, (folder / "model.onnx").read_bytes(), test)
-        session = open_session(str(folder / "model.onnx"))
+def compared(model: TrainedModel, rows: Examples, folder: Path) -> list[dict[str, Any]]:
+    """Export the model to folders beside its own, and compare each form with it on all rows."""
+    try:
+        export_onnx(model, folder.with_name(f"{folder.name}-onnx"), rows=rows[-200:])
+    except ValueError as error:
+        return [{"form": "onnxruntime", "refused": str(error).removeprefix("export: ")}]
+    content = (folder.with_name(f"{folder.name}-onnx") / "model.onnx").read_bytes()
+    lines = [{"form": "onnxruntime", **compare_onnx(model, content, rows)._asdict()}]
+    if isinstance(model.inputs, TokenInputs):
+        lines.append({"form": PIPELINE, **_pipeline_parity(model, rows, folder.with_name(f"{folder.name}-hf"))._asdict()})
+    return lines
 
-        def run(rows: Examples) -> Any:
-            for batch in graph_inputs(model, rows, batch_size=256):
+
+def _pipeline_parity(model: TrainedModel, rows: Examples, folder: Path) -> Parity:
+    if model.shape["body"] == "classifier":
+        network, tokenizer = from_manyhot(model)
+        save_folded(network, tokenizer, model.rule, folder, texts=list(rows[-200:].texts or []))
+    else:
+        export_huggingface(model, folder, rows=rows[-200:])
+    answers = []
+    for start in range(0, len(rows), PART):
+        texts = list(rows[start : start + PART].texts or [])
+        scores = pipeline_scores(folder, texts, model.label_names, max_tokens=TOKENS)
+        # The logits of the folder are moved by the rule, so that they are not compared.
+        answers.append({"decisions": scores > 0.5, "logits": model.logits(texts)})
+    return compare_parts(model, rows, answers, batch_size=PART)
+
+
+def times(model: TrainedModel, rows: Examples, folder: Path, form: str) -> dict[str, Any]:
+    """Size in MB, seconds to load, milliseconds for one row and for 256."""
+    one, many = rows[-256:][:1], rows[-256:]
+    timed = "import time; {0}; t=time.perf_counter(); {1}; print(time.perf_counter()-t)"
+    if form == "manyhot":
+        code = timed.format("import torch; from manyhot import load_model", f"load_model({str(folder)!r})")
+        return {"size": size_of(folder), "load": load_seconds(code), **_latency(model.predict, one, many)}
+    if form == "onnxruntime":
+        place = folder.with_name(f"{folder.name}-onnx")
+        session = open_session(str(place / "model.onnx"))
+
+        def run(some: Examples) -> None:
+            for batch in graph_inputs(model, some, batch_size=256):
                 given = {each.name: part.numpy() for each, part in zip(session.get_inputs(), batch, strict=True)}
                 session.run(["decisions"], given)
 
-        file = str(folder / "model.onnx")
-        load = timed.format("import onnxruntime", f"onnxruntime.InferenceSession({file!r})")
-        lines.append(
-            {
-                "form": "onnxruntime",
-                "size": size_of(folder),
-                "load": load_seconds(load),
-                "one": milliseconds(lambda: run(one)),
-                "many": milliseconds(lambda: run(many), 10),
-                "rows": parity.rows,
-                "decisions": parity.decisions,
-                "different": parity.different,
-                "logits": parity.logits,
-                "probabilities": parity.probabilities,
-            }
-        )
-        if body == "encoder":
-            lines.append(_pipeline_line(model, test, Path(draft) / "hf"))
-    return [{"set": name, "body": body, **line} for line in lines]
-
-
-def _pipeline_line(model: TrainedModel, test: Examples, folder: Path) -> dict[str, Any]:
+        code = timed.format("import onnxruntime", f"onnxruntime.InferenceSession({str(place / 'model.onnx')!r})")
+        return {"size": size_of(place), "load": load_seconds(code), **_latency(run, one, many)}
     from transformers import pipeline
 
-    parity = export_huggingface(model, folder, rows=test)
-    stock: Any = pipeline("text-classification", model=str(folder), trust_remote_code=True, top_k=None, device="cpu")
-    texts = list(test.texts or [])
-    most = {"truncation": True, "max_length": 64}
+    place = folder.with_name(f"{folder.name}-hf")
+    stock: Any = pipeline("text-classification", model=str(place), trust_remote_code=True, top_k=None, device="cpu")
+
+    def ask(some: Examples) -> None:
+        stock(list(some.texts or []), batch_size=32, truncation=True, max_length=TOKENS)
+
     code = "import time, warnings; warnings.simplefilter('ignore'); from transformers import pipeline; t=time.perf_counter();"
-    code += f"pipeline('text-classification', {str(folder)!r}, trust_remote_code=True); print(time.perf_counter()-t)"
-    return {
-        "form": "transformers pipeline",
-        "size": size_of(folder),
-        "load": load_seconds(code),
-        "one": milliseconds(lambda: stock(texts[:1], **most)),
-        "many": milliseconds(lambda: stock(texts[:256], batch_size=32, **most), 5),
-        "rows": parity.rows,
-        "decisions": parity.decisions,
-        "different": parity.different,
-    }
+    code += f"pipeline('text-classification', {str(place)!r}, trust_remote_code=True); print(time.perf_counter()-t)"
+    return {"size": size_of(place), "load": load_seconds(code), **_latency(ask, one, many)}
+
+
+def _latency(run: Callable[[Any], Any], one: Examples, many: Examples) -> dict[str, float]:
+    return {"one": milliseconds(lambda: run(one)), "many": milliseconds(lambda: run(many), 7)}
 
 
 def page(lines: list[dict[str, Any]], command: str) -> str:
@@ -193,31 +225,36 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
     table = [head, "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     for line in lines:
         counts = [f"{line[key]:,}" if key in line else "" for key in ("rows", "decisions", "different")]
-        times = [f"{line['size']:.2f}", f"{line['load']:.3f}", f"{line['one']:.2f}", f"{line['many']:.1f}"]
-        table.append("| " + " | ".join([line["set"], line["body"], line["form"], *counts, *times]) + " |")
-    far = max(line["logits"] for line in lines if "logits" in line)
-    probs = max(line["probabilities"] or 0 for line in lines if "probabilities" in line)
+        if "refused" in line:
+            continue
+        shown = [f"{line['size']:.2f}", f"{line['load']:.3f}", f"{line['one']:.2f}", f"{line['many']:.1f}"]
+        table.append("| " + " | ".join([line["set"], line["body"], line["form"], *counts, *shown]) + " |")
+    refused = sorted({f"`{line['body']}` is refused: {line['refused']}" for line in lines if "refused" in line})
+    far = max((line["logits"] for line in lines if "logits" in line), default=0.0)
+    probs = max((line["probabilities"] or 0 for line in lines if "probabilities" in line), default=0.0)
     about = (
         f"{time.strftime('%Y-%m-%d')}, {platform.processor() or platform.machine()}, one core, Python"
-        f" {platform.python_version()}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}.\n"
-        "Other work ran on the machine; times are medians and not more than a rough guide."
+        f" {platform.python_version()}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}. Times are medians;"
+        f" the machine had a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores when the last of them was taken."
     )
     return "\n".join(
         [
             "# Exported models beside the model",
             "",
-            "Every test row of each set, decided by the model, by onnxruntime on its exported graph and, for encoders,",
-            "by a stock transformers pipeline cut at 0.5 on its exported folder. `different` counts decisions that are",
-            "not the model's own.",
+            "Every row of each set (training and test), decided by the model, by onnxruntime on its exported graph and, for",
+            "encoder and classifier, by a stock transformers pipeline cut at 0.5 on its exported folder. `different` counts",
+            "decisions that are not the model's own.",
             f"Largest difference: logits {far:.1e} (relative to max(1, |logit|)), probabilities {probs:.1e}.",
             "",
             *table,
             "",
+            *(line for each in refused for line in (each, "")),
             "Times begin with texts or raw features and end with decisions; for onnxruntime the features are made by",
             "manyhot's own vectoriser. Sizes are whole folders. Loading is measured in a fresh process after the import of",
             "manyhot, onnxruntime or transformers; packages that loading itself imports count, which is most of the time of",
             "mlp, bag and encoder. The encoder is a BERT of two layers of width 64 with random start weights, trained for one",
-            "epoch on at most 6,000 rows: it shows parity, not quality.",
+            "epoch on at most 6,000 rows, the classifier a stock BertForSequenceClassification of that size, trained by a loop",
+            "of its own for 200 steps; `wide` has three members of 64 hidden units. They show parity, not quality.",
             "",
             about,
             "",
@@ -235,14 +272,20 @@ def main() -> None:
     parser.add_argument("--only", help="a set and a body, like yeast-mlp")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    store = given.models / "export.jsonl"
-    lines: list[dict[str, Any]] = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
+    given.models.mkdir(parents=True, exist_ok=True)
+    lines: list[dict[str, Any]] = []
     for name, body in CELLS:
-        if given.only in (None, f"{name}-{body}") and not any(line["set"] == name and line["body"] == body for line in lines):
-            found = measure(given.data, given.models, name, body)
-            lines += found
-            with store.open("a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in found)
+        if given.only not in (None, f"{name}-{body}"):
+            continue
+        model, rows = model_of(given.data, given.models, name, body)
+        folder = given.models / f"{name}-{body}"
+        kept = folder.with_name(f"{folder.name}-compared.json")
+        if not kept.exists():
+            kept.write_text(json.dumps(compared(model, rows, folder)))
+        for line in [{"form": "manyhot"}, *json.loads(kept.read_text())]:
+            measured = {} if "refused" in line else times(model, rows, folder, line["form"])
+            lines.append({"set": name, "body": body, **line, **measured})
+            sys.stderr.write(f"{lines[-1]}\n")
     text = page(lines, "python -m benchmarks.export_parity --data DATA --models MODELS --page PAGE")
     if given.page:
         given.page.write_text(text)

@@ -1,9 +1,10 @@
 """EuroVoc's hierarchy on eurlex57k: decisions as they are, closed upwards, and top-down.
 
-    python -m benchmarks.hierarchy_eurlex --data FOLDER [--rows 45000] [--characters 2000] [--page PAGE]
+    python -m benchmarks.hierarchy_eurlex --data FOLDER [--rows 12000] [--characters 2000] [--page PAGE]
 
-One linear model is trained on the labels of the file, which are the most special concepts, another on the same labels closed
-upwards. Labels with fewer than ``LEAST`` training rows are left out.
+One bag model is trained on the labels of the file, which are the most special concepts, another on the same labels closed
+upwards. All rows and labels are used, unless ``--rows`` takes the first training rows alone; labels without a training row are
+left out.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import platform
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -27,9 +28,6 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.hierarchy import Hierarchy
 from manyhot.metrics.counts import count_sets
 from manyhot.training.rows.train import train
-
-LEAST = 10
-TEST_ROWS = 3000
 
 
 def parents_of(data: Path) -> list[tuple[str, str]]:
@@ -47,10 +45,10 @@ def some_labels(examples: Examples, names: list[str]) -> Examples:
     return replace(examples, labels=SparseLabels.from_lists(lists, num_labels=len(names)), label_names=tuple(names))
 
 
-def shortened(examples: Examples, rows: int, characters: int) -> Examples:
+def shortened(examples: Examples, rows: int | None, characters: int | None) -> Examples:
     """The first rows, and the first characters of their texts."""
     part = examples[:rows]
-    return replace(part, texts=[text[:characters] for text in part.texts or []])
+    return part if characters is None else replace(part, texts=[text[:characters] for text in part.texts or []])
 
 
 def micro_f1(predicted: SparseLabels, truth: SparseLabels) -> float:
@@ -61,15 +59,16 @@ def micro_f1(predicted: SparseLabels, truth: SparseLabels) -> float:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Rows of the table, and what they are from."""
     whole, test = SETS["eurlex57k"](given.data)
-    rows, test = shortened(whole, given.rows, given.characters), shortened(test, TEST_ROWS, given.characters)
+    rows, test = shortened(whole, given.rows, given.characters), shortened(test, None, given.characters)
     counts = torch.bincount(rows.labels.indices, minlength=rows.num_labels)
-    names = [name for name, count in zip(rows.label_names, counts.tolist(), strict=True) if count >= LEAST]
+    names = [name for name, count in zip(rows.label_names, counts.tolist(), strict=True) if count]
     tree = Hierarchy(names, parents_of(given.data), ignore_unknown=True)
     rows, test = some_labels(rows, names), some_labels(test, names)
     closed = tree.close(test.labels, "up")
     lines, started = [], time.perf_counter()
+    settings = TrainSettings(model="bag", tune="none", epochs=given.epochs, threads=given.threads)
     for trained_on, labels in (("file", rows.labels), ("closed upwards", tree.close(rows.labels, "up"))):
-        model = train(replace(rows, labels=labels), TrainSettings(model="linear", tune="none", epochs=given.epochs, threads=1))
+        model = train(replace(rows, labels=labels), settings)
         own = model.predict(test)
         for decision, found in (
             ("as they are", own),
@@ -95,36 +94,45 @@ def page(found: dict[str, Any], given: argparse.Namespace) -> str:
         [
             "# EuroVoc's hierarchy on eurlex57k",
             "",
-            f"Linear models on the first {found['rows']:,} training rows, texts cut at {given.characters:,} characters,"
-            f" {given.epochs} epochs, no tuned",
-            f"thresholds; the first {found['test']:,} test rows. {found['labels']:,} labels with at least {LEAST} training"
-            f" rows, {found['with parent']:,} of them below another one.",
+            f"Bag models on {'all' if given.rows is None else 'the first'} {found['rows']:,} training rows, texts"
+            f" {'whole' if given.characters is None else f'cut at {given.characters:,} characters'}, no tuned thresholds;",
+            f"all {found['test']:,} test rows. {found['labels']:,} labels, {found['with parent']:,} of them below another one.",
             f"A test row has {found['true']:.2f} labels in the file and {found['closed']:.2f} when they are closed upwards.",
             "`h-` metrics close predictions and truth upwards (micro). `file F1` and `closed F1` are the micro-F1 against the",
             "labels of the file and against those closed upwards; `broken-rows` have a label without any of its parents.",
             "",
             *table,
             "",
-            f"{time.strftime('%Y-%m-%d')}, {platform.machine()} CPU, one thread, other work on the machine (load"
-            f" {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), Python {platform.python_version()}, torch"
-            f" {torch.__version__}; both models {found['seconds']:,.0f} s. One seed.",
+            f"{time.strftime('%Y-%m-%d')}, {device_name()}, other work on the machine, Python {platform.python_version()},"
+            f" torch {torch.__version__}; both models {found['seconds']:,.0f} s. One seed.",
             "",
-            f"    python -m benchmarks.hierarchy_eurlex --data DATA --rows {given.rows} --characters {given.characters}"
-            f" --epochs {given.epochs} --page PAGE",
+            f"    python -m benchmarks.hierarchy_eurlex {shlex.join(given_flags(given))} --data DATA --page PAGE",
             "",
         ]
     )
 
 
+def device_name() -> str:
+    """What the models were trained on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+
+
+def given_flags(given: argparse.Namespace) -> list[str]:
+    """The flags that make the page again."""
+    named = {"rows": given.rows, "characters": given.characters, "epochs": given.epochs or None, "threads": given.threads}
+    return [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=45_000)
-    parser.add_argument("--characters", type=int, default=2000)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--characters", type=int)
+    parser.add_argument("--epochs", type=int, default=0, help="0: the default of the body")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(given.threads)
     text = page(measure(given), given)
     if given.page:
         given.page.write_text(text)

@@ -1,8 +1,9 @@
 """``manyhot serve`` on loopback: speed, reloads, stops, hostile requests; beside a plain FastAPI round scikit-learn.
 
-    python -m benchmarks.serve_load --data FOLDER --model FOLDER [--page PAGE]
+    python -m benchmarks.serve_load --data FOLDER --model FOLDER [--parts PART ...] [--store FILE] [--page PAGE]
 
-The model is one of texts. Needs the extra ``serve``. Takes about five minutes.
+The model is one of goemotions. What a part (speed, reloads, stops, hostile) finds is kept in the store, and the page shows all
+parts that are there. Needs the extra ``serve``. Takes about eight minutes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from benchmarks.text_sets import SETS
 from manyhot import load_model
 
 SECONDS = 5.0
+WORKERS = (1, 2)
+PARTS = ("speed", "reloads", "stops", "hostile")
 PLAIN = """
 import pickle, sys, uvicorn
 from fastapi import FastAPI
@@ -188,11 +191,11 @@ def plain_server(folder: Path, rows: Any) -> Running:
     return Running([sys.executable, str(folder / "plain.py"), str(folder / "plain.pickle"), str(port)], port)
 
 
-def reloads(model: Path, folder: Path, texts: list[str], count: int = 10) -> dict[str, Any]:
+def reloads(model: Path, folder: Path, texts: list[str], workers: int, count: int = 10) -> dict[str, Any]:
     """New models under load."""
-    place = folder / "reloaded"
+    place = folder / f"reloaded-{workers}"
     shutil.copytree(model, place)
-    server = manyhot_server(place, "--reload-every", "0.1")
+    server = manyhot_server(place, "--reload-every", "0.1", "--workers", str(workers))
 
     async def work() -> Load:
         load = Load(server.port, texts, clients=8)
@@ -214,12 +217,12 @@ def reloads(model: Path, folder: Path, texts: list[str], count: int = 10) -> dic
     return {"reloads": count, "models": len(load.models), "statuses": load.statuses, "lost": len(load.lost), "exit": code}
 
 
-def stops(model: Path, texts: list[str], count: int = 20) -> dict[str, Any]:
+def stops(model: Path, texts: list[str], workers: int, count: int = 20) -> dict[str, Any]:
     """SIGTERM under load, each time to a fresh server."""
     statuses: dict[int, int] = {}
     lost, codes = 0, set()
     for _ in range(count):
-        server = manyhot_server(model)
+        server = manyhot_server(model, "--workers", str(workers))
 
         async def work(server: Running = server) -> Load:
             load = Load(server.port, texts, clients=16)
@@ -306,74 +309,122 @@ def hostile(model: Path, texts: list[str], count: int = 1000) -> dict[str, Any]:
     return {"answers": results, "memory": memory, "afterwards": load.statuses, "lost": len(load.lost), "exit": server.stop()}
 
 
+def speeds(model: Path, folder: Path, rows: Any, texts: list[str]) -> dict[str, Any]:
+    """``{who: {clients: [requests a second, p50, p99]}}``."""
+    found: dict[str, Any] = {"the model, called directly": {1: direct(load_model(model), texts)}}
+    for workers in WORKERS:
+        server = manyhot_server(model, "--workers", str(workers))
+        found[f"manyhot serve, {workers} worker{'s'[: workers - 1]}"] = speed(server, texts)
+        server.stop()
+    server = plain_server(folder, rows)
+    found["plain FastAPI, scikit-learn"] = speed(server, texts)
+    server.stop()
+    return found
+
+
+def measure(part: str, model: Path, folder: Path, rows: Any, texts: list[str]) -> Any:
+    """What one part finds, by the number of workers where that matters."""
+    if part == "speed":
+        return speeds(model, folder, rows, texts)
+    if part == "reloads":
+        return {workers: reloads(model, folder, texts, workers) for workers in WORKERS}
+    if part == "stops":
+        return {workers: stops(model, texts, workers) for workers in WORKERS}
+    return hostile(model, texts)
+
+
 def page(found: dict[str, Any], command: str) -> str:
-    """The result page."""
-    lines = ["# `manyhot serve` on loopback", ""]
-    lines += ["One row a request, comments of goemotions; clients keep their connection.", ""]
+    """The result page of all parts that were measured."""
+    lines = [
+        "# `manyhot serve` on loopback",
+        "",
+        f"Comments of goemotions, one row a request, {os.cpu_count()} CPU cores shared by",
+    ]
+    lines += ["server and clients. `load` is the machine's load when a part began: other work on the same cores.", ""]
+    for part, written in (("speed", speed_lines), ("reloads", reload_lines), ("stops", stop_lines), ("hostile", hostile_lines)):
+        if part in found:
+            lines += [*written(found[part]["found"]), "", f"{found[part]['date']}, load {found[part]['load']:.1f}.", ""]
+    lines += [
+        f"Python {platform.python_version()}, torch {torch.__version__}. The plain server is FastAPI (sync endpoint) and",
+        "uvicorn round scikit-learn's TfidfVectorizer and one SGDClassifier for each label: about the same arithmetic, other",
+        "weights.",
+    ]
+    return "\n".join([*lines, "", f"    {command}", ""])
+
+
+def speed_lines(found: dict[str, Any]) -> list[str]:
+    """The table of times."""
+    lines = ["## Speed", "", "Clients keep their connection and ask one request after the other.", ""]
     lines += ["| who | clients | requests a second | p50 ms | p99 ms |", "|---|---:|---:|---:|---:|"]
-    lines.append("| the model, called directly | 1 | " + " | ".join(found["direct"]) + " |")
-    for who, own in found["speed"].items():
+    for who, own in found.items():
         lines += [f"| {who} | {clients} | " + " | ".join(values) + " |" for clients, values in own.items()]
-    took, ended = found["reloads"], found["stops"]
-    lines += [
+    return lines
+
+
+def reload_lines(found: dict[str, Any]) -> list[str]:
+    """Answers while new models were taken in."""
+    lines = ["## Reloads", "", "New models are saved to the folder under the load of 8 clients.", ""]
+    lines += ["| workers | reloads | models that answered | answers | lost | exit code |", "|---:|---:|---:|---|---:|---:|"]
+    for workers, own in found.items():
+        cells = [workers, own["reloads"], own["models"], counted(own["statuses"]), own["lost"], own["exit"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def stop_lines(found: dict[str, Any]) -> list[str]:
+    """Answers while servers were stopped."""
+    lines = [
+        "## Stops",
         "",
-        f"**Reloads.** {took['reloads']} new models under the load of 8 clients: answers {took['statuses']},"
-        f" lost {took['lost']};"
-        f" {took['models']} models answered.",
-        "",
-        f"**Stops.** {ended['stops']} times SIGTERM under the load of 16 clients: answers {ended['statuses']},"
-        f" lost {ended['lost']};"
-        f" exit codes {ended['exit codes']}. Lost is a request that was sent and not answered.",
-        "",
+        "SIGTERM under the load of 16 clients, each time to a fresh server. Lost is a request that was sent",
     ]
-    bad = found["hostile"]
-    total = sum(sum(own.values()) for own in bad["answers"].values())
-    lines += [
-        f"**Hostile requests.** {total} of {len(bad['answers'])} kinds, 8 at a time; `closed` is a connection that ended"
-        " without an answer.",
+    lines += ["and not answered.", "", "| workers | stops | answers | lost | exit codes |", "|---:|---:|---|---:|---|"]
+    for workers, own in found.items():
+        cells = [workers, own["stops"], counted(own["statuses"]), own["lost"], ", ".join(map(str, own["exit codes"]))]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def hostile_lines(found: dict[str, Any]) -> list[str]:
+    """What hostile requests got."""
+    total = sum(sum(own.values()) for own in found["answers"].values())
+    lines = [
+        "## Hostile requests",
         "",
-        "| kind | answers |",
-        "|---|---|",
-        *(f"| {kind} | {', '.join(f'{got}: {n}' for got, n in sorted(own.items()))} |" for kind, own in bad["answers"].items()),
-        "",
-        "Resident memory after each quarter, MB: " + ", ".join(f"{value:.0f}" for value in bad["memory"]) + f". Afterwards"
-        f" {bad['afterwards']}, lost {bad['lost']}, exit code {bad['exit']}.",
-        "",
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} CPU cores shared by server, clients and other work,"
-        f" Python {platform.python_version()}, torch {torch.__version__}. The plain server is FastAPI (sync endpoint) and"
-        " uvicorn round scikit-learn's TfidfVectorizer and one SGDClassifier for each label: about the same"
-        " arithmetic, other weights.",
-        "",
-        f"    {command}",
-        "",
+        f"{total:,} of {len(found['answers'])} kinds, 8 at a time; `closed` is a connection that",
     ]
-    return "\n".join(lines)
+    lines += ["ended without an answer.", "", "| kind | answers |", "|---|---|"]
+    lines += [f"| {kind} | {counted(own)} |" for kind, own in found["answers"].items()]
+    memory = ", ".join(f"{value:.0f}" for value in found["memory"])
+    lines += ["", f"Resident memory after each quarter, MB: {memory}. Afterwards answers {counted(found['afterwards'])}, lost"]
+    return [*lines, f"{found['lost']}, exit code {found['exit']}."]
+
+
+def counted(answers: dict[Any, int]) -> str:
+    """Statuses and how often each came."""
+    return ", ".join(f"{status}: {number:,}" for status, number in sorted(answers.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True, help="a model of goemotions")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--store", type=Path)
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows, test = SETS["goemotions"](given.data)
     texts = list(test.texts or [])[:2000]
-    found: dict[str, Any] = {"direct": direct(load_model(given.model), texts), "speed": {}}
-    with tempfile.TemporaryDirectory() as draft:
-        server = manyhot_server(given.model)
-        found["speed"]["manyhot serve, 1 worker"] = speed(server, texts)
-        server.stop()
-        server = manyhot_server(given.model, "--workers", "2")
-        found["speed"]["manyhot serve, 2 workers"] = speed(server, texts)
-        server.stop()
-        server = plain_server(Path(draft), rows)
-        found["speed"]["plain FastAPI, scikit-learn"] = speed(server, texts)
-        server.stop()
-        found["reloads"] = reloads(given.model, Path(draft), texts)
-        found["stops"] = stops(given.model, texts)
-        found["hostile"] = hostile(given.model, texts)
-    sys.stderr.write(json.dumps({key: found[key] for key in ("reloads", "stops", "hostile")}, default=str) + "\n")
+    found: dict[str, Any] = json.loads(given.store.read_text()) if given.store and given.store.exists() else {}
+    for part in given.parts:
+        about = {"date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0]}
+        with tempfile.TemporaryDirectory() as draft:
+            # Keys as the store gives them back.
+            found[part] = json.loads(json.dumps({**about, "found": measure(part, given.model, Path(draft), rows, texts)}))
+        sys.stderr.write(json.dumps({part: found[part]}) + "\n")
+        if given.store:
+            given.store.write_text(json.dumps(found))
     text = page(found, "python -m benchmarks.serve_load --data DATA --model MODEL --page PAGE")
     if given.page:
         given.page.write_text(text)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from manyhot.data.examples import Examples
 from manyhot.labels.split import stratified_folds
+from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 
@@ -21,6 +22,7 @@ def cross_fitted_logits(
     folds: int = 5,
     seed: int = 0,
     on_fold: Callable[[int], None] = lambda _: None,
+    on_model: Callable[[Tensor, TrainedModel], None] = lambda _rows, _model: None,
 ) -> Tensor:
     """Logits ``[R, L]``: each row is scored by a model that was trained on the other folds.
 
@@ -30,6 +32,7 @@ def cross_fitted_logits(
         folds: how many models.
         seed: of the folds.
         on_fold: called with the number of each fold before it is trained.
+        on_model: called with the rows ``[N]`` that a model has scored, and that model.
 
     Example:
         >>> from manyhot import SparseLabels
@@ -46,4 +49,5 @@ def cross_fitted_logits(
         rest = every[~torch.isin(every, fold)]
         model = train(examples[rest.numpy()], chosen)
         logits[fold] = model.logits(examples[fold.numpy()])
+        on_model(fold, model)
     return logits

@@ -25,6 +25,10 @@ def test_planted_mistakes_are_listed_first_and_can_be_put_right(run, spoiled, tm
     found = [json.loads(line) for line in done.out.splitlines()]
     assert {(each["id"], each["label"], each["kind"]) for each in found} == planted
     assert [each["rank"] for each in found] == [1, 2, 3]
+    for each in found:
+        parts = [reason["part"] for reason in each["because"]]
+        assert parts
+        assert all(part > 0 if each["kind"] == "missing" else part < 0 for part in parts)
     mended = [json.loads(line) for line in (tmp_path / "mended.jsonl").read_text().splitlines()]
     own = {row["id"]: row["labels"] for row in mended}
     for name, label, kind in planted:
@@ -35,6 +39,7 @@ def test_a_run_is_taken_with_its_files_and_settings(run, trained):
     done = run("suspects", trained, "--most", "2", "--folds", "2")
     assert done.code == 0
     assert "are expected to be mistakes" in " ".join(done.out.split())
+    assert "because" in done.out
 
 
 def test_an_unknown_kind_is_wrong_usage(run, spoiled):

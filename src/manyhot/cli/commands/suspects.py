@@ -22,6 +22,7 @@ from manyhot.data.files.json_lines import check_target
 from manyhot.training.rows.settings import TrainSettings
 
 if TYPE_CHECKING:
+    from manyhot.curation.reasons import Reasons
     from manyhot.curation.suspects import Suspect
 
 SourcesArgument = Annotated[
@@ -61,13 +62,16 @@ def suspects(
     examples, settings = _examples(sources, reading)
     check_outputs({"--corrected": corrected}, [source.path for source in examples.source])
     from manyhot.curation.cross_fit import cross_fitted_logits
+    from manyhot.curation.reasons import Reasons
     from manyhot.curation.suspects import corrected_labels, find_suspects
 
+    reasons = Reasons()
     logits = cross_fitted_logits(
         examples,
         settings,
         folds=min(folds, len(examples)),
         on_fold=lambda number: say(f"fold {number + 1} of {folds}", quiet=quiet or json),
+        on_model=reasons.keep,
     )
     where = None if examples.unknown is None else ~examples.unknown.dense().bool()
     found = find_suspects(logits, examples.labels, most=most, kinds=KINDS[kind], where=where)
@@ -77,31 +81,34 @@ def suspects(
         write_examples(replace(examples, labels=corrected_labels(examples.labels, found)), corrected)
         say(f"{corrected}: {len(found):,} labels changed", quiet=quiet)
     if json:
-        _print_lines(examples, found)
+        _print_lines(examples, found, reasons)
     else:
-        _print_table(examples, found)
+        _print_table(examples, found, reasons)
 
 
-def _print_lines(examples: Examples, found: Sequence[Suspect]) -> None:
+def _print_lines(examples: Examples, found: Sequence[Suspect], reasons: Reasons) -> None:
     """One JSON object per suspect."""
     for rank, each in enumerate(found, start=1):
         line: dict[str, Any] = {"rank": rank, "row": each.row}
         if examples.ids is not None:
             line["id"] = examples.ids[each.row]
-        label = examples.label_names[each.label]
-        line |= {"label": label, "kind": each.kind, "probability": round(each.probability, 6)}
-        line |= {"doubt": round(each.doubt, 6), "text": None if examples.texts is None else examples.texts[each.row]}
+        line |= {"label": examples.label_names[each.label], "kind": each.kind, "probability": round(each.probability, 6)}
+        because = [{"feature": feature, "part": round(part, 6)} for feature, part in reasons.of(each, examples)]
+        line |= {"doubt": round(each.doubt, 6), "because": because}
+        line["text"] = None if examples.texts is None else examples.texts[each.row]
         sys.stdout.write(safe_json(json_text.dumps(line, ensure_ascii=False)) + "\n")
 
 
-def _print_table(examples: Examples, found: Sequence[Suspect]) -> None:
+def _print_table(examples: Examples, found: Sequence[Suspect], reasons: Reasons) -> None:
     """A table of the suspects, and how many of them to expect to be mistakes."""
     rows: list[tuple[Any, ...]] = []
     for each in found:
-        row = each.row if examples.ids is None else examples.ids[each.row]
+        name = each.row if examples.ids is None else examples.ids[each.row]
+        because = ", ".join(f"{feature} {part:+.2f}" for feature, part in reasons.of(each, examples))
         text = () if examples.texts is None else (_shortened(examples.texts[each.row]),)
-        rows.append((row, examples.label_names[each.label], each.kind, each.probability, each.doubt, *text))
-    show_table(("row", "label", "looks", "probability", "doubt", *(() if examples.texts is None else ("text",))), rows)
+        rows.append((name, examples.label_names[each.label], each.kind, each.probability, each.doubt, because, *text))
+    told = () if examples.texts is None else ("text",)
+    show_table(("row", "label", "looks", "probability", "doubt", "because", *told), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
     show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the nearer that is.")
 
