@@ -92,7 +92,10 @@ def train_spans_to_end(rank, run, examples, settings, _epoch):
 
 
 def killed_in_processes(function, *arguments, count=2, victim=0, after=1.0):
-    """The same with one process killed ``after`` seconds; the others must end by themselves, or are killed as torchrun does."""
+    """The same with one process killed ``after`` seconds; the others end by themselves, or are killed as torchrun does.
+
+    Those that still wait for the killed one to join would wait for minutes.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["training.run.process_runs", "manyhot.evaluation"])
     port = free_port()
@@ -102,7 +105,7 @@ def killed_in_processes(function, *arguments, count=2, victim=0, after=1.0):
     started[victim].join(after)
     started[victim].kill()
     for process in started:
-        process.join(60)
+        process.join(5)
         process.kill()
         process.join()
     return [process.exitcode for process in started]

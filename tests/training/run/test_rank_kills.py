@@ -47,11 +47,11 @@ def row_kind(make, settings):
 
 
 # Batches that one, two and three processes can divide.
-ROWS = TrainSettings(epochs=30, batch_size=12, hidden=16, patience=0, learning_rate=0.01, **COMMON)
+ROWS = TrainSettings(epochs=12, members=2, batch_size=12, hidden=16, patience=0, learning_rate=0.01, **COMMON)
 LABELS = TrainSettings(
-    model="wide", epochs=4, batch_size=32, hidden=16, learning_rate=0.1, label_shards=2, dropout=0.1, **COMMON
+    model="wide", epochs=2, batch_size=32, hidden=16, learning_rate=0.1, label_shards=2, dropout=0.1, **COMMON
 )
-SPANS = SpanSettings(hidden=8, head_size=8, epochs=8, batch_size=6, learning_rate=0.01, **COMMON)
+SPANS = SpanSettings(hidden=8, head_size=8, epochs=5, batch_size=6, learning_rate=0.01, **COMMON)
 KINDS = {
     "rows divided": row_kind(lambda: feature_examples(120), ROWS),
     "labels divided": row_kind(lambda: title_examples(120, num_labels=21), LABELS),
