@@ -1,1 +1,1 @@
-"""The command line: it wires, it does not compute."""
+"""The command line: it parses arguments, calls the library and prints results."""

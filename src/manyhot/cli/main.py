@@ -34,7 +34,7 @@ class LazyCommands(TyperGroup):
         return name, load_command(str(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; typer would end an interrupted one without a word."""
+        """Run the command; typer would end an interrupted command without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Where examples come from."""
+"""Examples: reading, writing and inspecting files of them."""
 
 from manyhot._doors import open_door
 

@@ -25,15 +25,15 @@ from manyhot.labels.sparse import SparseLabels
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that was read, and what was understood.
+    """A file, and how it was read.
 
     Args:
         path: the file's name as it was given.
         format: the name of the format it was read as.
         chosen: what the reader chose or was told: columns, separator, label file, ...
         problems: the first problems, where they were collected.
-        num_problems: how many there were; each is a row left out.
-        remarks: what the reader guessed and a person should know, one sentence each.
+        num_problems: how many there were; each one is a row that was skipped.
+        remarks: guesses of the reader that a user should know, one sentence each.
         unused: options that this file does not use, each with the reason.
     """
 
@@ -60,9 +60,9 @@ class Examples:
         feature_names: one name per feature, or None where the file has none.
         ids: one string per row, or None.
         source: the files.
-        absent: what a label means that ``label_names`` does not list: ``"negative"`` where rows list their labels,
+        absent: how a label counts that ``label_names`` does not list: ``"negative"`` where rows list their labels,
             ``"unknown"`` where each label has a column.
-        unseen: labels dropped by ``with_labels``, and in how many rows each was.
+        unseen: labels dropped by ``with_labels``, and the number of rows that had each.
 
     Example:
         >>> labels = SparseLabels.from_lists([[0], [], [1]], num_labels=2)
@@ -143,7 +143,7 @@ class Examples:
         return None if self.unknown is None else ~self.unknown.dense(torch.bool)
 
     def label_sets(self) -> list[list[str]]:
-        """One list of label names per row; of soft labels those above one half."""
+        """One list of label names per row; soft labels count above one half."""
         return [[self.label_names[place] for place in row] for row in self.hardened().labels.lists()]
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ class Examples:
         )
 
     def with_features(self, features: Sequence[str] | int) -> Examples:
-        """The same rows with feature columns by name, or by number up to ``features`` where they have no names.
+        """The same rows with the given feature columns: by name, or the first ``features`` columns if they have no names.
 
         A column these examples do not have is 0; columns that are not wanted are dropped. Names that are numbers stand for
         columns without names, counted from 0.
@@ -226,7 +226,7 @@ class Examples:
 
 
 def concatenate_examples(parts: Sequence[Examples]) -> Examples:
-    """Rows under each other, with the union of the label names in order of first appearance.
+    """The rows of all parts as one set, with the union of the label names in order of first appearance.
 
     Example:
         >>> one = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"])
@@ -288,7 +288,7 @@ def _stacked_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] |
 
 
 def _all_numbers(parts: Sequence[Examples]) -> tuple[str, ...]:
-    """The numbers of all columns, of parts whose features have numbers for names or no names."""
+    """The column numbers of all parts, for features that have no names or numbers as names."""
     numbers: set[int] = set()
     for part in parts:
         own = column_numbers(part.feature_names)

@@ -33,14 +33,14 @@ class Inspection:
         soft_labels: entries whose label lies strictly between 0 and 1.
         unknown_rows: rows of which no label is known.
         empty_inputs: rows whose input is empty: no word, or no feature other than 0.
-        repeated_inputs: rows whose input an earlier row has.
-        contradictions: those of them with other labels than the first row of that input.
+        repeated_inputs: rows with the same input as an earlier row.
+        contradictions: repeated inputs whose labels differ from those of the first row.
         alike_labels: pairs of label names that differ only in upper and lower case or in blanks.
         problems: the first ten problems of the files, by line.
         num_problems: all of them; each is a row that was left out.
         test: the same for the test part, where one was given.
-        leaks: rows of the test part whose input the training part has.
-        unseen_labels: labels of the test part that the training part never has, and how often they occur.
+        leaks: rows of the test part whose input also occurs in the training part.
+        unseen_labels: labels that occur only in the test part, and how often.
     """
 
     sources: tuple[Source, ...]

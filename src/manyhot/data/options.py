@@ -17,7 +17,7 @@ MAX_LABELS = 2**22
 class ReadOptions:
     """The arguments of ``read_examples``, which describes them.
 
-    ``nominal`` is no argument of it: a model's ``Reading`` says by it which feature columns hold names, and which names.
+    ``nominal`` is not an argument there: with it, a model's ``Reading`` names the nominal feature columns and their values.
     """
 
     text: str | Sequence[str] | None = None

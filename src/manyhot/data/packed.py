@@ -157,7 +157,7 @@ def _source(fields: Sequence[Any]) -> Source:
 
 
 def _coded(value: Any) -> Any:
-    """For JSON, with tuples told from lists."""
+    """A value for JSON in which tuples differ from lists."""
     if isinstance(value, Mapping):
         return {name: _coded(each) for name, each in value.items()}
     if isinstance(value, tuple):

@@ -1,8 +1,8 @@
-"""Files read by several processes together: each parses its share, and everyone gets what one process would have read.
+"""Files read by several processes together: each parses its share, and all get the examples that one process would have read.
 
 A file with one row per line is cut into as many parts as there are processes; other files are assigned to processes whole.
-Where the parts of a file do not tell what the whole file would (a row with a problem, rows with unknown labels, parts that were
-understood differently), every process reads that file whole.
+If merged parts might differ from the whole file (a row with a problem, rows with unknown labels, parts that were read
+differently), every process reads the whole file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from manyhot.data.read import joined, read_path
 from manyhot.data.tables.label_rows import in_order
 from manyhot.data.tables.numbered import by_number, column_numbers, number_what_occurs
 
-# Smaller files are not worth cutting.
+# Smaller files are not worth splitting.
 LEAST_BYTES = 1 << 16
 EMPTY_CELLS = "empty_label_cells"
 # Sends this process's messages to all, and gives those of all processes in turn; each must be read to its end before the next.
@@ -64,7 +64,7 @@ def read_together(
     try:
         mine = [_read_unit(unit, options) for unit, owner in shared if owner == rank]
     except (ValueError, OSError, MemoryError):
-        # All processes read the files whole, and say what is wrong as one process does.
+        # Every process reads whole files, and reports problems as a single process does.
         mine = None
     can_be_sent = mine is not None and all(each.images is None for each in mine)
     told = [list(messages) for messages in gather([b"read"] if can_be_sent else [])]
@@ -107,7 +107,7 @@ def _read_unit(unit: Unit, options: ReadOptions) -> Examples:
     assert unit.entry.read_part is not None
     problems = ProblemLog(options.on_problem, str(unit.path))
     lines = lines_between(Path(unit.path), unit.place, unit.total)
-    # Which line it is the first of does not matter: a problem has the file read whole. A byte order mark is in line 1 alone.
+    # The line number does not matter: after a problem the whole file is read. Only line 1 can have a byte order mark.
     block = LineBlock(str(unit.path), lines, first=1 + unit.place, max_line_bytes=options.max_line_bytes)
     block.problems = problems
     with InputFile(unit.path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
@@ -116,7 +116,7 @@ def _read_unit(unit: Unit, options: ReadOptions) -> Examples:
 
 
 def merged(parts: Sequence[Examples]) -> Examples | None:
-    """The examples of a file from those of its parts; None where the whole file must be read to know.
+    """The examples of a file from those of its parts; None if the whole file must be read instead.
 
     Example:
         >>> from manyhot.labels.sparse import SparseLabels
@@ -154,7 +154,7 @@ def _merged_source(sources: Sequence[Source]) -> Source | None:
 
 
 def _merged_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | None]:
-    """Features under each other and their names; None where they cannot be merged."""
+    """The features of all parts as one matrix, and their names; None where they cannot be merged."""
     every = [part.features for part in parts]
     if all(isinstance(each, np.ndarray) for each in every):
         same = all(
@@ -167,7 +167,7 @@ def _merged_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | 
 
 
 def _stacked(parts: Sequence[Examples]) -> Any:
-    """Numbered columns of all parts under each other, as wide as the widest."""
+    """The rows of all parts with numbered columns, padded to the widest part."""
     from scipy.sparse import csr_matrix
 
     numbers = [column_numbers(part.feature_names) for part in parts]

@@ -45,7 +45,8 @@ def read_examples(
 
     Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
     ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
-    numbers), ``npz`` and ``text`` (a text a line, to predict); gz, bz2, xz and zst files are decompressed. What was detected
+    numbers), ``npz`` and ``text`` (one text per line, to predict); gz, bz2, xz and zst files are decompressed. What was
+    detected
     and chosen is in ``Examples.source``. Labels may be soft: a number beside each label in JSON lines, fractions in 0/1
     columns.
 
@@ -58,7 +59,8 @@ def read_examples(
         separator: between the labels of a delimited string; None finds the one of ``|``, ``;`` and ``,`` that occurs.
         features: feature columns or patterns (tables).
         ids: the column that names the rows (tables).
-        label_names: all label names in order, or a file with one a line. Labels in the file are these names, or numbers from 0
+        label_names: all label names in order, or a file with one per line. Labels in the file are these names, or numbers from
+            0
             into them; others are an error.
         label_file: MULAN's XML for ARFF where it is not beside the file under its name; the labels' ``.npz``.
         delimiter: between the columns of CSV and TSV.
@@ -71,8 +73,8 @@ def read_examples(
         max_line_bytes: a longer line is an error.
         max_expansion: a compressed file that becomes more than this many times as large is an error.
         max_labels: the most labels that the header of a file or a matrix may claim.
-        on_problem: ``"raise"``, or ``"collect"``: rows with problems are left out, the first ten problems are in
-            ``Examples.source``. What makes a file unreadable is raised all the same.
+        on_problem: ``"raise"``, or ``"collect"``: rows with problems are skipped, the first ten problems are in
+            ``Examples.source``. Errors that make a whole file unreadable are always raised.
 
     Returns:
         ``Examples``; label matrices and sparse features are kept sparse.
@@ -159,7 +161,7 @@ def joined(parts: Sequence[Examples], paths: Sequence[PathLike]) -> Examples:
 
 
 def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """All rows of a file that is open; it is read once, from the start that was peeked at."""
+    """All rows of an open file, which is read once."""
     file.problems = problems
     start = FileStart.of(file)
     if not start.content:
@@ -193,7 +195,7 @@ def read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Exa
 
 
 def _check_same_columns(parts: Sequence[Examples]) -> None:
-    """A column of names in one file must not hold numbers in another."""
+    """Check that a column of names in one file does not hold numbers in another."""
     sources = [source for part in parts for source in part.source if source.chosen.get("features")]
     nominal = {column for source in sources for column in source.chosen.get("nominal", ())}
     for source in sources:
@@ -206,7 +208,7 @@ def _check_same_columns(parts: Sequence[Examples]) -> None:
 
 
 def _counted_alike(parts: Sequence[Examples]) -> list[Examples]:
-    """Files of numbered features with one base: where one file has a feature 0, all count from 0."""
+    """Numbered features with a common index base: if one file has a feature 0, all count from 0."""
     bases = [part.source[0].chosen.get("first_index") if part.source else None for part in parts]
     if 0 not in bases or 1 not in bases:
         return list(parts)

@@ -1,4 +1,5 @@
-"""How the rows of a model were read: saved with it, so that rows to predict are read the same way or refused."""
+"""How a model's training files were read. It is saved with the model, so that rows to predict are read the same way or
+refused."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ class Reading:
 
     @classmethod
     def of(cls, examples: Examples) -> Reading:
-        """How these examples were read; nothing is known of examples that come from no file."""
+        """How these examples were read; empty for examples that do not come from files."""
         return cls.from_sources(examples.source)
 
     @classmethod
     def from_sources(cls, sources: Sequence[Source]) -> Reading:
-        """What all files have in common; the names of nominal columns are those of any file."""
+        """The choices that all files share; nominal columns take the names of all files."""
         entries = formats("labels")
         tables = [source for source in sources if source.format in entries and entries[source.format].columns]
         nominal: dict[str, dict[str, None]] = {}
@@ -77,13 +78,13 @@ class Reading:
         return found
 
     def check_features(self, examples: Examples, names: Sequence[str] | None, *, sparse: bool) -> None:
-        """Refuse examples whose features are not those of the model, with the names.
+        """Raise an error that names the features if examples do not have those of the model.
 
         Args:
             examples: rows with features.
             names: the model's features; None where they have no names.
-            sparse: whether the model's features were listed, so that one that is not listed is 0. In a table every column must
-                be there; a name that a nominal column does not hold is 0.
+            sparse: whether the model was trained on sparse rows, where a missing feature is 0. In a table every column must be
+                there; a value that a nominal column did not have in training counts as 0.
         """
         if names is None or examples.feature_names is None:
             return
@@ -99,7 +100,7 @@ class Reading:
             raise self._refused(examples, list(dict.fromkeys(lost)))
 
     def to_json(self) -> dict[str, Any]:
-        """For a model's JSON; what was not chosen is left out."""
+        """The choices for a model's JSON, without those that were not made."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found["nominal"] = {name: list(values) for name, values in self.nominal.items()}
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
@@ -144,7 +145,7 @@ class Reading:
 
 
 def _common(sources: Sequence[Source], name: str) -> Any:
-    """What every source that says anything of it says, or None where they differ."""
+    """The value that all sources with a value share; None if they differ."""
     values = [source.chosen[name] for source in sources if source.chosen.get(name) is not None]
     return values[0] if values and all(value == values[0] for value in values) else None
 

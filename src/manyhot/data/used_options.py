@@ -1,4 +1,4 @@
-"""Options that were given and that no file uses are refused with the reason: none is ignored."""
+"""Raises an error, with the reason, for options that were given and that no file uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manyhot.data.files.problems import DataError
 from manyhot.data.formats.registry import formats
 from manyhot.data.options import ReadOptions
 
-# Limits and permissions hold for every file, also for one that does not reach them.
+# Limits and permissions apply to every file, even to one that does not reach them.
 _FOR_ALL = {"need_labels", "max_line_bytes", "max_expansion", "max_labels", "on_problem", "skip_bad", "format", "nominal"}
 
 
@@ -22,7 +22,7 @@ def check_options_used(given: Mapping[str, Any], sources: Sequence[Source]) -> N
     """Refuse an option that none of the files that were read can use.
 
     Args:
-        given: options that a person gave; those at their defaults are as good as not given.
+        given: options that a person gave; those at their defaults count as not given.
         sources: the files; nothing is checked for examples that come from none.
 
     Example:

@@ -22,7 +22,7 @@ def write_examples(examples: Examples, path: PathLike) -> None:
 
     Args:
         examples: rows with texts or features.
-        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress. The file appears when it is whole.
+        path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress. The file is written atomically.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Rows walked over for a decision: what lies above the threshold, and the best labels of a row, dense or lazy."""
+"""Labels above the threshold and the best labels of each row, for dense and lazy scores."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, T
 
 
 def _key(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
-    """The sort key of "best", ``-inf`` for labels that are never predicted."""
+    """The key by which labels are ranked, ``-inf`` for labels that are never predicted."""
     key = scores - cut if case.per_label else scores.to(cut.dtype)
     barred = key.isnan()
     return key.masked_fill(barred if where is None else barred | ~where, -INF)
 
 
 def _first_best(key: Tensor, k: int) -> Tensor:
-    """bool ``[..., L]`` with exactly k True a row, k from 1 to L: the best, of equals those at the lower positions."""
+    """bool ``[..., L]`` with exactly k True a row, k from 1 to L: the best, ties to the lower position."""
     least = key.topk(k, dim=-1).values.amin(dim=-1, keepdim=True)
     better, equal = key > least, key == least
     free = k - better.sum(dim=-1, keepdim=True)
@@ -97,7 +97,8 @@ def _first_best(key: Tensor, k: int) -> Tensor:
 
 
 def top_mask(key: Tensor, k: int) -> Tensor:
-    """bool ``[..., L]``: the k best of each row of a tensor without NaN; of equals the lower position wins, ``-inf`` never."""
+    """bool ``[..., L]``: the k best of each row of a tensor without NaN; ties go to the lower position; ``-inf`` is never
+    chosen."""
     k = min(k, key.shape[-1])
     return _first_best(key, k) & (key > -INF) if k else torch.zeros_like(key, dtype=torch.bool)
 
@@ -113,19 +114,19 @@ class RunningBest:
         self.above = self.key.bool()
 
     def merge(self, first: int, key: Tensor | None, above: Tensor) -> None:
-        """Take in the labels from ``first`` on."""
+        """Merge a chunk of labels that starts at ``first``."""
         if key is None:
             return
         short = min(self.k, key.shape[1])
         place = _first_best(key, short).nonzero()[:, 1].reshape(key.shape[0], short)
-        # What was found before has lower label numbers and stands first, so a stable sort keeps ties in their order.
+        # Earlier labels have lower numbers and come first, so a stable sort keeps ties in order.
         merged, order = torch.cat([self.key, key.gather(1, place)], dim=1).sort(dim=1, descending=True, stable=True)
         self.key, order = merged[:, : self.k], order[:, : self.k]
         self.labels = torch.cat([self.labels, place + first], dim=1).gather(1, order)
         self.above = torch.cat([self.above, above.gather(1, place)], dim=1).gather(1, order)
 
     def join(self, shard: LabelShard | None) -> None:
-        """Take in what the other processes found in their labels."""
+        """Merge the best labels of the other processes."""
         if shard is None or not self.k:
             return
         missing = (0, self.k - self.key.shape[1])
@@ -152,7 +153,7 @@ def dense_entries(case: Case, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lazy_entries(case: Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
-    """The same of lazy scores: found label chunk by label chunk, then put in order; a filled-up label may come twice."""
+    """The same for lazy scores, chunk by chunk and then sorted; a label that fills up a row may occur twice."""
     best, keys = RunningBest(case), []
     for first, _, key, above in label_chunks(case, scores):
         if case.upper is None:

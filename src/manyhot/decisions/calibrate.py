@@ -131,8 +131,8 @@ def fit_calibration(
     The affine kinds minimise the log-loss of ``sigma(a s + b)`` by Newton's method in float64; it is convex, so the answer
     is the optimum, whatever the size of the scores. ``"temperature"`` has ``a`` alone, ``"platt"`` has ``a`` and ``b``, both
     one for all labels, with Platt's targets ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in the place of 1 and 0, which keep
-    separable data finite. ``"per-label"`` has an ``a`` and ``b`` for each label, drawn to the pooled ones as strongly as
-    ``shrink`` positives of average labels would: a label without positives gets the pooled slope and a low intercept.
+    separable data finite. ``"per-label"`` has an ``a`` and ``b`` for each label, shrunk towards the pooled ones with the weight
+    of ``shrink`` positives of an average label: a label without positives gets the pooled slope and a low intercept.
     ``"isotonic"`` is the best rising map of all scores (pool adjacent violators); it needs hard labels and can say exactly 0
     and 1.
 

@@ -87,10 +87,9 @@ class Hierarchy:
             raise ValueError(f"{path}: {str(error).removeprefix('Hierarchy: ')}") from None
 
     def close(self, labels: SparseLabels, mode: str = "up") -> SparseLabels:
-        """Predictions that keep to the hierarchy.
-
-        ``"up"`` adds everything above a predicted label. ``"down"`` takes a label away unless one of its parents stays, from
-        the top on. Either way no label is left without a parent, if it has any.
+        """Predictions made consistent with the hierarchy. ``"up"`` adds the ancestors of predicted labels. ``"down"`` removes a
+        label unless one of its parents is kept, from the top down. Either way every predicted label that has parents has a
+        predicted one.
 
         Args:
             labels: hard labels ``[R, L]``.

@@ -19,7 +19,7 @@ def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold
     """The probability of each label.
 
     ``"hard"`` is ``sigma(s)``, for scores trained on hard labels: with one label ZLPR is the logistic loss, with more it is
-    near to it. ``"soft"`` is ``sigma(2 s)``, for scores trained on soft labels, which it gives back exactly. ``"softmax"``
+    near to it. ``"soft"`` is ``sigma(2 s)``, for scores trained on soft labels, which it recovers exactly. ``"softmax"``
     is for losses that know one label a row. A ``Calibration`` was fitted on held-out data and needs no assumption.
     The catalog says which link a loss has (``get_loss(name).link`` and ``.soft_link``).
 
@@ -27,7 +27,7 @@ def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold
     exactly where ``s > s0`` predicts it.
 
     Args:
-        logits: ``[..., L]``, or lazy scores, which are made dense: the answer is.
+        logits: ``[..., L]``, or lazy scores, which are made dense.
         link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``, which must have been fitted on ``s - s0`` where a
             threshold is given.
         threshold: s0, a number or a tensor broadcastable to the rows ``[...]``; None is 0. Not for ``"softmax"``, which does

@@ -1,4 +1,4 @@
-"""How a loss decides by itself: one entry for each kind of decision that an entry of the loss catalog may name."""
+"""The natural decision of a loss, without tuning: one entry for each kind that the loss catalog names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NaturalDecision:
     Attributes:
         name: what ``LossInfo.decision`` says.
         summary: one line for people.
-        bounded: whether a score says by itself if its label holds; otherwise only the order of a row's scores counts.
+        bounded: whether a score alone decides if its label is predicted; otherwise only the order of a row's scores counts.
         tunable: whether a threshold tuned on held-out rows makes sense; it does not where a shift of a row changes nothing.
         make: ``(cardinality, min_labels) -> rule``, with the mean number of labels of a row and the least a row should get.
     """

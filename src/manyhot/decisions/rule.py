@@ -1,4 +1,4 @@
-"""Logits to predictions: which labels of a row are said to hold."""
+"""Logits to predictions: which labels of a row are predicted."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class DecisionRule:
     """How scores become predictions; saved with the model.
 
     A label is predicted where ``s > threshold``. ``min_labels`` fills rows up with their best labels ("never zero labels"),
-    ``max_labels`` keeps the best of those above the threshold ("at most k"). ``top_k`` takes exactly the k best and looks
-    at no threshold. With one threshold a label the best are those of highest ``s - threshold``, otherwise of highest score;
-    of equals the lower label number wins. NaN, ``-inf`` and labels left out by ``where`` are never predicted, not even to
+    ``max_labels`` keeps the best of those above the threshold ("at most k"). ``top_k`` takes exactly the k best and uses no
+    threshold. With one threshold a label the best are those of highest ``s - threshold``, otherwise of highest score;
+    ties go to the lower label number. NaN, ``-inf`` and labels left out by ``where`` are never predicted, not even to
     fill up a row; nor is a label whose own threshold is ``inf``.
 
     Args:
@@ -80,7 +80,7 @@ class DecisionRule:
 
     @property
     def by_threshold(self) -> bool:
-        """Whether a label is predicted by its own score and threshold, but for limits on their number."""
+        """Whether a label is predicted by its own score and threshold, apart from limits on their number."""
         return self.top_k is None and self.sets is None
 
     def to_json(self) -> dict[str, Any]:
@@ -124,15 +124,17 @@ def decide(
 ) -> Tensor:
     """Predictions of a rule, as a bool tensor.
 
-    Lazy scores are walked over, those of a linear head by label chunks, those of a span head by tiles: the answer is dense,
-    one byte an entry, the scores never are. For span scores a rule has thresholds alone, one for all or one per type; which
-    spans may stand together is for ``decode_spans`` to say. Values are not checked, so nothing waits for the device, except to
+    Lazy scores are computed in parts, those of a linear head by label chunks, those of a span head by tiles: the result is
+    dense, one byte per entry, but the scores never are. For span scores a rule has thresholds alone, one for all or one per
+    type; use ``decode_spans`` to decide which spans may overlap. Values are not checked, so nothing waits for the device,
+    except to
     find the best labels of lazy scores.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
         rule: the rule; None is ``s > 0``.
-        threshold: a number or a tensor broadcastable to the rows ``[...]``, as TLPR learns it; goes before the rule's.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``, as TLPR learns it; takes precedence over the
+            rule's.
         where: bool, broadcastable to ``logits``; False is never predicted.
 
     Returns:
@@ -175,12 +177,12 @@ def decide_sparse(
     threshold: Tensor | float | None = None,
     where: Tensor | None = None,
 ) -> SparseLabels:
-    """Predictions of a rule as index lists, for many labels: what ``decide`` says, with nothing dense kept.
+    """Predictions of a rule as index lists, for many labels: those of ``decide``, without a dense tensor.
 
     Args:
         logits: ``[..., L]``, or lazy scores; each of the R rows before the label axis becomes a row of the answer.
         rule: the rule; None is ``s > 0``.
-        threshold: a number or a tensor broadcastable to the rows ``[...]``; goes before the rule's.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``; takes precedence over the rule's.
         where: bool, broadcastable to ``logits``; False is never predicted.
 
     Returns:

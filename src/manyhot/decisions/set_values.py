@@ -24,11 +24,11 @@ LARGEST = 1e30
 
 @dataclass(frozen=True)
 class SetValues:
-    """What label sets are worth by themselves, as part of a ``DecisionRule``.
+    """Values of whole label sets, as part of a ``DecisionRule``.
 
     A row gets the set S with the highest ``sum over S of (s_i - threshold_i) + value(S)``. All sets are candidates: one that is
-    not listed has the value ``other``, and the best of those is what lies above the threshold, so that only that one and the
-    listed ones are compared. Of equals the listed set wins, then the first.
+    not listed has the value ``other``, and the best of those is the set of labels above the threshold, so that only that one
+    and the listed ones are compared. Ties go to the listed set, then to the first.
 
     Args:
         sets: the listed sets, each the numbers of its labels, rising.
@@ -65,7 +65,7 @@ class SetValues:
 
     @property
     def num_labels(self) -> int:
-        """The least number of labels that has all of the sets."""
+        """The number of labels that the sets need: one more than the highest label."""
         return max((each[-1] + 1 for each in self.sets if each), default=0)
 
     @cached_property
@@ -87,7 +87,7 @@ class SetValues:
         return cls(tuple(map(tuple, data["sets"])), tuple(data["values"]), float(data["other"]))
 
     def all_scores(self, who: str, logits: Tensor | LinearScores) -> Tensor:
-        """The scores of all labels, of which the sets must be made."""
+        """The scores of all labels, checked to contain those of the sets."""
         if self.num_labels > logits.shape[-1]:
             raise ValueError(
                 f"{who}: `rule` must list sets of {logits.shape[-1]} labels; got a set with label {self.num_labels - 1}."
@@ -101,8 +101,8 @@ class SetValues:
         Args:
             margin: ``[R, L]``, scores minus thresholds; ``-inf`` for what is never predicted.
             free: bool ``[R, L]``, the best set without values: what lies above the threshold.
-            lower: listed sets with fewer labels are passed over.
-            upper: listed sets with more labels are passed over.
+            lower: listed sets with fewer labels are skipped.
+            upper: listed sets with more labels are skipped.
         """
         worth = torch.tensor(self.values, dtype=margin.dtype, device=margin.device)
         sizes = torch.tensor([len(each) for each in self.sets], device=margin.device)

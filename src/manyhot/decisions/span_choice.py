@@ -1,4 +1,4 @@
-"""Which of several candidate spans to keep where they overlap: greedily by score, or the set with the largest sum."""
+"""Chooses among overlapping candidate spans: greedily by score, or the set with the largest sum."""
 
 from __future__ import annotations
 

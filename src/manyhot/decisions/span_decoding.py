@@ -107,7 +107,7 @@ def decode_spans(
 
 
 class _Cells(NamedTuple):
-    """Candidates, each ``[K]``: by row, in a row the best first, of equals the first in reading order."""
+    """Candidates, each ``[K]``: by row, in a row the best first, ties in reading order."""
 
     rows: Numbers
     types: Numbers

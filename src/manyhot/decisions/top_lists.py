@@ -12,7 +12,7 @@ from manyhot.scores.top import TopScores
 
 
 def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLabels:
-    """What a rule says, from the best labels of each row alone.
+    """The predictions of a rule, from only the best labels of each row.
 
     Args:
         scores: the best labels of each row.

@@ -1,4 +1,4 @@
-"""Tune a decision rule on held-out scores: the exact best cut, no grid, and an honest estimate of what it gains."""
+"""Tune a decision rule on held-out scores: the exact optimum, without a grid, and a cross-fitted estimate of the gain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TunedRule:
         gain: how much better ``cross_fitted`` is than ``baseline``; for an error, how much lower.
         gain_error: the standard error of the gain, from its spread over the folds.
         helps: whether the gain is above its standard error; None without folds.
-        message: the same in a sentence.
+        message: the result in a sentence.
 
     Example:
         >>> tuned = tune_rule(torch.tensor([[0.5, -3.0], [-2.0, 1.0]]), torch.eye(2), objective="SubACC", folds=0)
@@ -78,19 +78,19 @@ def tune_rule(
 ) -> TunedRule:
     """The threshold, or one per label, that is best for an objective on held-out data.
 
-    All cut points are compared, none is on a grid: they lie midway between neighbouring scores, equal scores are never
-    split, and of equally good cuts the highest is taken. With one cut for all labels the answer is the optimum for every
+    All cut points are compared, without a grid: they lie midway between neighbouring scores, equal scores are never split, and
+    ties go to the highest cut. With one cut for all labels the answer is the optimum for every
     objective; with one per label it is for ``shrink=0, flood=inf`` (micro-F1 by Dinkelbach's iteration).
 
-    A cut for a rare label rests on few positives. ``shrink`` adds that many pseudo-positives to each label, which behave as
+    The cut of a rare label depends on few positives. ``shrink`` adds that many pseudo-positives to each label, which behave as
     those of all labels together do at the same cut: for micro-F1 and hamming-error with the pooled recall and number of
     predictions, for macro-F1 with the mean of all labels' F1. A label without positives of its own gets the common cut, a
     frequent one its own. ``flood`` bars every cut that predicts a label more than ``flood * (positives + 1)`` times. How
     many labels a row gets (``top_k``, ``min_labels``, ``max_labels``) is not tuned.
 
     With ``sets`` a rule for whole label sets is tuned (SubACC alone): a set that n of the rows have, those of ``other_rows``
-    among them, has the value ``w log n``, every other set the value ``-c``; see ``SetValues``. That is a prior over label
-    sets, as far as the rows bear it out, each judged by the sets of the others: ``w = c = 0`` is the threshold alone, a large
+    among them, has the value ``w log n``, every other set the value ``-c``; see ``SetValues``. That is a prior over label sets,
+    weighted as the data support it; each row is judged by the sets of the others: ``w = c = 0`` is the threshold alone, a large
     ``c`` predicts known sets alone. The threshold and ``w`` are tried on a grid; for each of them ``c`` is exactly the best.
 
     Args:
@@ -162,7 +162,7 @@ def tune_rule(
 
 
 def _check_kind(who: str, objective: str, *, per_label: bool, sets: bool) -> None:
-    """Thresholds per label, and rules for whole sets, go with some objectives alone."""
+    """Check that the objective allows thresholds per label, or rules for whole sets."""
     if per_label and not OBJECTIVES[objective].per_label:
         known = ", ".join(name for name, each in OBJECTIVES.items() if each.per_label)
         raise ValueError(

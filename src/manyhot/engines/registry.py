@@ -94,7 +94,7 @@ class Engine(Protocol):
 
 
 class Entry(NamedTuple):
-    """An engine and everything that is asked about it. A new engine is a new module and one entry."""
+    """An engine and everything that the rest of the code needs to know about it. A new engine is a new module and one entry."""
 
     name: str
     engine: Engine
@@ -187,7 +187,7 @@ def is_there(name: str, device: int = -1) -> bool:
 
 
 def close(name: str, error: Exception) -> None:
-    """Turn an engine off that failed, for the rest of the process, and warn once."""
+    """Turn off an engine that failed, for the rest of the process, and warn once."""
     _BY_NAME[name].gate.close(error)
 
 

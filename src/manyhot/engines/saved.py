@@ -1,7 +1,7 @@
 """Terms in an autograd context: their tensors go through ``save_for_backward``, other fields are attributes.
 
-Torch frees saved tensors after backward, and raises if one was changed in place since. A tensor stored as an attribute of the
-context gets neither.
+Torch frees saved tensors after backward, and raises if one was changed in place since. Neither holds for a tensor stored as an
+attribute of the context.
 """
 
 from __future__ import annotations

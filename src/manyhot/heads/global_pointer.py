@@ -82,7 +82,7 @@ class EfficientGlobalPointer(nn.Module):
 
     The source (kexue.fm, archive 8877) has the form ``"hidden"``, ``q(i) . k(j) + w_a . [h_i; h_j]``, with neither 1/sqrt(d)
     nor biases: that is ``form="hidden", scaled=False, bias=False``. Public implementations compute ``"projected"`` with both,
-    as the default here, and halve ``u_a + v_a``, which only changes how large the weights of a type start.
+    as the default here, and halve ``u_a + v_a``, which only changes the initial size of a type's weights.
 
     Args:
         hidden_size: D, the width of the encoder's output.
@@ -135,7 +135,7 @@ class EfficientGlobalPointer(nn.Module):
     def start_at(self, scores: Tensor) -> None:
         """Let the scores of each type start around ``scores [H]``, half of it in each end's bias.
 
-        A grid has thousands of cells and few spans: scores that start around 0 spend the first epochs falling.
+        A grid has thousands of cells and few spans: if scores start around 0, the first epochs only lower them.
         """
         if self.type_ends.bias is None:
             raise ValueError("EfficientGlobalPointer.start_at: the head must have biases; got bias=False.")

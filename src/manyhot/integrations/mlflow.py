@@ -89,7 +89,7 @@ def log_bundle(folder: str | Path, *, name: str = "model", **settings: Any) -> A
 
 
 def _rows_of(given: Any, *, texts: bool) -> list[Any]:
-    """The rows of what MLflow hands over, without a look at their values."""
+    """The rows of MLflow's input; their values are not checked here."""
     if texts and isinstance(given, str):
         return [given]
     if hasattr(given, "columns"):

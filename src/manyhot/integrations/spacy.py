@@ -167,7 +167,7 @@ class ManyhotSpanCategorizer(_Thresholds, SpanCategorizer):
         """The sum of the documents' losses, and its gradient ``[candidates, L]``."""
         spans, scores = spans_scores
         xp = self.model.ops.xp
-        # The stock gradient is scores - targets: of scores of 0 it is the targets, aligned and all.
+        # The stock gradient is scores - targets, so with scores of 0 it gives the aligned targets.
         _, minus_targets = super().get_loss(examples, (spans, xp.zeros_like(scores)))
         total, gradient, start = 0.0, xp.zeros_like(scores), 0
         for length in self.model.ops.to_numpy(spans.lengths).tolist():

@@ -1,4 +1,4 @@
-"""What a set of labels looks like: how many, how uneven, which go together, and what leaks between splits."""
+"""Statistics of labels: counts, imbalance, co-occurrence, and leaks between splits."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _distinct_sets(column: np.ndarray[Any, Any], per_row: list[int]) -> int:
 
 
 def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[tuple[int, int, int]]:
-    """``(label, higher label, count)`` of the most frequent pairs; of equals those of lower numbers."""
+    """``(label, higher label, count)`` of the most frequent pairs; ties go to lower label numbers."""
     from scipy.sparse import csr_array, triu
 
     labels = np.arange(shape[1])

@@ -1,4 +1,4 @@
-"""What index lists must look like, and the messages where they do not."""
+"""Checks of index lists, with their error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def label_numbers(place: int, row: Any) -> np.ndarray[Any, Any]:
-    """The label numbers of one row as int64; whole floats are taken, anything else is refused."""
+    """The label numbers of one row as int64; floats with whole values are accepted, anything else is an error."""
     given = np.asarray(row).reshape(-1)
     if given.dtype.kind in "iu" or given.size == 0:
         return given.astype(np.int64, copy=False)
@@ -27,7 +27,7 @@ def label_numbers(place: int, row: Any) -> np.ndarray[Any, Any]:
 
 
 def check_layout(labels: SparseLabels) -> None:
-    """Types, axes and devices of the parts."""
+    """Check types, axes and devices of the parts."""
     for name in ("indices", "offsets"):
         part = getattr(labels, name)
         if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.ndim != 1:
@@ -52,7 +52,8 @@ def check_layout(labels: SparseLabels) -> None:
 
 
 def check_contents(labels: SparseLabels) -> None:
-    """Offsets rise, label numbers exist and rise in each row, values lie in [0, 1]. Looks at values: waits for the device."""
+    """Check that offsets rise, label numbers exist and rise in each row, and values lie in [0, 1]. Reads values, so it waits
+    for the device."""
     indices, offsets = labels.indices, labels.offsets
     ends = offsets[[0, -1]].tolist()
     if ends != [0, indices.shape[0]] or bool((offsets.diff() < 0).any()):

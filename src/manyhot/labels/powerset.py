@@ -8,7 +8,7 @@ from torch import Tensor
 from manyhot._checks import shape_text
 from manyhot.labels.sparse import SparseLabels
 
-# Below every probability that float32 tells from zero.
+# Below the log of every probability that float32 can distinguish from zero.
 TINY = 1e-30
 # Float32 numbers of the table of sets and labels: 400 MB.
 LARGEST_TABLE = 100_000_000

@@ -1,4 +1,4 @@
-"""Soft labels: smoothing, flipping, mixing, and what a teacher says. Labels in, labels out."""
+"""Soft labels: smoothing, flipping, mixing, and distillation. Functions from labels to labels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from manyhot._checks import check_at_least, check_choice, check_logits, check_un
 
 
 def smooth_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform") -> Tensor:
-    """Labels moved towards ignorance.
+    """Label smoothing.
 
-    - ``"uniform"``: ``t (1 - e) + e / 2``, every label a little unsure;
+    - ``"uniform"``: ``t (1 - e) + e / 2``, every label moves towards one half;
     - ``"mass"``: ``t (1 - e) + e sum(t) / L``, the row keeps its number of labels;
     - ``"positives"``: ``t (1 - e)``, negatives stay exact: for very many labels, where the floor of soft ZLPR,
       ``2 log(1 + sum sqrt(t (1 - t)))``, would grow with each smoothed negative;
@@ -48,7 +48,7 @@ def smooth_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform") -> T
 
 
 def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", generator: torch.Generator | None = None) -> Tensor:
-    """The sampled twin of ``smooth_labels``: hard labels whose expectation is the smoothed label.
+    """Label flipping: random hard labels whose expectation is the label of ``smooth_labels``.
 
     For a loss that is linear in the labels (softmax and cross-entropy, BCE, focal, squared hinge) the expected loss of flipped
     labels is the loss of smoothed ones. ZLPR and its relatives take the logarithm of a sum over labels, which is concave: there
@@ -128,7 +128,7 @@ def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None =
     check_at_least("draw_mix", "alpha", alpha, 0, strict=True)
     quantile = torch.rand((), generator=generator, dtype=torch.float64)
     share = float(betaincinv(alpha, alpha, float(quantile)))
-    # Neighbours in a random circle: no row stands beside itself.
+    # Neighbours in a random circle, so that no row is its own partner.
     circle = torch.randperm(num_rows, generator=generator)
     return share, torch.empty_like(circle).scatter_(0, circle, circle.roll(-1))
 
@@ -197,9 +197,9 @@ def cutmix(
 
 
 def soft_labels_from(logits: Tensor, *, link: str = "soft", temperature: float = 1.0) -> Tensor:
-    """What a teacher says, as labels for a student: ``sigma(2 s / T)``, or ``sigma(s / T)`` with ``link="hard"``.
+    """A teacher's predictions as soft labels for a student: ``sigma(2 s / T)``, or ``sigma(s / T)`` with ``link="hard"``.
 
-    A student that meets these labels under soft ZLPR has its minimum exactly at the teacher's scores (``link="soft"``).
+    Soft ZLPR on these labels has its minimum exactly at the teacher's scores (``link="soft"``).
     Take the link that belongs to the teacher: ``"hard"`` for one trained on hard labels.
 
     Args:

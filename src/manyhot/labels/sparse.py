@@ -1,4 +1,4 @@
-"""Labels as index lists: what is true, row by row, with nothing dense behind it."""
+"""Labels as index lists: the positive labels of each row, without a dense tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyhot.labels.list_checks import check_contents, check_layout, label_numbe
 
 
 class SparseLabels:
-    """The positive labels of each row as one list of indices cut by offsets.
+    """The positive labels of each row as one list of indices, divided by offsets.
 
     Row ``i`` holds ``indices[offsets[i]:offsets[i + 1]]``, strictly increasing. ``values``, where given, are soft
     labels in [0, 1] for the listed entries; entries that are not listed are 0.
@@ -48,7 +48,7 @@ class SparseLabels:
         self.num_labels = int(num_labels)
         self._rows: Tensor | None = None
         check_layout(self)
-        # Engines read the lists by their address, one number behind the other.
+        # Engines read the lists through their data pointer, so they must be contiguous.
         self.indices, self.offsets = indices.contiguous(), offsets.contiguous()
         self.values = None if values is None else values.contiguous()
         if validate:
@@ -137,7 +137,7 @@ class SparseLabels:
 
     @classmethod
     def collate(cls, batch: Sequence[SparseLabels]) -> SparseLabels:
-        """Several row blocks under each other, for a ``DataLoader``'s ``collate_fn``."""
+        """Several row blocks concatenated, for a ``DataLoader``'s ``collate_fn``."""
         widths = {block.num_labels for block in batch}
         if len(widths) != 1:
             raise ValueError(f"SparseLabels.collate: all parts must have one `num_labels`; got {sorted(widths)}.")
@@ -212,7 +212,7 @@ class SparseLabels:
         return listed[place] == wanted
 
     def columns(self, start: int, stop: int) -> SparseLabels:
-        """The labels ``start`` to ``stop`` as a label set of their own, numbered from 0."""
+        """The labels ``start`` to ``stop`` as ``SparseLabels``, numbered from 0."""
         kept = (self.indices >= start) & (self.indices < stop)
         before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
         return SparseLabels(
@@ -250,7 +250,7 @@ class SparseLabels:
     @overload
     def __getitem__(self, rows: slice | Tensor | Sequence[int]) -> SparseLabels: ...
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> Tensor | SparseLabels:
-        """One row's label numbers, or some rows as labels of their own (slice, index list, index or bool tensor)."""
+        """One row's label numbers, or some rows as ``SparseLabels`` (slice, index list, index or bool tensor)."""
         if isinstance(rows, int):
             place = range(len(self))[rows]
             return self.indices[self.offsets[place] : self.offsets[place + 1]]

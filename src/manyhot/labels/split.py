@@ -14,7 +14,7 @@ from manyhot.labels.sparse import SparseLabels
 
 
 def stratified_split(labels: Tensor | SparseLabels, *, test_size: float = 0.2, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows for training and for testing, every label in both in the same proportion as far as that goes.
+    """Rows for training and for testing, with every label in the same proportion in both, as far as possible.
 
     Args:
         labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
@@ -44,7 +44,7 @@ def stratified_split(labels: Tensor | SparseLabels, *, test_size: float = 0.2, s
 
 
 def stratified_folds(labels: Tensor | SparseLabels, *, num_folds: int = 5, seed: int = 0) -> list[Tensor]:
-    """The rows in ``num_folds`` parts of equal size (to one row), every label spread evenly over them as far as that goes.
+    """The rows in ``num_folds`` parts of equal size (to one row), with every label spread evenly over them, as far as possible.
 
     Args:
         labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
@@ -103,7 +103,7 @@ def _stratify(labels: SparseLabels, sizes: Sequence[int], seed: int) -> list[Ten
     while queue:
         count, _, label = heapq.heappop(queue)
         if count != left[label]:
-            continue  # an older note of a label that has been dealt from since
+            continue  # an outdated entry of a label whose rows were distributed meanwhile
         rows = [row for row in rows_of[label] if part_of[row] < 0]
         draw.shuffle(rows)
         for row in rows:

@@ -29,7 +29,7 @@ def dice_loss(
     """Dice loss of each row, ``1 - (2 <p, t> + e) / (sum p + sum t + e)`` with ``p = sigma(s)``.
 
     ``squared=True`` is the second form, with ``sum p^2 + sum t^2`` below the line. A smooth stand-in for one minus the F1
-    of the row; it does not rank as the others do, and its gradient fades where everything is wrong.
+    of the row; it does not rank as the others do, and its gradient vanishes where everything is wrong.
 
     Args:
         logits: ``[..., L]``.

@@ -1,4 +1,4 @@
-"""How far two predictions are apart, and R-Drop, which trains them together."""
+"""Divergences between two predictions, and R-Drop, which trains with them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def prediction_divergence(
 ) -> Tensor:
     """A distance between two predictions of the same rows: >= 0, and 0 only where they agree.
 
-    - ``"sigmoid"``: ``sum_i (sigma(a_i) - sigma(b_i)) (a_i - b_i)``, the symmetric Kullback-Leibler divergence of the labels
-      taken as independent coins of probability sigma(s);
+    - ``"sigmoid"``: ``sum_i (sigma(a_i) - sigma(b_i)) (a_i - b_i)``, the symmetric Kullback-Leibler divergence of independent
+    Bernoulli labels with probability sigma(s);
     - ``"sigmoid2"``: the same with the link sigma(2s) of soft ZLPR;
-    - ``"excess"``: by how much soft ZLPR at ``b`` exceeds its minimum when the labels are what ``a`` says, ``sigma(2a)``:
+    - ``"excess"``: by how much soft ZLPR at ``b`` exceeds its minimum when the labels are the predictions of ``a``,
+    ``sigma(2a)``:
       ``log(1 + sum w e^d) + log(1 + sum w e^-d) - 2 log(1 + sum w)`` with ``w = 1 / (2 cosh a)``, ``d = a - b``. Not symmetric.
 
     Args:
@@ -170,7 +171,7 @@ def rdrop_loss(
 
 
 def _terms_of_zlpr(loss: Loss) -> dict[str, Any] | None:
-    """What weighs and smooths the terms where ``loss`` is ``zlpr_loss`` with nothing else set."""
+    """The weights and smoothing of the terms, if ``loss`` is ``zlpr_loss`` with no other settings; otherwise None."""
     if loss is zlpr_loss:
         return {}
     if not isinstance(loss, functools.partial) or loss.func is not zlpr_loss or loss.args:

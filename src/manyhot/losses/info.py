@@ -107,8 +107,8 @@ class LossInfo:
         settings: what sets it apart from others with the same function.
         label_kinds: which labels it takes, of ``hard``, ``soft``, ``sparse``.
         lazy: whether it takes lazy scores.
-        row_step: a step of plain gradient descent on a linear table, for each row of length 1. ZLPR and BCE pull with less
-            than 1 at a score and gain by steps up to 5; a squared hinge has no such bound, and 0.4 diverges.
+        row_step: a step of plain gradient descent on a linear table, for each row of length 1. The gradient of ZLPR and BCE at
+            a score is below 1, and steps up to 5 help; that of a squared hinge has no bound, and 0.4 diverges.
         constant_score: from a label's share of the rows to the constant score that is best for it; None: its log odds.
         row_separable: whether each row's value depends on that row alone.
         one_label: whether it is for exactly one label a row.
@@ -116,7 +116,7 @@ class LossInfo:
         learned_threshold: whether there is a form of it with a threshold that is learned.
         spans: whether span models train with it.
         refuses: features that it does not support, each with the reason.
-        knob: an option and two values of it that a comparison tries, or None.
+        knob: an option and two values of it that a comparison tries; None for none.
     """
 
     name: str

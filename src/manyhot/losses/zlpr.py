@@ -20,10 +20,10 @@ LEARN = ("model", "row", "none")
 
 
 def split_threshold(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores of one class more than there are labels: the last is the threshold of its row.
+    """Splits scores with one class more than there are labels; the last one is the threshold of its row.
 
     A head with ``L + 1`` outputs learns a threshold for each row. Both parts go to ``tlpr_loss`` in training, to ``decide`` and
-    to ``probabilities`` afterwards. Scores minus their threshold say the same with a boundary at 0.
+    to ``probabilities`` afterwards. Scores minus their threshold give the same decisions with a boundary at 0.
 
     Args:
         scores: ``[..., L + 1]``.
@@ -72,7 +72,7 @@ def zlpr_loss(
 
     ``log(1 + sum_pos e^{-s}) + log(1 + sum_neg e^{s})`` for hard labels, and ``log(1 + sum_i t_i e^{-s_i}) +
     log(1 + sum_i (1 - t_i) e^{s_i})`` for soft ones; the first is the second at 0 and 1. The gradient of each side is a
-    softmax over its terms and one zero, so either side pulls with less than 1 in total whatever the number of labels:
+    softmax over its terms and one zero, so the gradient of either side adds up to less than 1, whatever the number of labels:
     that is why it needs no balancing. Decide by ``s > 0``. Unlike ``bce_loss`` the labels of a row compete; unlike
     ``pairwise_loss`` there is a boundary, so the number of labels need not be known.
 
@@ -87,7 +87,8 @@ def zlpr_loss(
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
         reduction: ``"mean"`` over rows, ``"sum"``, or ``"none"`` for ``[...]``.
         dim: the label axis, or several that are taken together (a span grid, say).
-        engine: who computes it: ``"auto"``, ``"torch"``, ``"native"`` (CPU) or ``"triton"`` (CUDA); see ``manyhot.engines``.
+        engine: the engine that computes it: ``"auto"``, ``"torch"``, ``"native"`` (CPU) or ``"triton"`` (CUDA); see
+            ``manyhot.engines``.
         validate: look at the values of labels and weights too (on a GPU this waits for the device).
 
     Returns:
@@ -214,7 +215,7 @@ class ZLPRLoss(LossModule):
 
 
 class TLPRLoss(LossModule):
-    """``tlpr_loss`` as a module that knows its threshold: one number, learned beside the model or fixed, or one a row.
+    """``tlpr_loss`` as a module that holds its threshold: one number, learned with the model or fixed, or one per row.
 
     - ``learn="model"``: ``threshold`` is a parameter; give the loss's parameters to the optimiser too;
     - ``learn="row"``: the model has one output more than there are labels, and the last is the threshold of its row (see

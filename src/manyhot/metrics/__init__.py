@@ -1,4 +1,4 @@
-"""How good predictions, rankings and probabilities are: functions, names and running accumulators."""
+"""Metrics of predictions, rankings and probabilities: functions, names and running accumulators."""
 
 from manyhot._doors import open_door
 

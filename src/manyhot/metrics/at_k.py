@@ -1,8 +1,7 @@
 """Metrics of the head of the ranking: precision, recall, nDCG and propensity-scored precision at k.
 
-A positive counts by the share of it that stands among the first k: 1 above the cut, 0 below, and where several labels
-share the score at the cut each has the same share of the places that are left. So the value is the mean over all ways of
-breaking ties, the same on every device and for every order of the labels.
+A positive counts 1 if it ranks above place k and 0 below. Labels that are tied at place k share the remaining places equally.
+So the value is the mean over all ways of breaking ties, the same on every device and for every order of the labels.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from manyhot.metrics.blocks import Labels, Scores, arrange, checked_blocks
 from manyhot.metrics.ranking import Ranks, order_in_rows, over_ranks, rank_positives
 from manyhot.scores.top import TopScores
 
-# Rows of training from which on propensities are defined.
+# Propensities are defined from this many training rows on.
 LEAST_ROWS = 3
 
 
@@ -58,7 +57,7 @@ def propensity_best_of(positives: SparseLabels, propensities: Tensor, k: int) ->
 
 
 def check_k(who: str, scores: Scores | None, k: int) -> None:
-    """``k`` is a whole number >= 1, and lists of best scores are that long."""
+    """Check that ``k`` is a whole number >= 1, and that lists of best scores have at least k entries."""
     check_at_least(who, "k", k, 1)
     if not isinstance(k, int):
         raise TypeError(f"{who}: `k` must be a whole number; got {k!r}.")
@@ -67,7 +66,7 @@ def check_k(who: str, scores: Scores | None, k: int) -> None:
 
 
 def check_propensities(who: str, propensities: Tensor, num_labels: int) -> None:
-    """One number per label, as ``label_propensities`` gives them."""
+    """Check that there is one number per label, as ``label_propensities`` gives them."""
     if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
         raise TypeError(f"{who}: `propensities` must be a floating-point tensor [L]. Make them with label_propensities.")
     check_broadcast(who, "propensities", propensities, (num_labels,), "one number per label")
@@ -81,7 +80,7 @@ def precision_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | No
     Args:
         scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores`` with at least k labels a row.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
-        k: how many labels are looked at.
+        k: how many of the first labels count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
         reduction: ``"mean"`` over rows (NaN for no rows), ``"sum"`` or ``"none"``.
 
@@ -124,7 +123,8 @@ def ndcg_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None = 
 
 
 def label_propensities(label_counts: Tensor, num_examples: int, *, a: float = 0.55, b: float = 1.5) -> Tensor:
-    """How likely a true label is written down, by how often it occurs in training (Jain, Prabhu and Varma 2016).
+    """The propensities of labels: how likely a true label is annotated, by its frequency in training (Jain, Prabhu and Varma
+    2016).
 
     ``p_l = 1 / (1 + C e^{-a log(N_l + b)})`` with ``C = (log N - 1)(b + 1)^a``. The usual constants are a = 0.55, b = 1.5;
     Wikipedia sets use 0.5 and 0.4, Amazon sets 0.6 and 2.6.
@@ -166,7 +166,7 @@ def propensity_precision_at_k(
         scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores``.
         labels: ``[..., L]``, 0 or 1, or ``SparseLabels``.
         propensities: ``[L]``, from ``label_propensities``.
-        k: how many labels are looked at.
+        k: how many of the first labels count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
         normalize: divide by the most that is possible.
 

@@ -1,7 +1,6 @@
-"""Scores and labels as blocks of rows, small enough that what is made of a block stays small.
-
-Every metric walks over the same blocks. The positives of a block are index lists whatever form the labels came in, so
-that each metric is written once; entries left out by ``where`` are no positives and score ``-inf``.
+"""Scores and labels as blocks of rows, so that intermediate results stay small. All metrics iterate over the same blocks. The
+positives of a block are index lists, whatever form the labels have, so that each metric is written once; entries left out by
+``where`` are not positives and score ``-inf``.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ NO_FAULT = 1 << 62
 
 
 def block_elements(device: torch.device) -> int:
-    """How many entries a block may have: what stays near a CPU's cache, or what keeps a GPU busy."""
+    """The number of entries of a block: about a CPU's cache, or enough to keep a GPU busy."""
     return 1 << 20 if device.type == "cpu" else 1 << 24
 
 
 @dataclass(frozen=True)
 class Table:
-    """A checked problem with its leading axes taken together: R rows of L labels."""
+    """A checked problem with its leading axes flattened: R rows of L labels."""
 
     shape: torch.Size
     labels: Labels
@@ -129,7 +128,7 @@ def _flat_scores(scores: Any, flat: tuple[int, int]) -> Tensor | LinearScores | 
 
 
 def blocks(table: Table) -> Iterator[Block]:
-    """The rows of a table, some at a time; at least one block, if an empty one."""
+    """The rows of a table in blocks; at least one block, which may be empty."""
     with torch.no_grad():
         device = table.labels.device
         size = max(1, block_elements(device) // max(_width(table), 1))
@@ -138,7 +137,7 @@ def blocks(table: Table) -> Iterator[Block]:
 
 
 def _width(table: Table) -> int:
-    """How many entries a row of a block takes: all labels, unless everything that came is lists."""
+    """How many entries a row of a block takes: all labels, unless all arguments are index lists."""
     dense = [part for part in (table.labels, table.scores, table.predictions) if isinstance(part, (Tensor, LinearScores))]
     if dense or table.where is not None:
         return table.num_labels
@@ -240,7 +239,7 @@ def first_row(wrong: Tensor | None, start: int, device: torch.device) -> Tensor:
 
 
 def raise_faults(who: str, faults: Tensor) -> None:
-    """An error that names the row, if there is a fault. Looks at values: waits for the device."""
+    """Raise an error that names the row, if there is a fault. Reads values, so it waits for the device."""
     rows = [-1 if row == NO_FAULT else row for row in faults.tolist()]
     check_first_nan(who, "scores", rows[0])
     check_first_soft(who, "labels", rows[1])

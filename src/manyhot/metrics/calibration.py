@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted: expected calibration error and Brier error, of each label and of all entries."""
+"""Calibration of probabilities: expected calibration error and Brier error, per label and over all entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_probabilities(who: str, block: Block) -> Tensor:
 
 
 def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
-    """Add to what equally wide bins of probability hold; bin b is ``[b / bins, (b + 1) / bins)``, the last one closed.
+    """Add entries to equally wide bins of probability; bin b is ``[b / bins, (b + 1) / bins)``, the last one closed.
 
     Args:
         total: float64 ``[2 or 3, N, bins]``, N = L, or 1 for all labels as one: entries, positives and, if it is there,
@@ -40,7 +40,7 @@ def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
     """
     rows, bins = probs.shape[0], total.shape[2]
     if total.shape[1] == 1:
-        # By row first: if all entries went to a few cells, a GPU's threads would wait for each other.
+        # By row first: if all entries were added to a few cells, the threads of a GPU would wait for each other.
         cells = torch.arange(rows, device=probs.device).unsqueeze(1)
         target = total.new_zeros((total.shape[0], rows * bins))
     else:

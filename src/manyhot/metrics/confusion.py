@@ -12,7 +12,7 @@ from manyhot.metrics.blocks import Labels
 
 
 class Confusion(NamedTuple):
-    """What was found, predicted and true, along one axis; the rest of the confusion follows from it.
+    """Counts of hits, predictions and positives along one axis; the other cells of the confusion matrix follow from them.
 
     Attributes:
         hits: int64 ``[N]``, predicted and true.
@@ -25,7 +25,7 @@ class Confusion(NamedTuple):
     positive: Tensor
 
     def pooled(self) -> Confusion:
-        """All of the axis as one."""
+        """The counts summed over the axis."""
         return Confusion(*(part.sum().reshape(1) for part in self))
 
 

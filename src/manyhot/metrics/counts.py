@@ -1,4 +1,4 @@
-"""Metrics of predicted label sets, all read off one count: hits, predicted and positive, by row and by label."""
+"""Metrics of predicted label sets, all computed from the same counts: hits, predicted and positive, by row and by label."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 
 class Areas(NamedTuple):
-    """What a set of curves encloses.
+    """The areas under a set of curves.
 
     Attributes:
         average_precision: float64 ``[N]``, 0 without a positive.
@@ -75,7 +75,7 @@ def _close(hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, 
     """Areas from steps of falling score ``[N, T]``: positives in the step, both kinds down to it, negatives tied with it."""
     purity = hits_to.double() / (hits_to + misses_to).clamp(min=1)
     precision = (hits * purity).sum(dim=1) / positive.clamp(min=1)
-    # Of the pairs of a positive and a negative those are lost in which the negative scores higher, ties by half.
+    # A pair of a positive and a negative is wrong if the negative scores higher; ties count half.
     lost = (hits * (2 * misses_to - misses_in)).sum(dim=1).double() / 2
     pairs = positive.double() * negative
     return Areas(precision, torch.where(pairs == 0, torch.nan, 1.0 - lost / pairs.clamp(min=1)), positive)

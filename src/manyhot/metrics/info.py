@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from manyhot.metrics.measures import Measure
 
 DECISIONS, SCORES, PROBABILITIES, ALL_SCORES = "decisions", "scores", "probabilities", "all scores"
-# What must be right for a metric to be good; training is steered by it.
+# What a metric rewards; training is adapted to it.
 WHOLE_SETS, ROW_SETS, ENTRIES, LABELS, ONE_SIDE = "whole sets", "sets of rows", "entries", "labels", "one side"
 ROW_ORDER, WHOLE_ORDER, LABEL_ORDER, CERTAINTY = "order of labels", "order of all labels", "order of rows", "certainty"
 

@@ -1,4 +1,5 @@
-"""How metrics are measured: the work that those of one block share, and the kinds of numbers read off it."""
+"""How metrics are computed: intermediate results that the metrics of one block share, and the kinds of values computed from
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ IDENTITY = "identity"
 
 @dataclass(frozen=True)
 class Reading:
-    """How scores are read: what decides, what gives probabilities, what a row with nothing in it is worth."""
+    """How scores are interpreted: the decision rule, the link to probabilities, and the value of an empty row."""
 
     rule: DecisionRule
     link: str | Calibration | None

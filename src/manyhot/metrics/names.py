@@ -1,4 +1,4 @@
-"""The catalog of metrics: names as people say them, what each needs and how it is measured."""
+"""Names of metrics as people write them, and the entries of the catalog that they mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manyhot.metrics.info import MetricInfo
 
 @dataclass(frozen=True)
 class MetricName:
-    """A name that was read: the entry of the catalog it means and, where the name has one, its number."""
+    """A parsed name: the entry of the catalog, and the number in the name if it has one."""
 
     text: str
     info: MetricInfo
@@ -51,7 +51,7 @@ def read_metric(who: str, argument: str, name: str) -> MetricName:
 
 
 def _hint(name: str) -> str:
-    """The nearest name, whatever its case; for a metric at k with the number that was meant, or 5."""
+    """The nearest name, ignoring case; for a metric at k with the number that was given, or 5."""
     number = re.search(r"@(\d+)$", name)
     k = str(int(number[1]) or 5) if number else "5"
     spelled = {entry.lower().replace("@k", f"@{k}"): entry.replace("@k", f"@{k}") for entry in METRICS}

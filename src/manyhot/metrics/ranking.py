@@ -1,7 +1,6 @@
-"""Metrics of the order of the labels in a row: how high the positives stand.
-
-All of them, and those at k, are read off three counts for each positive: how many labels score higher, how many at least
-as high, and how many positives do. No row is sorted for that unless its positives are many.
+"""Metrics of the order of the labels in a row: how high the positives rank. All of them, and those at k, are computed from
+three counts for each positive: how many labels score higher, how many at least as high, and how many positives score at least
+as high. A row is sorted only if it has many positives.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _ranks_by_comparison(block: Block, scores: Tensor, with_above: bool) -> Rank
     rank = _compare(scores, rows, own, torch.ge)
     above = _compare(scores, rows, own, torch.gt) if with_above else None
     last = tie_bounds(differs(rows) | differs(own))[1]
-    # An entry left out scores -inf and would stand level with a positive that scores -inf.
+    # An entry that is left out scores -inf and would tie with a positive that scores -inf.
     rank = rank.minimum(block.known[rows])
     return Ranks(rows, columns, above, rank, last - block.positives.offsets[rows] + 1, block.positives.counts(), block.known)
 

@@ -37,7 +37,7 @@ M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)
 
 
 class Metrics(Metric):
-    """Any number of metrics over batches of scores and labels, with the work they share done once.
+    """Any number of metrics over batches of scores and labels; what they share is computed once.
 
     One confusion count serves all metrics of label sets and one rank count all metrics of order. Memory does not grow
     with the rows, except for the exact mAP and AUROC, which keep every score; their ``-binned`` forms do not. States are
@@ -242,11 +242,11 @@ class Metrics(Metric):
         return values
 
     def _of(self, kind: type[M]) -> list[tuple[MetricName, M]]:
-        """The metrics measured in one way, each with its measure."""
+        """The metrics with one kind of measure, each with its measure."""
         return [(name, name.info.measure) for name in self.names if isinstance(name.info.measure, kind)]
 
     def per_label(self) -> dict[str, Tensor]:
-        """What the metrics asked for know of each label, ``[L]`` each.
+        """The values of each label that belong to the requested metrics, ``[L]`` each.
 
         ``precision``, ``recall``, ``F1``, ``positive`` and ``predicted`` beside any micro or macro metric of label sets or
         hamming-error; ``AP`` and ``AUROC`` beside mAP and macro-AUROC, exact or binned; ``ECE`` and ``Brier`` beside

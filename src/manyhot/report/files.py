@@ -1,4 +1,4 @@
-"""The files of a report: what it is made from as JSON, and the page and the Markdown made from that."""
+"""The files of a report: its data as JSON, and the page and the Markdown made from them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ PLANNED = ("created", "data", "models", "methods", "seeds", "settings", "version
 
 
 class ReportError(ValueError):
-    """A folder does not hold what a report can be made from."""
+    """Raised for a folder that holds no results for a report."""
 
 
 def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | None = None) -> Path:
-    """Write ``report.json``, ``report.html`` and ``report.md``, each whole or not at all.
+    """Write ``report.json``, ``report.html`` and ``report.md``, each atomically.
 
     Args:
         report: what ``measure_run``, ``measure_spans``, ``read_comparison`` or ``read_report`` gave.
-        folder: where; it is made where it is not there.
+        folder: the folder to write to; it is created if it does not exist.
         title: of the page; the folder's name where None.
 
     Returns:
@@ -58,7 +58,7 @@ def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | 
 
 
 def read_report(folder: str | Path) -> dict[str, Any]:
-    """What a report is made from: the results of a comparison, or those saved with a run.
+    """The data of a report: the results of a comparison, or those saved with a run.
 
     Args:
         folder: of a run, of a comparison, or of a report.
@@ -85,12 +85,12 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     cells = read_cells(folder / CELLS)
     plan, statistics = (_read_object(folder / name) if (folder / name).is_file() else {} for name in (PLAN, STATISTICS))
     if cells:
-        # Here, not above: the tests load scipy.
+        # Imported here because the statistical tests load scipy.
         from manyhot.comparison.statistics import summarise
 
         order = statistics.get("methods") or [name for name in plan.get("methods", ()) if isinstance(name, str)]
         statistics = summarise(cells, reference=statistics.get("reference", "zlpr"), order=order)
-    # Not the folders the files lay in: a report is passed on.
+    # Without the folders of the files, because reports are shared.
     plan = {name: plan[name] for name in PLANNED if name in plan}
     failed = [{"key": cell["key"], "error": str(cell["error"])} for cell in cells if "error" in cell]
     return {"format": FORMAT, "kind": "comparison", "plan": plan, "statistics": statistics, "failed": failed}

@@ -1,4 +1,4 @@
-"""What the parts of linear scores must be, and a problem whose parts are checked."""
+"""Checks of the parts of linear scores, and a problem whose parts are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 
 
 def check_parts(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """``hidden [..., D]``, ``weight [L, D]`` and ``bias [L]``."""
+    """Check the shapes of ``hidden [..., D]``, ``weight [L, D]`` and ``bias [L]``."""
     check_logits("LinearScores", hidden, "hidden")
     check_logits("LinearScores", weight, "weight")
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:

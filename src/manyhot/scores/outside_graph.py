@@ -1,6 +1,5 @@
-"""What runs outside of a compiled graph.
-
-Imported where it is needed alone: the decorator imports the compiler, which takes seconds.
+"""Functions that run outside of a compiled graph. This module is imported only where it is needed: the decorator imports the
+compiler, which takes seconds.
 """
 
 from __future__ import annotations
@@ -35,5 +34,5 @@ def sharded_decoupled(*arguments: Any) -> Any:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cut_terms(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
-    """The terms of a shard; how many entries of a list they have is known at run time alone."""
+    """The terms of a shard; the number of their listed entries is known only at run time."""
     return terms.columns(start, stop)

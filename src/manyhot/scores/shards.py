@@ -151,7 +151,7 @@ def merged(shifts: Tensor, rests: Tensor) -> LogSum:
 
 
 def share_of(own: LogSum, whole: LogSum) -> Tensor:
-    """What the terms of this process are of the whole sum: the derivative of the whole by its own."""
+    """The share of this process in the whole sum: the derivative of the whole by its own sum."""
     same = (own.rest == INF) & (whole.rest == INF)
     relative = torch.where(same, 0.0, own.shift - whole.shift + (own.rest - whole.rest))
     return torch.where(own.rest == -INF, 0.0, torch.exp(relative))
@@ -191,7 +191,7 @@ def best_of_all(shard: LabelShard, values: Tensor, indices: Tensor, k: int) -> t
     values = torch.nn.functional.pad(values, missing, value=-INF)
     indices = torch.nn.functional.pad(indices, missing, value=shard.num_labels)
     values, indices = (gather_equal(part, shard.group).movedim(0, 1).flatten(1) for part in (values, indices))
-    # Of equal scores the lower label comes first, and a label before an empty place.
+    # Ties go to the lower label number, and a label comes before an empty place.
     indices, order = indices.sort(dim=1)
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
     return values[:, :k], indices.gather(1, order)[:, :k]

@@ -193,9 +193,8 @@ class SpanScores(LazyScores):
         """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one pass, where the engine computes whole
         losses.
 
-        For all but the largest grids the host is the bottleneck, and this saves it the operations between sides and loss.
-        Arguments are
-        those of ``manyhot.losses.core.dispatch.side_loss``.
+        For all but the largest grids the host is the bottleneck, and this saves the operations between sides and loss.
+        Arguments are those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
             A scalar; None where the caller has to use ``two_sided_logsumexp``.

@@ -11,8 +11,8 @@ from manyhot._checks import check_at_least, check_logits, shape_text
 class TopScores:
     """The K best labels of each row and their scores, best first; the scores of all other labels are not kept.
 
-    Search indexes, trees and top-k kernels give this form. Metrics that look at the head of the ranking take it in the
-    place of dense scores: P@k, R@k, nDCG@k, PSP@k and one-error.
+    Search indexes, trees and top-k kernels give this form. Metrics of the head of the ranking accept it instead of dense
+    scores: P@k, R@k, nDCG@k, PSP@k and one-error.
 
     Args:
         values: floating-point ``[R, K]``, falling along a row.

@@ -80,7 +80,7 @@ def test_bad_names_end_with_one_clear_line(run, tables, arguments, words):
 def test_no_file_a_missing_file_and_no_plan_are_usage_errors(run, tmp_path):
     assert "name at least one file" in run("compare").err
     assert "there is no such file" in run("compare", tmp_path / "nowhere.csv").err
-    assert "no comparison that could be resumed" in run("compare", "--resume", tmp_path).err
+    assert "not a comparison that can be resumed" in run("compare", "--resume", tmp_path).err
     assert "as it was begun" in run("compare", "x.csv", "--resume", tmp_path).err
 
 

@@ -54,4 +54,4 @@ def test_reasons_are_told_and_counted():
     assert [span.type for span in alignment.spans[0]] == ["e"]
     assert [lost.reason for lost in alignment.unaligned] == ["start", "blank", "end", "both", "pieces"]
     assert alignment.unaligned[-1].text == "50km Rome"
-    assert alignment.report().startswith("5 of 6 spans are no spans of tokens")
+    assert alignment.report().startswith("5 of 6 spans do not align with tokens")

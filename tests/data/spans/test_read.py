@@ -201,7 +201,7 @@ def test_brat_folders_keep_what_is_in_pieces_apart_and_count_it(brat):
     assert examples.num_spans == 3
     assert examples.source[0].chosen == {"texts": 2, "relations": 1, "notes": 1, "spans_in_pieces": 1}
     assert read_span_examples(brat / "one.ann").texts == examples.texts[:1]
-    with pytest.raises(ValueError, match="must have no spans in pieces; got 1"):
+    with pytest.raises(ValueError, match="must have no discontinuous spans; got 1"):
         write_span_examples(examples, brat / "out.jsonl")
 
 

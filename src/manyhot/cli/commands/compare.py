@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHOWN_GROUPS = 3
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(help="Data sets: two files whose names differ in train and test alone are one set, any other is split."),
+    typer.Argument(help="Data sets. Two files whose names differ only in train and test are one set; other files are split."),
 ]
 LossesFlag = Annotated[
     list[str] | None,
@@ -120,7 +120,7 @@ def _saved_plan(folder: Path) -> Plan:
 
     path = folder / PLAN
     if not path.is_file():
-        raise typer.BadParameter(f"{folder}: there is no {PLAN} in it, so it is no comparison that could be resumed.")
+        raise typer.BadParameter(f"{folder}: there is no {PLAN} in it, so it is not a comparison that can be resumed.")
     return Plan.from_dict(json_module.loads(path.read_text()))
 
 
@@ -133,7 +133,7 @@ def _check_new(folder: Path) -> None:
 
 
 def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
-    """The shapes of the sets; a file that cannot be read is an error before anything is written or told."""
+    """The shapes of the sets; a file that cannot be read is an error before anything is written or printed."""
     from manyhot.comparison.grid import shapes_of
     from manyhot.comparison.records import CELLS, read_cells
 
@@ -223,7 +223,7 @@ def _show_values(title: str, metrics: Sequence[str], rows: Sequence[Sequence[str
 
 
 class GridWatch:
-    """The whole grid as it is watched: a bar on a terminal, plain lines elsewhere, one at most every ten seconds."""
+    """Progress of the whole grid: a bar on a terminal, plain lines elsewhere, one at most every ten seconds."""
 
     def __init__(self, total: int, *, quiet: bool = False, text: str = "cells") -> None:
         self.total, self.quiet, self.text = total, quiet, text

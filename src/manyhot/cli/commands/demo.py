@@ -31,8 +31,8 @@ VARIANTS = {"balanced": BALANCED, "imbalanced": IMBALANCED}
 COMPARED = ("zlpr", "bce")
 METRICS = ("micro-F1", "macro-F1", "SubACC")
 OBJECTIVE = "macro-F1"
-# The same for both losses. A small body, so that all runs fit into two minutes; on one thread, because two that wait for
-# each other after every small layer are many times slower where anything else runs on the machine.
+# The same for both losses. A small body, so that all runs fit into two minutes. One thread, because threads that synchronise
+# after every small layer are many times slower on a busy machine.
 SMALL: dict[str, Any] = {
     "model": "conv",
     "hidden": 48,
@@ -83,7 +83,7 @@ def demo(
 ) -> None:
     """Train on handwritten digits, ZLPR against cross-entropy: under two minutes, nothing to download.
 
-    A scene shows some digits, its labels are which. In the imbalanced variant the 9 is 500 times rarer than the 0.
+    A scene shows some digits, which are its labels. In the imbalanced variant the 9 is 500 times rarer than the 0.
     """
     silent = quiet or json
     make_folder(folder)
@@ -126,7 +126,7 @@ def _compared(
 
 
 def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs: int, quiet: bool) -> Run:
-    # Here, not above: it loads slowly, and no other verb should wait for it.
+    # Imported here because it loads slowly, and no other command should wait for it.
     from manyhot.training.rows.train import train
 
     fit, held_out, _ = _scenes(variant, rows, seed)

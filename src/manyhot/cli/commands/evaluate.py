@@ -55,7 +55,7 @@ def evaluate(
     """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
     if is_span_bundle(model):
         if metric or hierarchy:
-            raise typer.BadParameter("--metric and --hierarchy are for models of labels; this is one of spans.")
+            raise typer.BadParameter("--metric and --hierarchy are for models of labels; this is a span model.")
         texts = read_span_files(files, span_reading_of(reading, span_reading))
         warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
         _evaluate_spans(open_span_model(model), texts, Path(model), files, report, json=json)
@@ -122,7 +122,7 @@ def _propensities(model: Any, asked: set[str], *, a: float, b: float) -> Any:
 
 
 def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: SparseLabels) -> dict[str, float]:
-    """Metrics that know the hierarchy, of the predictions as they are and of those that keep to it."""
+    """Hierarchical metrics, for the raw predictions and for those made consistent with the hierarchy."""
     broken = tree.tree.metrics(predicted, labels)["broken-rows"]
     closed = tree.close(predicted)
     found = {name: value for name, value in tree.tree.metrics(closed, labels).items() if name != "broken-rows"}

@@ -68,14 +68,14 @@ def explain(
     """
     if is_span_bundle(model):
         if words:
-            raise typer.BadParameter("--words tells of linear and bag models of labels; this is one of spans.")
+            raise typer.BadParameter("--words is for linear and bag models of labels; this is a span model.")
         chosen = span_reading_of(reading, {})
         explain_span_files(model, files, chosen, label, top=top, most=most, steps=steps, rows=rows, as_json=json, quiet=quiet)
         return
     trained = open_model(model)
     if words:
         if files:
-            raise typer.BadParameter("--words tells of the model alone; leave the files out.")
+            raise typer.BadParameter("--words describes the model alone; leave out the files.")
         _show_words(trained, label, most, as_json=json)
         return
     inherited = inherited_reading(model, labels=False)
@@ -84,7 +84,7 @@ def explain(
     asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps}
     for block in read_blocks(files, reading_of(reading), inherited=inherited, quiet=quiet):
         part = block if limit is None else block[: max(0, limit - count)]
-        # Row by row, so that a long file is answered from its start on.
+        # Row by row, so that the first results of a long file appear at once.
         for place in range(len(part)):
             found = trained.explain(fitted_to(trained, part[place : place + 1]), **asked)[0]
             name = None if block.ids is None else block.ids[place]

@@ -45,7 +45,7 @@ def export(
 ) -> None:
     """Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights.
 
-    The export is run on real rows and compared with the model first; where a decision differs nothing is written.
+    The export is first run on real rows and compared with the model; if a decision differs, nothing is written.
     """
     try:
         check_choice("export", "to", to, TARGETS)

@@ -1,4 +1,4 @@
-"""``manyhot inspect``: what was understood of a file, with a picture."""
+"""``manyhot inspect``: how a file is read, with a bar chart of its labels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def inspect(
 
 
 def _typed(told: dict[str, Any]) -> dict[str, Any]:
-    """Remarks and problems with arguments as the flags that are typed here; what comes from the files stays as it is."""
+    """Remarks and problems with arguments written as flags; text from the files is left unchanged."""
     told = {**told, "remarks": [as_typed(remark) for remark in told["remarks"]]} if "remarks" in told else dict(told)
     told["problems"] = [{**each, "message": as_typed(each["message"])} for each in told.get("problems", ())]
     if isinstance(told.get("test"), dict):

@@ -81,7 +81,7 @@ def predict(
     asked = {"scores": scores, "probabilities": probabilities}
     if is_span_bundle(model):
         if top_k is not None or output_format != "jsonl" or hierarchy is not None:
-            raise typer.BadParameter("--top-k, --output-format and --hierarchy are for models of labels; this is one of spans.")
+            raise typer.BadParameter("--top-k, --output-format and --hierarchy are for models of labels; this is a span model.")
         chosen = span_reading_of(reading, span_reading)
         given: dict[str, Any] = {"texts": input, "reading": chosen, "html": html, "as_json": json, "quiet": quiet, **asked}
         _predict_spans(model, files or [], to, to_folder, part, given)

@@ -27,7 +27,7 @@ TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", sh
 
 def report(folder: FolderArgument, *, to: ToFlag = None, title: TitleFlag = None, json: JsonFlag = False) -> None:
     """Rebuild the report of a run or of a comparison from its saved results, without the data."""
-    # Here, not above: reports load metrics, and no other verb should wait for them.
+    # Imported here because reports load metrics, and no other command should wait for them.
     from manyhot.report.files import read_report, write_report
 
     if not folder.is_dir():

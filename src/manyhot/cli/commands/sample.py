@@ -33,7 +33,7 @@ def sample(
 ) -> None:
     """Choose the rows to label next: the least certain, spread over different decisions."""
     if is_span_bundle(model):
-        raise typer.BadParameter("sample reads models of labels; this is one of spans.")
+        raise typer.BadParameter("sample reads models of labels; this is a span model.")
     trained = open_model(model)
     inherited = inherited_reading(model, labels=False)
     logits: list[torch.Tensor] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from manyhot.curation.suspects import Suspect
 
 SourcesArgument = Annotated[
-    list[str], typer.Argument(help="A run, whose training files and settings are taken, or files of examples.")
+    list[str], typer.Argument(help="A run folder, for its training files and settings, or files of examples.")
 ]
 MostFlag = Annotated[int, typer.Option("--most", min=1, help="List at most this many suspects.")]
 KindFlag = Annotated[str, typer.Option("--kind", help="wrong, missing or both.")]
@@ -110,7 +110,9 @@ def _print_table(examples: Examples, found: Sequence[Suspect], reasons: Reasons)
     told = () if examples.texts is None else ("text",)
     show_table(("row", "label", "looks", "probability", "doubt", "because", *told), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
-    show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the nearer that is.")
+    show_text(
+        f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the better this estimate."
+    )
 
 
 def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, TrainSettings | None]:

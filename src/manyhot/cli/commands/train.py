@@ -62,7 +62,7 @@ TrainFiles = Annotated[
 ]
 ValidationFlag = Annotated[
     list[str] | None,
-    typer.Option("--validation-file", help="Held-out examples to stop and tune on, where they are a file of their own."),
+    typer.Option("--validation-file", help="Examples for early stopping and tuning. Default: part of the training examples."),
 ]
 TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to measure the finished model on.")]
 RunFlag = Annotated[
@@ -137,12 +137,12 @@ def train(
 
 
 def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
-    # Here, not above: they load slowly, and --help should not wait for them.
+    # Imported here because they load slowly, and --help should be fast.
     from manyhot.training.rows.train import train as train_model
     from manyhot.training.run.processes import several_processes
 
     with several_processes() as processes:
-        # Of several processes the first one alone writes and prints.
+        # With several processes only the first one writes and prints.
         first, files = processes.first, tables["files"]
         chosen, found = settings_from(tables["train"]), None
         if resume and chosen.label_shards:
@@ -253,7 +253,7 @@ def _refuse_beside_resume(given: Mapping[str, Any]) -> None:
 
 def _config_of(folder: Path) -> Path:
     if not (folder / CONFIG).is_file():
-        raise typer.BadParameter(f"{folder}: there is no {CONFIG} in it, so it is no run that could be resumed.")
+        raise typer.BadParameter(f"{folder}: there is no {CONFIG} in it, so it is not a run that can be resumed.")
     return folder / CONFIG
 
 

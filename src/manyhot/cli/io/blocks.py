@@ -28,7 +28,7 @@ _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 def read_blocks(
     files: Sequence[str] | None, reading: Mapping[str, Any], *, inherited: Mapping[str, Any], quiet: bool = False
 ) -> Iterator[Examples]:
-    """Examples without labels, block by block: formats of one row a line are streamed, others are read whole, once.
+    """Examples without labels, block by block: formats of one row per line are streamed, others are read whole, once.
 
     Args:
         files: one after the other; none is the standard input.

@@ -27,7 +27,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 
 def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
-    """The tables of a settings file, each there; a table or key that does not exist is an error with the nearest name."""
+    """The tables of a settings file, empty where it has none; an unknown table or key is an error with the nearest name."""
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def write_config(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write a settings file that ``read_config`` reads back; it is whole or not there. None is left out: it is the default."""
+    """Write a settings file that ``read_config`` reads back; it is written atomically. None is left out: it is the default."""
     lines = ["# The settings of this run, resolved. Repeat it with: manyhot train --config THIS_FILE"]
     for table, content in tables.items():
         if table == "search" and not content:

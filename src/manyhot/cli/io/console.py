@@ -23,7 +23,7 @@ messages = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def say(text: str, *, quiet: bool = False) -> None:
-    """A remark for whoever watches."""
+    """Print a remark to the standard error."""
     if not quiet:
         messages.print(Text(printable(text)))
 
@@ -34,7 +34,7 @@ def show_json(value: Any) -> None:
 
 
 def show_text(text: str = "", *, style: str = "") -> None:
-    """A line of the result, as it is: brackets in it are no markup."""
+    """Print a line of the result; brackets in it are not read as markup."""
     results.print(Text(printable(text), style=style), soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
 LONGEST = 1000
-# Whose an argument is says nothing to a person who typed a flag.
+# The class that an argument belongs to means nothing to a user who typed a flag.
 _SETTINGS = re.compile(r"^\w+Settings: ")
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
@@ -28,7 +28,7 @@ class InterruptionError(Exception):
 
 
 class _ClosedInput:
-    """In the place of a standard input that is closed: whoever reads it is told."""
+    """Replaces a closed standard input, and raises an error when it is read."""
 
     def __getattr__(self, name: str) -> Any:
         raise ClosedStreamError("the standard input is closed. Name a file, or pipe the rows in.")
@@ -45,7 +45,7 @@ def check_streams() -> None:
 
 
 def ending_of_error(error: BaseException, switches: Callable[[], Mapping[str, bool]] = dict) -> int:
-    """Print one line for whoever called the command; returns the exit code.
+    """Print one line about the error; returns the exit code.
 
     Args:
         error: what ended the command.
@@ -56,7 +56,7 @@ def ending_of_error(error: BaseException, switches: Callable[[], Mapping[str, bo
     if os.environ.get(TRACEBACK) and not _expected(error):
         raise error
     if isinstance(error, BrokenPipeError):
-        # The reader of our output has left. Python's own flush at exit would complain about it.
+        # The reader has closed our output. Python's own flush at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     message, code = _message(error)
@@ -103,7 +103,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         return OUT_OF_MEMORY.format(where=device), FAILED
     if isinstance(error, ValueError | TypeError):
         return str(error), FAILED
-    text = f"unexpected error, {type(error).__name__}: {error}. Please report it, with what {TRACEBACK}=1 adds."
+    text = f"unexpected error, {type(error).__name__}: {error}. Please report it, with the traceback that {TRACEBACK}=1 prints."
     return text, UNEXPECTED
 
 
@@ -118,7 +118,7 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 
 def _usage_line(error: Any) -> str:
-    """What the parser found wrong, with the nearest name where there is one, and where to read on."""
+    """The parser's message, with the nearest name if there is one, and the command that prints the help."""
     from manyhot._suggest import nearest
 
     context = error.ctx

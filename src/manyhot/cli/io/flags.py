@@ -25,7 +25,7 @@ class Flag:
         name: the Python name; the flag is the same with dashes.
         type: ``str``, ``int``, ``float``, ``bool`` or ``list[str]``.
         help: one line.
-        default: what holds where it is not given, for the help text alone.
+        default: the default value, for the help text only.
         choices: offered by the shell's completion.
     """
 
@@ -56,7 +56,7 @@ def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Cal
 
     Args:
         into: the name of the command's argument that takes the dict.
-        flags: which.
+        flags: the flags to add.
         panel: the heading above them in the help.
     """
     listed = list(flags)
@@ -125,7 +125,7 @@ def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
 
 
 def _shown(default: Any) -> str | bool:
-    """The default as the help prints it; what is chosen by the data has none to print."""
+    """The default as the help prints it; a default that depends on the data is not printed."""
     if default is None or default == "":
         return False
     return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
@@ -139,7 +139,7 @@ def _completer(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _plain_type(hint: Any) -> Any:
-    """The one type of ``T`` and ``T | None``; text where a word may stand for a number."""
+    """``T`` for ``T`` and ``T | None``; ``str`` for a setting that takes a number or a word."""
     if isinstance(hint, UnionType):
         parts = [part for part in get_args(hint) if part is not type(None)]
         hint = str if str in parts else parts[0]

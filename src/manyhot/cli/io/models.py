@@ -55,11 +55,11 @@ def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
 
 
 def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: bool) -> None:
-    """Say so where rows are the ones a run was trained on: what they show is too good.
+    """Warn if rows are those that a run was trained on, because figures on them are too good.
 
     Args:
-        folder: of the run; a model without its run cannot tell.
-        digest: gives the fingerprint of the rows, as the run's data have one.
+        folder: of the run; without it, nothing can be compared.
+        digest: computes the fingerprint of the rows, to compare with that of the run.
         quiet: say nothing.
     """
     described = folder / RUN_SETTINGS

@@ -1,4 +1,4 @@
-"""Files that commands write: never one of their inputs, and under their final name only when they are whole."""
+"""Files that commands write: they never replace an input, and they are written atomically."""
 
 from __future__ import annotations
 

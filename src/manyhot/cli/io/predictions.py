@@ -33,7 +33,7 @@ class PredictionTask:
         self.asked = {"scores": scores, "probabilities": probabilities}
 
     def write(self, to: Path | None, blocks: Iterable[Examples], own: range | None = None, *, header: bool = True) -> int:
-        """Predict blocks of rows, or ``own`` ones of them, into a file or the standard output; how many rows that were."""
+        """Predict blocks of rows, or ``own`` ones of them, into a file or the standard output; returns the number of rows."""
         count = 0
         numbered = own_blocks(blocks, range(sys.maxsize) if own is None else own)
         with text_output(to) as out:
@@ -57,7 +57,7 @@ def _writer(out: IO[str], format: str, names: Sequence[str], asked: Sequence[str
     table = csv.writer(out, lineterminator="\n")
     if header:
         table.writerow(["row", "id", "labels", *asked])
-    # A name with the separator in it would read as two: then every cell is a JSON list, which the reader knows too.
+    # A name that contains the separator would be read as two names; then every cell is a JSON list, which readers accept too.
     join = _as_json_list if any(SEPARATOR in name for name in names) else SEPARATOR.join
 
     def write(row: int, name: str | None, prediction: Prediction) -> None:

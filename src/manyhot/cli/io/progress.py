@@ -1,4 +1,4 @@
-"""Training as it is watched: a bar and one line an epoch on a terminal, plain lines elsewhere."""
+"""Progress of a training run: a bar and one line per epoch on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manyhot.training.spans.settings import SpanSettings
 FINAL = "final"
 # Notes of a run name its settings, which are flags here.
 SWITCHES = {flag.name: flag.type is bool for kind in (TrainSettings, SpanSettings) for flag in flags_of(kind)}
-# A log is not left without a line for longer than this while epochs end.
+# The longest time in seconds without a line in a log while epochs end.
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -59,7 +59,7 @@ class Watch:
             about = self.title or ("training" if fit == FINAL else fit)
             done = event.epoch if event.kind == "epoch" else event.epoch - 1
             self._bar.update(self._task, description=about, completed=done, total=event.epochs)
-        # Fits before the final one are there to choose and to tune by: their last line is enough. Inside a long epoch the
+        # Fits before the final one only serve to choose and tune settings: their last line is enough. Inside a long epoch the
         # bar moves on a terminal; elsewhere a line says that training continues.
         line = event.line()
         if event.kind == "step":

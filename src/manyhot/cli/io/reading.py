@@ -96,7 +96,7 @@ def read_files(
     """Examples of one file or several; prints what was guessed or skipped.
 
     Args:
-        files: which.
+        files: their names.
         reading: flags that were given, or a settings file's; one that no file uses is an error.
         inherited: how other rows were read, for what ``reading`` does not say; used where it fits.
         quiet: say nothing.

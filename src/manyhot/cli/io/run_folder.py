@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def claimed_run(folder: Path, *, new: bool, first: bool = True) -> Iterator[Path | RunClaim]:
-    """Hold a run folder for the time of the block; of several processes the ``first`` alone writes and prints.
+    """Hold a run folder for the time of the block; with several processes only the ``first`` one writes and prints.
 
     A new run needs a folder that is not there or empty. A new run that is refused leaves no folder behind, one that is
     interrupted can be resumed.
     """
-    # Here, not above: it loads slowly, and --help should not wait for it.
+    # Imported here because it loads slowly, and --help should be fast.
     from manyhot.training.run.claim import RunClaim
 
     if not first:

@@ -90,7 +90,7 @@ def searched(
     quiet: bool,
 ) -> tuple[TrainSettings, dict[str, Any]]:
     """The best settings and the result of the search; the study is stored in ``folder`` and continues after an interruption."""
-    # Here, not above: it needs a package that the other commands do not.
+    # Imported here because it needs a package that the other commands do not.
     from manyhot.integrations.optuna import search_settings
 
     trials, metric = table["trials"], table.get("metric", settings.stop_metric)

@@ -42,7 +42,7 @@ class Shard(NamedTuple):
         return list(names[self.place :: self.parts])
 
     def blocks(self, sizes: Sequence[int]) -> range:
-        """The blocks of this part, given the rows of each: neighbours, about as many rows in each part.
+        """The blocks of this part, given the rows of each: consecutive blocks, with about as many rows in each part.
 
         Example:
             >>> [list(Shard(place, 3).blocks([5, 5, 5, 5, 2])) for place in range(3)]
@@ -99,9 +99,8 @@ def output_files(folder: Path, inputs: Sequence[str], suffix: str) -> dict[str, 
 
 
 def claim_folder(folder: Path, model: Path, about: dict[str, Any]) -> None:
-    """Note in the folder what its files are made by, and refuse a folder whose files were made otherwise.
-
-    Several parts may do this at the same time: they write the same.
+    """Record in the folder how its files are made, and refuse a folder whose files were made otherwise. Several parts may do
+    this at the same time, because they write the same content.
     """
     make_folder(folder)
     described = hashlib.blake2b((model_folder(model) / DESCRIPTION).read_bytes(), digest_size=16).hexdigest()

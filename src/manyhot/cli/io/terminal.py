@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# C0 and C1 controls but tab and line feed, delete, and the marks that turn the direction of writing round.
+# C0 and C1 control characters except tab and line feed, delete, and the marks that change the direction of writing.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 

@@ -1,1 +1,1 @@
-"""Files as they come: opened, decompressed, bounded, and what can be wrong with them."""
+"""Input files: opening, decompression, size limits, and reports of problems."""

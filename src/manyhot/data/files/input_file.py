@@ -1,6 +1,6 @@
 """Files opened for reading: decompressed, lines decoded, their length limited, damage reported.
 
-Compression is told by the first bytes, not by the name. Lines end at a line feed only, so that the other characters that
+Compression is recognised by the first bytes, not by the name. Lines end at a line feed only, so that the other characters that
 Python counts as line ends (form feed, U+2028, ...) stay inside a text.
 """
 
@@ -55,7 +55,7 @@ class InputFile:
         max_line_bytes: a longer line is an error, so that a file without line ends cannot fill the memory.
         max_expansion: a compressed file that becomes more than this many times as large is an error (from 8 MiB on).
 
-    ``problems``, where it is set, takes the lines that are not UTF-8: they are left out where problems are collected.
+    If ``problems`` is set, lines that are not UTF-8 are reported to it; they are skipped if problems are collected.
 
     Example:
         >>> import tempfile, pathlib
@@ -99,14 +99,14 @@ class InputFile:
 
     @property
     def on_disk(self) -> bool:
-        """Whether it is a plain file, which can be opened again by its name: no pipe, and not compressed."""
+        """Whether it is an uncompressed file on disk, which can be opened again by its name."""
         return self.compression is None and self.name != "-" and Path(self.name).is_file()
 
     def peek(self) -> bytes:
         """The first bytes, a quarter of a MiB or fewer, which stay unread."""
         try:
             if self._ahead is None and not self.on_disk and self.compression is None:
-                # A pipe gives what was written so far; wait for enough to tell the format by.
+                # A pipe returns what was written so far; wait until there is enough to recognise the format.
                 self._ahead = self.stream.read(PEEK_BYTES)
                 self.stream = io.BufferedReader(JoinedStream(self._ahead, self.stream), buffer_size=2**20)
             return self._ahead if self._ahead is not None else self.stream.peek(PEEK_BYTES)[:PEEK_BYTES]
@@ -114,14 +114,14 @@ class InputFile:
             raise self._damaged(error, 0) from None
 
     def read(self, most: int | None = None) -> bytes:
-        """All that is left; more than ``most`` bytes are an error."""
+        """All remaining bytes; more than ``most`` are an error."""
         try:
             content = self.stream.read() if most is None else self.stream.read(most + 1)
         except _DAMAGE as error:
             raise self._damaged(error, 0) from None
         if most is not None and len(content) > most:
             raise DataError(
-                f"must be at most {most} bytes long; it is longer. If that is meant, raise `max_line_bytes`.", file=self.name
+                f"must be at most {most} bytes long; it is longer. If that is intended, raise `max_line_bytes`.", file=self.name
             )
         return content
 
@@ -141,7 +141,7 @@ class InputFile:
             yield number, line
 
     def line_block(self, size: int) -> bytes:
-        """The next lines, ``size`` bytes of them and the rest of the last one; ``size`` is at most ``max_line_bytes``."""
+        """The next ``size`` bytes and the rest of the line in which they end; ``size`` is at most ``max_line_bytes``."""
         try:
             block = self.stream.read(size)
             block += b"" if block.endswith(b"\n") else self.stream.readline(self.max_line_bytes + 1)

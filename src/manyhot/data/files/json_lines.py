@@ -1,7 +1,7 @@
-"""JSON lines: one object a line.
+"""JSON lines: one object per line.
 
-The standard library parses: it says where a line goes wrong to the character, and a line is one example, so nothing is gained
-by a reader that takes many lines at once and reports none of them.
+Parsed by the standard library, which reports the position of an error to the character. Readers that parse many lines at once
+cannot say which line is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ARRAY_HINT = " One array over the whole file is not JSON lines: write each of it
 def json_objects(
     file: InputFile, problems: ProblemLog, *, adapt: Callable[[Any], Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects, blank lines left out; ``adapt`` may make an object of something else that stands in a line."""
+    """Line numbers and objects, without blank lines; ``adapt`` may convert other JSON values to objects."""
     for line, text in file.lines():
         if text and not text.isspace():
             record = json_object(text, line, problems, adapt=adapt)
@@ -43,7 +43,7 @@ def json_objects(
 def json_object(
     text: str, line: int, problems: ProblemLog, *, adapt: Callable[[Any], Any] | None = None
 ) -> dict[str, Any] | None:
-    """The object of one line; None, with the problem noted, where it is none."""
+    """The object in one line; None if there is none, with the problem reported."""
     try:
         record = _decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -72,7 +72,7 @@ def json_object(
 
 
 def write_json_lines(who: str, path: PathLike, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one object a line; the file appears when it is whole.
+    """Write one object per line; the file is written atomically.
 
     Args:
         who: the caller, for messages.

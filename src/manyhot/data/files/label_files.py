@@ -1,4 +1,4 @@
-"""Files beside the data that name its labels: MULAN's XML, or one name a line."""
+"""Files beside the data that name its labels: MULAN's XML, or one name per line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def unescaped(name: str) -> str:
 
 
 def names_in_label_file(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
-    """Label names from MULAN's XML, or from a text file with one name a line."""
+    """Label names from MULAN's XML, or from a text file with one name per line."""
     read = names_in_mulan_xml if bare_name(path).endswith(".xml") else names_in_text_file
     return read(path, max_expansion=max_expansion)
 
 
 def names_in_text_file(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
-    """One name a line; empty lines at the end do not count."""
+    """One name per line; empty lines at the end do not count."""
     with InputFile(path, max_expansion=max_expansion) as file:
         names = [text.strip() for _, text in file.lines()]
     while names and not names[-1]:

@@ -1,4 +1,4 @@
-"""Some lines of a file as a file of their own."""
+"""A block of lines of a file, with the interface of a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from manyhot.data.files.input_file import InputFile
 
 
 class LineBlock(InputFile):
-    """Some lines of a file, numbered as they are in it.
+    """A block of lines of a file, with their line numbers in it.
 
     Args:
-        name: of the file.
+        name: the file's name.
         content: the lines.
-        first: the number of the first of them.
+        first: the number of the first line.
         max_line_bytes: a longer line is an error.
     """
 
@@ -38,7 +38,7 @@ class LineBlock(InputFile):
 
 
 def lines_between(path: Path, place: int, count: int) -> bytes:
-    """The lines of part ``place`` of ``count``: parts have about as many bytes, and each line is in one part.
+    """The lines of part ``place`` of ``count``: parts have about equal size in bytes, and each line is in one part.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""What can be wrong with a file, said with file, line, column, value and remedy."""
+"""Problems of a file, reported with file, line, column, value and remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 OnProblem = Literal["raise", "collect"]
 NO_MEMORY = "needs more memory than there is. Read fewer rows or columns at a time, or use a machine with more memory."
-# Looks at the first parts of a value alone, whatever its size.
+# Looks only at the beginning of a value, so that its size does not matter.
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxtuple = 20
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 120
@@ -20,7 +20,7 @@ class Problem:
 
     Args:
         file: the file's name as it was given.
-        message: what was wanted, what came, and what to do.
+        message: what was expected, what was found, and what to do.
         line: counted from 1 (in Parquet and npz: the row), or None where the whole file is meant.
         column: a column's name, or a character position counted from 1.
 
@@ -48,7 +48,7 @@ class Problem:
 
 
 class DataError(ValueError):
-    """A file that cannot be read as examples; ``problem`` holds the place and the message apart.
+    """Raised for a file that cannot be read as examples; ``problem`` has the place and the message as separate fields.
 
     Example:
         >>> raise DataError("is empty. Give a file with at least one example.", file="a.csv")
@@ -66,8 +66,8 @@ class ProblemLog:
     """Raises the first problem, or keeps the first ``keep`` of them and counts the rest.
 
     Args:
-        mode: ``"raise"`` or ``"collect"``; a reader leaves a row with a problem out when it collects.
-        file: whose problems these are.
+        mode: ``"raise"`` or ``"collect"``; with ``"collect"`` a reader skips rows with problems.
+        file: the file's name.
         keep: how many are kept in full.
     """
 
@@ -83,23 +83,23 @@ class ProblemLog:
         if self.mode == "raise":
             raise DataError(message, file=self.file, line=line, column=column)
         self.count += 1
-        # By line: a reader looks at the first rows twice, and finds other things the second time.
+        # Counted by line: a reader looks at the first rows twice and may find another problem the second time.
         if len(self.kept) < self.keep or (line or 0) < (self.kept[-1].line or 0):
             self.kept.append(Problem(self.file, message, line, column))
             self.kept.sort(key=lambda problem: problem.line or 0)
             del self.kept[self.keep :]
 
     def first(self) -> str:
-        """The first problem for the end of a message that says nothing could be read, or nothing."""
+        """The first problem, to append to the message that nothing could be read; empty if there is none."""
         return f" The first problem: {self.kept[0]}" if self.kept else ""
 
     def fatal(self, message: str, *, line: int | None = None, column: str | int | None = None) -> DataError:
-        """A problem after which nothing more can be read, to be raised in both modes."""
+        """A problem that ends reading, to be raised in both modes."""
         return DataError(message, file=self.file, line=line, column=column)
 
 
 def shown(value: Any, length: int = 60) -> str:
-    """A value for a message, cut short.
+    """A value, shortened for a message.
 
     Example:
         >>> shown("a" * 100, 10)

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from manyhot._suggest import nearest
 from manyhot.data.files.problems import DataError, missing_package
 
-# A compressed file may become this many times as large. Texts become 3 to 30 times as large, zeros 1,000 times and more.
+# The largest factor by which a compressed file may expand. Texts expand 3 to 30 times, zeros 1,000 times and more.
 MAX_EXPANSION = 256
 FREE_BYTES = 8 * 2**20
 
@@ -70,7 +70,7 @@ def _zst(raw: io.BufferedReader, name: str) -> IO[bytes]:
 
 
 class UnclosedStream(io.RawIOBase):
-    """A raw stream over a ``read`` that is not ours to close, or that comes from a stream of another kind."""
+    """A raw stream around the ``read`` of another stream, which it does not close."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -104,7 +104,7 @@ class CountedStream(UnclosedStream):
 
 
 class BoundedStream(UnclosedStream):
-    """A decompressed stream that ends with an error where it grows out of proportion to what it is read from."""
+    """A decompressed stream that raises an error when it grows out of proportion to the compressed bytes."""
 
     def __init__(self, stream: IO[bytes], packed: CountedStream, max_expansion: int, name: str) -> None:
         super().__init__(stream.read)
@@ -117,14 +117,14 @@ class BoundedStream(UnclosedStream):
         if self.count > max(FREE_BYTES, self.max_expansion * self.packed.count):
             raise DataError(
                 f"must not become more than {self.max_expansion} times as large when it is decompressed; it does, after"
-                f" {self.packed.count:,} bytes. If that is meant, raise `max_expansion`.",
+                f" {self.packed.count:,} bytes. If that is intended, raise `max_expansion`.",
                 file=self.name,
             )
         return size
 
 
 class JoinedStream(UnclosedStream):
-    """Bytes that were read ahead, and then the rest of the stream they came from."""
+    """Bytes that were read ahead, followed by the rest of their stream."""
 
     def __init__(self, ahead: bytes, rest: io.BufferedReader) -> None:
         super().__init__(rest.read1)

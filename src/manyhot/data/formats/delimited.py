@@ -1,8 +1,8 @@
 """CSV and TSV with a header line, and tab-separated files without one.
 
-The standard library's csv module parses: it works line by line, so that a problem has a line, and needs nothing installed.
-Tab-separated files are cut at tabs alone, because quotation marks in them are mostly just that, unless the first lines show
-that fields are quoted.
+Parsed by the standard library's csv module: it works line by line, so that a problem has a line number. Tab-separated files are
+split at tabs only, because quotation marks in them are usually plain characters, unless the first lines show that fields are
+quoted.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def _header(first: Fields, options: ReadOptions, problems: ProblemLog) -> tuple[
 
 
 def _fields(file: InputFile, delimiter: str, quoting: bool, problems: ProblemLog) -> Iterator[Fields]:
-    """Lines cut into fields, by the line at which each begins; empty lines are left out."""
+    """The fields of each row, with the number of the line where it begins; empty lines are skipped."""
     if not quoting:
         for line, text in file.lines():
             if text:
                 yield line, text.split(delimiter)
         return
-    # The module's limit on a field is one for the whole process and too low for documents; it is only ever raised.
+    # The module's field size limit is global to the process and too low for documents; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), file.max_line_bytes))
     reader = csv.reader((text for _, text in file.lines(keep_ends=True)), delimiter=delimiter, strict=True)
     while True:
@@ -132,7 +132,8 @@ def _delimiter(start: Sequence[str]) -> str:
 
 
 def _quoted(start: Sequence[str], delimiter: str) -> bool:
-    """CSV is quoted. TSV is where cutting at tabs gives rows of different lengths and quoting gives equal ones."""
+    """Whether fields are quoted: always in CSV; in TSV if splitting at tabs gives rows of different lengths and quoting gives
+    equal ones."""
     if delimiter != "\t":
         return True
     lines = [line for line in start[:-1] if line] or list(start)

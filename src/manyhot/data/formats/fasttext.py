@@ -17,7 +17,7 @@ PREFIX = "__label__"
 
 
 def read_fasttext(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """All lines of a fastText file; empty lines are left out."""
+    """All lines of a fastText file; empty lines are skipped."""
     size = len(PREFIX)
     texts: list[str] = []
     labels = LabelRows()

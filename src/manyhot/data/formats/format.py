@@ -1,4 +1,4 @@
-"""What the rest of the library asks about a file format: the entry of the registry."""
+"""The registry entry of a file format: everything that the rest of the library needs to know about it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from manyhot.data.files.input_file import InputFile, bare_name
 
 Holds = Literal["labels", "spans"]
 _FIRST_LINES = 200
-# What every table of named columns takes.
+# The options of every table with named columns.
 TABLE_OPTIONS = ("text", "labels", "separator", "features", "ids", "label_names", "empty_labels")
 
 
 @dataclass(frozen=True, slots=True)
 class FileStart:
-    """The beginning of a file, to tell its format by.
+    """The beginning of a file, to recognise its format.
 
     Args:
         name: the file's name in lower case without the suffix of a compression.
         content: the first bytes.
-        lines: the first lines that are whole and not blank; what is no UTF-8 is left to the reader, which says where.
+        lines: the first complete lines that are not blank; bytes that are not UTF-8 are left to the reader, which reports where
+            they are.
     """
 
     name: str
@@ -58,15 +59,15 @@ class Format:
         read: ``(file, options, problems)`` to ``Examples`` or ``SpanExamples``; a ``folder`` format gets the path for the file.
         holds: rows with labels, or texts with marked spans.
         suffixes: of file names that always have this format.
-        likely_suffixes: of file names that have it where the content fits no format.
+        likely_suffixes: of file names that have this format if the content fits no other.
         magic: the first bytes of every such file.
-        looks: whether the start of a file looks like it; asked in the order of the registry.
-        certain: whether it can be nothing else; asked to tell a user of labels that a file holds spans.
+        looks: whether the start of a file looks like this format; formats are tried in the order of the registry.
+        certain: whether it cannot be another format; used to tell a user who wants labels that a file holds spans.
         by_lines: each line is a row, whatever the other lines hold, so that a file can be read in blocks.
-        read_part: ``(some lines, the file, options, problems)`` to examples, where parts that were read apart can be merged to
-            what reading the whole file gives; None where they cannot.
+        read_part: ``(some lines, the file, options, problems)`` to examples, if merging parts that were read separately gives
+            the same as reading the whole file; otherwise None.
         columns: the file has named columns.
-        takes: the arguments of ``read_examples`` that it uses, besides limits; others are refused where they are given.
+        takes: the arguments of ``read_examples`` that it uses, besides limits; others are an error.
         unlabelled: the file holds texts alone, for predictions.
         folder: whether a path is of this format, for one that is not a single file.
         write: ``(examples, path)``, where files of the format can be written.

@@ -2,7 +2,7 @@
 
 A scipy sparse matrix fills a file, so labels are in a second one: named by ``label_file``, or found beside the first by its
 name with Y for X or labels for features. One file may hold both as arrays ``X`` and ``Y``, or ``features`` and ``labels``.
-Nothing is unpickled, and no size is believed before the bytes are there: see ``npz_arrays``.
+Nothing is unpickled, and no claimed size is trusted before the bytes are there: see ``npz_arrays``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _load(file: InputFile, wanted: tuple[str, ...], options: ReadOptions) -> _Lo
     except (DataError, MemoryError):
         raise
     except Exception as error:
-        # zipfile, zlib, numpy's header parser and scipy's constructors each raise what they like on a damaged file.
+        # zipfile, zlib, numpy's header parser and scipy's constructors each raise errors of their own on a damaged file.
         raise DataError(
             f"could not be read as .npz ({error}). Is the file whole, and without pickled objects?", file=file.name
         ) from None
@@ -118,12 +118,12 @@ def _check_shapes(features: Any, labels: Any, options: ReadOptions, problems: Pr
     if labels.shape[1] > options.max_labels:
         raise problems.fatal(
             f"there must be at most {options.max_labels:,} labels; the matrix has {labels.shape[1]:,} columns."
-            " If that is meant, raise `max_labels`."
+            " If that is intended, raise `max_labels`."
         )
 
 
 def _features(features: Any, problems: ProblemLog) -> tuple[Any, Array]:
-    """Features in float32, and the rows that are left out because a number is infinite."""
+    """Features in float32, and the rows that are skipped because a number is infinite."""
     values = features if isinstance(features, np.ndarray) else features.data
     if values.dtype.kind == "f":
         infinite = np.abs(values) > LARGEST
@@ -138,7 +138,7 @@ def _features(features: Any, problems: ProblemLog) -> tuple[Any, Array]:
 
 
 def _labels(labels: Any, problems: ProblemLog) -> tuple[Any, Any, Array]:
-    """Labels, what is unknown, and the rows that are left out because a number is no label."""
+    """Labels, unknown entries, and the rows that are skipped because a number is not a label."""
     if isinstance(labels, np.ndarray):
         rows, columns = np.nonzero(labels)
         values = labels[rows, columns].astype(np.float64)

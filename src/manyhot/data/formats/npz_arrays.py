@@ -1,8 +1,8 @@
-"""The arrays of an ``.npz`` archive, read so that no size is believed before the bytes are there.
+"""The arrays of an ``.npz`` archive, read so that no claimed size is trusted before the bytes are there.
 
-``numpy.load`` allocates what an array's header claims and undoes whatever the archive compresses. Here a header must fit the
-bytes that the archive holds, these may not be out of proportion to the compressed ones, and a sparse matrix is made only
-from arrays that prove its rows. Nothing is unpickled.
+``numpy.load`` allocates what an array's header claims and decompresses without a limit. Here a header must fit the
+bytes that the archive holds, these may not be out of proportion to the compressed ones, and the index arrays of a sparse matrix
+must confirm its number of rows. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from manyhot.data.files.streams import FREE_BYTES
 
 Array = np.ndarray[Any, Any]
-# Rows that index pointers do not prove, in a matrix stored by columns or by entries.
+# The most rows of a matrix stored by columns or by entries, where index pointers cannot confirm their number.
 MOST_ROWS = 2**24
 
 
@@ -53,7 +53,7 @@ class NpzArrays:
         if info.file_size > max(FREE_BYTES, self.max_expansion * info.compress_size):
             raise ValueError(
                 f"array {name!r} becomes more than {self.max_expansion} times as large when it is decompressed;"
-                " if that is meant, raise `max_expansion`"
+                " if that is intended, raise `max_expansion`"
             )
         with self.archive.open(info) as stream:
             version = np.lib.format.read_magic(stream)

@@ -18,7 +18,7 @@ from manyhot.data.tables.columns import choose_columns
 from manyhot.data.tables.table import TableExamples
 
 BATCH_ROWS = 8192
-# Cells up to this many are fine, however few bytes they take.
+# Up to this many cells are accepted, however few bytes they take.
 FREE_CELLS = 2**22
 
 
@@ -102,7 +102,7 @@ def _sampled_kinds(opened: Any, names: Sequence[str]) -> dict[str, ColumnKind]:
 def _check_used(
     types: dict[str, Any], sizes: dict[str, int], affordable: int, options: ReadOptions, problems: ProblemLog
 ) -> None:
-    """The columns in use have types that can be read, and sizes in proportion to the file."""
+    """Check that the used columns have types that can be read, and sizes in proportion to the file."""
     for name, kind in types.items():
         if not _can_be_read(kind):
             raise problems.fatal(
@@ -111,17 +111,17 @@ def _check_used(
         if sizes.get(name, 0) > affordable:
             raise problems.fatal(
                 f"must not become more than {options.max_expansion} times as large as the file when it is decompressed;"
-                f" it would have {sizes[name]:,} bytes. If that is meant, raise `max_expansion`.",
+                f" it would have {sizes[name]:,} bytes. If that is intended, raise `max_expansion`.",
                 column=name,
             )
 
 
 def _check_cells(cells: int, affordable: int, options: ReadOptions, problems: ProblemLog) -> None:
-    """Rows and columns in proportion to the file: runs of one value take no bytes."""
+    """Check the number of cells against the size of the file: runs of one value take hardly any bytes."""
     if cells > max(FREE_CELLS, affordable // 8 if affordable > FREE_BYTES else 0):
         raise problems.fatal(
             f"must not hold more than {options.max_expansion // 8} cells for a byte of the file; it claims {cells:,}."
-            " If that is meant, raise `max_expansion`."
+            " If that is intended, raise `max_expansion`."
         )
 
 

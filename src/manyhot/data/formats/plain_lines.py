@@ -1,7 +1,8 @@
-"""JSON lines of texts with label lists, read a block at a time by the native engine; the usual shape of very many rows.
+"""A fast path for JSON lines of texts with label lists, the usual form of very many rows: the native engine parses them in
+blocks.
 
-The result is that of the reader that takes line by line. Whatever is out of the ordinary (a line that is damaged or not an
-object, a label that is not a name) is left to that reader, which has the messages for it: it reads the file from the start.
+The result is that of the reader that parses line by line. A file with anything unusual (a damaged line, a line that is not an
+object, a label that is not a name) is left to that reader from the start, because it has the error messages.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from manyhot.data.tables.table import TableExamples, columns_of_records
 from manyhot.engines.native import lines as native
 
 BLOCK_BYTES = 1 << 22
-# A smaller file is read before a thread has started.
+# A smaller file is read in less time than it takes to start a thread.
 LEAST_BYTES = 1 << 20
 
 
 def read_plain(path: str, options: ReadOptions) -> Examples | None:
-    """All rows of a file, or None where it is not the one plain shape from start to end, up to lines with escapes."""
+    """All rows of a file, or None if some line has another form; lines with escapes are accepted."""
     if not _worth_it(path, options):
         return None
     quiet = ProblemLog("raise", path)

@@ -1,4 +1,4 @@
-"""Plain text, one text a line: rows to predict, without labels or spans."""
+"""Plain text, one text per line: rows to predict, without labels or spans."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def read_span_text(file: InputFile, options: SpanReadOptions, problems: ProblemL
 
 FORMAT = Format(
     name="text",
-    about="one text a line, without labels",
+    about="one text per line, without labels",
     read=read_text,
     by_lines=True,
     unlabelled=True,
 )
 SPANS = Format(
     name="text",
-    about="one text a line, without spans",
+    about="one text per line, without spans",
     read=read_span_text,
     holds="spans",
     likely_suffixes=(".txt",),

@@ -1,6 +1,5 @@
-"""Lines of svmlight as labels and features: cut here, numbers parsed by numpy for many lines at once.
-
-Only a block with something wrong is gone through line by line.
+"""svmlight lines as labels and features. Lines are split here; numpy parses the numbers of many lines at once. Only a block
+with an error is checked line by line.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class SvmRows:
         problems: for lines that are wrong.
         first: the lowest index a feature may have.
         width: one more than the highest.
-        names: all label names, which labels are numbers of; None where labels are names themselves.
+        names: all label names, if the labels in the file are their numbers; None if they are names themselves.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class SvmRows:
         return bool(inside and np.isfinite(values).all()) and not _repeats(columns, counts)
 
     def _check(self, line: int, body: str) -> bool:
-        """Whether the features of one line are right; if not, the first thing wrong is noted."""
+        """Whether the features of one line are valid; if not, the first error is reported."""
         seen: set[int] = set()
         for token in body.split():
             key, colon, _ = token.partition(":")
@@ -194,7 +193,7 @@ def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
 
 
 def _repeats(columns: Array, counts: Array) -> bool:
-    """Whether a column comes twice in a row; files with rising columns are seen through without sorting."""
+    """Whether a column comes twice in a row; files with increasing columns need no sorting."""
     rising = np.diff(columns) > 0
     ends = np.cumsum(counts)[:-1]
     rising[ends[(ends > 0) & (ends < len(columns))] - 1] = True

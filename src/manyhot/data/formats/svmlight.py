@@ -42,7 +42,7 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
     num_rows, num_features, num_labels = sizes
     for what, count, most in (("features", num_features, MOST_COLUMNS), ("labels", num_labels, options.max_labels)):
         if count > most:
-            remedy = " If that is meant, raise `max_labels`." if what == "labels" else ""
+            remedy = " If that is intended, raise `max_labels`." if what == "labels" else ""
             raise problems.fatal(f"there must be at most {most:,} {what}; the header says {count:,}.{remedy}", line=1)
     names = options.label_names or tuple(map(str, range(num_labels)))
     if len(names) != num_labels:

@@ -2,9 +2,9 @@
 
 - ``libmultilabel``: ``id TAB labels TAB text`` or ``labels TAB text``, labels separated by blanks.
 - ``text-ids``: ``text TAB numbers`` or ``text TAB numbers TAB id``, numbers separated by commas. A file ``labels.txt`` in
-  the same folder, one name a line, gives the numbers their names if all of them have one.
+  the same folder, one name per line, gives the numbers their names if all of them have one.
 
-Fields are cut at tabs alone; quotation marks are characters like others.
+Fields are split at tabs only; quotation marks are ordinary characters.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read_tabbed(file: InputFile, options: ReadOptions, problems: ProblemLog, *, 
 
 
 class _WrongLineError(ValueError):
-    """A line that is no row: the message, and the place of the wrong field."""
+    """A line that is not a row: the message, and the position of the wrong field."""
 
     def __init__(self, message: str, column: int | None = None) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ class _WrongLineError(ValueError):
 
 
 def _roles(format: str, fields: Sequence[str], line: int, problems: ProblemLog) -> tuple[str, ...]:
-    """What the fields of the first line, and so of all, are."""
+    """The roles of the fields, from the first line."""
     roles = _ROLES.get((format, len(fields)))
     if roles is None:
         raise problems.fatal(

@@ -28,7 +28,7 @@ class TokenSpan(NamedTuple):
 
 
 class Unaligned(NamedTuple):
-    """A marked span that does not align with tokens, and why."""
+    """A span that does not align with tokens, and why."""
 
     row: int
     type: str
@@ -47,14 +47,14 @@ class Alignment(NamedTuple):
 
         Example:
             >>> align_examples(SpanExamples(["50km"], [[TextSpan("unit", 2, 4)]]), [[(0, 4)]]).report()
-            '1 of 1 spans are no spans of tokens (1 begins inside a token) and count as missed'
+            '1 of 1 spans do not align with tokens (1 begins inside a token) and count as missed'
         """
         total = len(self.unaligned) + sum(map(len, self.spans))
         if not self.unaligned:
-            return f"all {total:,} spans are spans of tokens"
+            return f"all {total:,} spans align with tokens"
         counts = Counter(each.reason for each in self.unaligned)
         why = ", ".join(f"{count:,} {REASONS[reason]}" for reason, count in counts.most_common())
-        return f"{len(self.unaligned):,} of {total:,} spans are no spans of tokens ({why}) and count as missed"
+        return f"{len(self.unaligned):,} of {total:,} spans do not align with tokens ({why}) and count as missed"
 
 
 def align_spans(spans: Sequence[TextSpan], offsets: Offsets, text: str) -> tuple[list[TokenSpan], list[tuple[TextSpan, str]]]:

@@ -1,7 +1,6 @@
-"""Brat standoff: a folder of texts ``NAME.txt``, each with its marks in ``NAME.ann``; a text is a row.
-
-Of the marks, text-bound ones (``T1<TAB>Person 0 3<TAB>Ada``) are spans. Spans in several pieces are kept apart and counted;
-relations, events, attributes and notes are counted.
+"""Brat standoff: a folder of texts ``NAME.txt``, each with its annotations in ``NAME.ann``; each text is a row. Text-bound
+annotations (``T1<TAB>Person 0 3<TAB>Ada``) are spans. Discontinuous spans are kept separately and counted; relations, events,
+attributes and notes are only counted.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def read_brat(path: Path, options: SpanReadOptions, problems: ProblemLog) -> Spa
                     problems.file = file.name
                     _read_marks(file, text, own, pieces, others, problems)
         except DataError as error:
-            # A pair that cannot be read is left out where problems are collected.
+            # If problems are collected, a pair that cannot be read is skipped.
             problems.file = error.problem.file
             problems.add(error.problem.message, line=error.problem.line, column=error.problem.column)
             continue
@@ -61,14 +60,14 @@ def _opened(path: Path, options: SpanReadOptions) -> InputFile:
 
 
 def is_brat(path: Path) -> bool:
-    """Whether a path is a folder with marks in it, or one file of a pair."""
+    """Whether a path is a folder with annotations in it, or one file of a pair."""
     if path.is_dir():
         return any(_bare(child).endswith(".ann") for child in path.iterdir())
     return _bare(path).endswith(".ann") or (_bare(path).endswith(".txt") and _beside(path, ".ann") is not None)
 
 
 def _pairs(path: Path, need_spans: bool, problems: ProblemLog) -> list[tuple[Path, Path | None]]:
-    """Texts with their marks; one without its other half is a problem, and left out where problems are collected."""
+    """Texts with their annotations; a file without its other half is a problem, and is skipped if problems are collected."""
     if not path.is_dir():
         text_path = path if _bare(path).endswith(".txt") else _beside(path, ".txt")
         texts, alone = ([], [path]) if text_path is None else ([text_path], [])
@@ -98,7 +97,7 @@ def _bare(path: Path) -> str:
 
 
 def _stem(path: Path) -> str:
-    """The name as it is written, without ``.txt`` or ``.ann`` and what compresses it."""
+    """The name without ``.txt`` or ``.ann`` and without the suffix of a compression."""
     return path.name[: len(_bare(path)) - len(".txt")]
 
 
@@ -150,7 +149,7 @@ def _read_marks(
 
 
 def _mark(content: str, text: str) -> TextSpan | Fragmented:
-    """The mark of a line; ValueError with the message where it is none."""
+    """The annotation in a line; ValueError with the message if there is none."""
     parts = content.split("\t")
     found = _PLACES.fullmatch(parts[1]) if len(parts) >= 2 and content[0] == "T" else None
     if found is None:
@@ -170,7 +169,7 @@ def _mark(content: str, text: str) -> TextSpan | Fragmented:
 
 
 def _blanks(text: str) -> str:
-    """With every run of blanks and line ends as one blank: brat writes a line end inside a mark as a blank."""
+    """The text with every run of blanks and line ends as one blank, because brat writes a line end inside a span as a blank."""
     return " ".join(text.split())
 
 

@@ -151,7 +151,7 @@ def _offsets(words: Sequence[str]) -> Offsets:
 
 
 def _scheme(sentences: Sequence[Sequence[Line]], tags: int, name: str) -> str:
-    """The scheme that fits all tags of a file; where none does the first tag that fits none is named."""
+    """The scheme that fits all tags of a file; if none does, the error names the first tag that fits none."""
     letters: set[str] = set()
     begins_inside, needless_begin = 0, False
     for sentence in sentences:
@@ -171,7 +171,7 @@ def _scheme(sentences: Sequence[Sequence[Line]], tags: int, name: str) -> str:
         return "iob2"
     if needless_begin:
         raise DataError(
-            "an entity must begin with B- (IOB2), or B- must only part entities of one type (IOB1); the file does both: I-"
+            "an entity must begin with B- (IOB2), or B- must only separate entities of one type (IOB1); the file does both: I-"
             " begins an entity here. Correct it, or say `scheme='iob1'`, which lets both begin an entity.",
             file=name,
             line=begins_inside,
@@ -210,7 +210,7 @@ def _looks(start: FileStart) -> bool:
 
 FORMAT = Format(
     name="conll",
-    about="a token a line with its tags (IOB1, IOB2, BIOES)",
+    about="one token per line with its tags (IOB1, IOB2, BIOES)",
     read=read_conll,
     holds="spans",
     looks=_looks,

@@ -23,7 +23,7 @@ class TextSpan(NamedTuple):
 
 
 class Fragmented(NamedTuple):
-    """A marked span in several pieces, which is no single run of characters: no prediction can find it."""
+    """A discontinuous span, which no prediction can match."""
 
     type: str
     pieces: tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class SpanExamples:
         spans: for each row its spans, in reading order, each once.
         tokens: for each row the characters ``(start, end)`` of its tokens where the file is split into tokens, else None.
         ids: one string per row, or None.
-        fragmented: for each row the marked spans that are in several pieces; they count as missed in an evaluation.
+        fragmented: for each row its discontinuous spans; they count as missed in an evaluation.
         source: the files.
         values: for each row one number in [0, 1] for each of its spans, where labels are soft; None means that all are 1. What
             is not listed is 0.
@@ -73,13 +73,13 @@ class SpanExamples:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """The types that occur, sorted; spans in pieces count too."""
+        """The types that occur, sorted, those of discontinuous spans included."""
         marked = {span.type for row in self.spans for span in row}
         return tuple(sorted(marked | {span.type for row in self.fragmented for span in row}))
 
     @property
     def num_spans(self) -> int:
-        """How many spans are marked, those in pieces included."""
+        """The number of spans, discontinuous ones included."""
         return sum(map(len, self.spans)) + sum(map(len, self.fragmented))
 
     @property

@@ -62,7 +62,7 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
             problems.add(str(error), line=line, column=error.column)
             continue
         texts.append(text)
-        # A label of 0 says what an unlisted span says.
+        # A label of 0 means the same as leaving the span out.
         spans.append(in_reading_order([span for span, value in soft.items() if value > 0]))
         values.append([soft[span] for span in spans[-1]])
         repeated += len(found) - len(soft)

@@ -39,12 +39,12 @@ def read_span_examples(
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input.
         format: the format's name; None recognises it by name and content.
-        tag_columns: how many of the last columns of CoNLL are tags, 1 or 2; None finds out.
-        scheme: of the tags, ``"iob2"``, ``"iob1"`` or ``"bioes"``; None finds out.
+        tag_columns: how many of the last columns of CoNLL are tags, 1 or 2; None detects it.
+        scheme: of the tags, ``"iob2"``, ``"iob1"`` or ``"bioes"``; None detects it.
         need_spans: False reads texts to predict, without spans in the file.
         max_line_bytes: a longer line is an error, and so is a longer text of brat.
         max_expansion: a compressed file that becomes more than this many times as large is an error.
-        on_problem: ``"raise"``, or ``"collect"``: rows with problems are left out, the first ten problems are in ``source``.
+        on_problem: ``"raise"``, or ``"collect"``: rows with problems are skipped, the first ten problems are in ``source``.
 
     Returns:
         ``SpanExamples``.
@@ -93,7 +93,7 @@ def _read_path(path: PathLike, named: Format | None, options: SpanReadOptions) -
 
 
 def _check_options(entry: Format, options: SpanReadOptions, problems: ProblemLog) -> None:
-    """Options of CoNLL are refused for files of other formats, which would not look at them."""
+    """Raise an error for options of CoNLL that files of other formats would ignore."""
     given = [name for name in ("tag_columns", "scheme") if getattr(options, name) is not None]
     if given and entry.name != CONLL.name:
         raise problems.fatal(f"is read as {entry.name}, which has no tags: `{given[0]}` is for CoNLL. Leave it out.")

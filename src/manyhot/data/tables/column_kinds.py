@@ -26,8 +26,8 @@ class ColumnKind:
     Args:
         kind: empty, binary (0 and 1), soft (numbers from 0 to 1), number, string, list, vector (lists of numbers), object or
             mixed.
-        wordy: whether strings are running words; dates and times of numbers are not.
-        repeats: whether strings come again and again, so that they are values of a nominal feature.
+        wordy: whether strings are running text; dates and times are not.
+        repeats: whether the same strings recur, so that they are values of a nominal feature.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class ColumnKind:
 
 
 def sample_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
-    """The first rows, to tell columns apart: up to 1000, fewer where rows are very wide."""
+    """The first rows, to tell what columns hold: up to 1000, fewer where rows are very wide."""
     sample: list[tuple[int, Row]] = []
     cells = 0
     for line, row in islice(rows, SAMPLE_ROWS):

@@ -1,10 +1,9 @@
 """Which columns of a table hold the text, the labels, the features and the row's name.
 
-What the caller names is taken. The rest is chosen from the columns' names and, where those say nothing, from the first
-rows: labels are a column called so, or the columns called ``label_...``, or the one column of lists, or beside a text the
-columns of numbers from 0 to 1; text is a column called ``text``, or else every column of running words, without those whose
-strings come again and again. The choice is kept in ``Source.chosen`` for the reader to see; where nothing fits, the error lists
-the columns.
+Columns that the caller names are used. The others are chosen by their names and, failing that, by the first rows. Labels are a
+column with a usual name, or the columns called ``label_...``, or the only column of lists, or beside a text the columns of
+numbers from 0 to 1. Text is a column called ``text``, or else every column of running text whose strings do not recur.
+``Source.chosen`` records the choice; if nothing fits, the error lists the columns.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def _with_labels(kinds: Kinds, columns: TableColumns) -> TableColumns:
 
 
 def _with_columns_beside_text(kinds: Kinds, columns: TableColumns) -> TableColumns:
-    """The columns of numbers from 0 to 1 as labels, said aloud where some are soft."""
+    """The columns of numbers from 0 to 1 as labels, with a remark if some are soft."""
     found = tuple(name for name in _free(kinds, columns) if kinds[name].kind in ("binary", "soft"))
     soft = [name for name in found if kinds[name].kind == "soft"]
     remarks = columns.remarks
@@ -136,7 +135,7 @@ def _free(kinds: Kinds, columns: TableColumns) -> list[str]:
 
 
 def _header_hint(kinds: Kinds) -> str:
-    """Where no column is called by any usual name, the first line may be a row."""
+    """If no column has a usual name, a hint that the first line may be a row."""
     usual = {*LABEL_NAMES, *ID_NAMES, "text", "sentence", "title", "features"}
     if any(name.lower() in usual or name.lower().startswith(LABEL_PREFIXES) for name in kinds):
         return ""
@@ -187,7 +186,7 @@ def _text_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
     if called:
         return (called[0],)
     wordy = [name for name in free if kinds[name].kind == "string" and kinds[name].wordy]
-    # Names of people or departments come again and again beside a text; they are not the text.
+    # Strings that recur beside a text, such as names of people or departments, are not the text.
     return tuple([name for name in wordy if not kinds[name].repeats] or wordy)
 
 

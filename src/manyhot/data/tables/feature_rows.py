@@ -43,7 +43,7 @@ class FeatureCells:
 
     Args:
         names: the columns.
-        nominal: those that hold names; as a mapping also which names, and others are 0 in every column.
+        nominal: the columns that hold names; a mapping also lists the names, and others are 0 in every column.
         problems: for cells that are no numbers.
 
     Example:
@@ -69,7 +69,7 @@ class FeatureCells:
         self.num_rows = 0
 
     def add(self, cells: Sequence[Any], *, line: int) -> bool:
-        """One more row; False, with the problem noted, where a cell is not a number."""
+        """Add a row; False if a cell is not a number, with the problem reported."""
         try:
             row = [float(cells[place]) for place in self.numeric]
         except (TypeError, ValueError, OverflowError):
@@ -144,7 +144,7 @@ class FeatureCells:
         return rows, start + rank[codes[rows]]
 
     def _careful(self, cells: Sequence[Any], line: int) -> list[float]:
-        """The numbers, missing values among them; fewer, with the problem noted, where a cell is not one."""
+        """The numbers of a row, NaN where one is missing; fewer if a cell is not a number, with the problem reported."""
         row: list[float] = []
         for place in self.numeric:
             cell = cells[place]
@@ -176,7 +176,7 @@ class CsrBuilder:
         self.columns, self.values, self.ends = array("q"), array(type), array("q", [0])
 
     def add(self, columns: Sequence[int], values: Sequence[float]) -> None:
-        """One more row, each column once."""
+        """Add a row, each column once."""
         self.columns.extend(columns)
         self.values.extend(values)
         self.ends.append(len(self.columns))
@@ -206,7 +206,7 @@ class VectorCells:
         self.num_rows = 0
 
     def add(self, cell: Any, *, line: int) -> bool:
-        """One more row; False, with the problem noted, where the cell does not fit."""
+        """Add a row; False if the cell does not fit, with the problem reported."""
         kind = "list" if isinstance(cell, list) else "names" if isinstance(cell, dict) else "other"
         if kind == "names" and cell.keys() == {"indices", "values"}:
             kind = "numbers"
@@ -219,7 +219,7 @@ class VectorCells:
         return False
 
     def _add(self, kind: str, cell: Any) -> str | None:
-        """Add, or say what would have been right."""
+        """Add the cell; returns what was expected if it does not fit."""
         if kind == "other":
             return "a list of numbers, or names with numbers"
         cells = cell if kind == "list" else cell["values"] if kind == "numbers" else cell.values()

@@ -18,9 +18,9 @@ _KINDS: dict[type, str] = {list: "a list or an object", str: "a string", int: "a
 class LabelCells:
     """Label sets of one column, gathered cell by cell.
 
-    A list holds names. An object holds names with numbers: ``{"a": 0.7, "b": 1}`` are soft labels. Strings are cut at the
-    end, when all have been seen: one kind of separator must serve for all of them. Rows whose string cannot be cut are in
-    ``bad_rows`` then.
+    A list holds names. An object holds names with numbers: ``{"a": 0.7, "b": 1}`` are soft labels. Strings are split at the
+    end, when all have been seen, because one separator must fit all of them. Rows whose string cannot be split are then in
+    ``bad_rows``.
     """
 
     def __init__(self, column: str | int, separator: str | None, problems: ProblemLog, *, empty_unknown: bool = False) -> None:
@@ -60,7 +60,7 @@ class LabelCells:
         return False
 
     def add(self, value: Any, line: int, unknown: Any = None) -> None:
-        """One more cell, which ``accepts`` let through."""
+        """Add a cell that ``accepts`` has accepted."""
         open_names = [str(name).strip() for name in unknown or ()]
         if value is None or value != value:
             if self.kind is str:
@@ -80,7 +80,7 @@ class LabelCells:
             self.rows.add((str(value),), line=line)
 
     def finish(self) -> LabelRows:
-        """All rows, strings cut."""
+        """All rows, with strings split."""
         if self.kind is not str:
             if self.kind is not None:
                 self.unused = dict.fromkeys(("separator", "empty_labels"), f"a row's labels are {_KINDS[self.kind]}, no string")
@@ -126,7 +126,7 @@ class LabelCells:
         return marks[0] if marks else None
 
     def _list_in(self, text: str, line: int) -> list[str] | None:
-        """The names in a list as JSON or Python writes it; None, with the problem noted, where it is none."""
+        """The names in a list as JSON or Python writes it; None if it is none, with the problem reported."""
         if not text.strip():
             return []
         try:

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class GatheredLabels(NamedTuple):
-    """Labels, what is unknown, the names, and what a name means that is not among them."""
+    """Labels, unknown entries, label names, and how a label counts that is not among the names."""
 
     labels: SparseLabels
     unknown: SparseLabels | None
@@ -97,10 +97,10 @@ class LabelRows:
         """The labels of all rows.
 
         Args:
-            problems: for labels that are not wanted.
-            wanted: the label names in order. The labels in the file are these names, or, where one of them is not, numbers
-                from 0 into them; anything else is an error.
-            ids_of: names that the labels are numbers of, if all of them are.
+            problems: takes labels that are not wanted.
+            wanted: the label names in order. The labels in the file are these names, or else numbers from 0 into them; anything
+                else is an error.
+            ids_of: names that the labels index, if all labels are valid numbers.
         """
         names, moved = self._renumbering(problems, wanted, ids_of)
         shape = (len(self.counts), len(names))

@@ -10,7 +10,7 @@ TRUTH: dict[Any, float | None] = {0: 0.0, 1: 1.0, None: None}
 TRUTH |= dict.fromkeys(("0", "0.0", "false", "False", "FALSE"), 0.0)
 TRUTH |= dict.fromkeys(("1", "1.0", "true", "True", "TRUE"), 1.0)
 TRUTH |= dict.fromkeys(MISSING)
-# What messages say a label may be.
+# How messages describe a label.
 WANTED = "0, 1 or a number between them (a soft label)"
 
 

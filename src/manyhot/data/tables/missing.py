@@ -1,4 +1,4 @@
-"""Missing feature values replaced by what the training rows have on average."""
+"""Replaces missing feature values by the mean of the training rows."""
 
 from __future__ import annotations
 

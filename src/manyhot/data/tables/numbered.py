@@ -1,7 +1,6 @@
-"""Features without names: columns by number, however high the numbers are.
-
-A few entries can name a column of any number. Everything after reading holds arrays of one value per column, so where few of
-very many columns occur, those are kept and named by their numbers: ``("7", "123456789")``.
+"""Features without names, in columns of any number. A single entry can have a very high column number, and later steps hold
+arrays with one value per column. So if few of very many columns occur, only these are kept, named by their numbers: ``("7",
+"123456789")``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from manyhot.data.tables.label_rows import is_number_below
 
 MOST_COLUMNS = 2**31 - 1
-# Up to this many columns cost nothing worth saving.
+# Up to this many columns, nothing is gained by leaving some out.
 MANY_COLUMNS = 2**16
 _SHARE = 4
 
@@ -51,7 +50,8 @@ def column_numbers(names: Sequence[str] | None) -> Array | None:
 
 
 def by_number(features: Any, numbers: Array, width: int) -> Any:
-    """Features ``[R, width]`` in which column ``i`` of ``features`` became column ``numbers[i]``; what lies beyond is gone."""
+    """Features ``[R, width]`` in which column ``i`` of ``features`` became column ``numbers[i]``; columns beyond ``width`` are
+    dropped."""
     from scipy.sparse import csr_matrix
 
     entries = csr_matrix(features).tocoo()

@@ -59,7 +59,7 @@ def index_lists(rows: Array, columns: Array, shape: tuple[int, int], values: Arr
 
 
 def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> SparseLabels:
-    """Labels in which label i became ``moved[i]``, or is gone where that is -1."""
+    """Labels in which label i became ``moved[i]``, or is dropped where that is -1."""
     target = moved[labels.indices.numpy()]
     kept = target >= 0
     values = None if labels.values is None else labels.values.numpy()[kept]

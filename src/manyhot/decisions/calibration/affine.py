@@ -11,7 +11,8 @@ from manyhot.decisions.calibration.data import CalibrationData
 
 
 def fit_affine(data: CalibrationData, *, with_intercept: bool, shrink: float | None) -> tuple[Tensor, Tensor]:
-    """``(slope, intercept)``: float64 ``[1]`` each, or ``[L]`` with ``shrink``, the strength of the pull to the pooled fit."""
+    """``(slope, intercept)``: float64 ``[1]`` each, or ``[L]`` with ``shrink``, the strength of the shrinkage to the pooled
+    fit."""
     theta, hessian = _fit_pooled(data, with_intercept=with_intercept)
     if shrink is not None:
         theta = _fit_each(data, theta, hessian * (shrink / max(data.positives, 1.0)))
@@ -33,8 +34,8 @@ def _logistic(scores: Tensor, targets: Tensor, counts: Tensor, theta: Tensor) ->
 def _newton(evaluate: Callable[[Tensor], Tensor], start: Tensor, *, with_intercept: bool) -> Tensor:
     """``[2, C]``: C convex problems in slope and intercept at once; ``evaluate`` gives ``[6, C]`` as ``_logistic``.
 
-    A step is halved until the loss falls by a share of what the gradient promises, and is not taken where it never does: so
-    the loss never rises, however flat it is at the start.
+    A step is halved until the loss falls by a share of what the gradient predicts, and is rejected if it never does. So the
+    loss never rises, however flat it is at the start.
     """
     theta, state = start, evaluate(start)
     for _ in range(100):

@@ -17,7 +17,7 @@ BLOCK_ELEMENTS = 1 << 21
 
 
 class CalibrationData:
-    """Scores, targets and what counts, handed out in float64 by blocks of rows or of labels."""
+    """Scores, targets and ``where``, in float64 blocks of rows or of labels."""
 
     def __init__(self, who: str, logits: Any, labels: Any, where: Tensor | None) -> None:
         if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):

@@ -1,1 +1,1 @@
-"""How thresholds are tuned: what is counted, the rows, one cut for all labels, one for each. ``tune_rule`` is the door."""
+"""How thresholds are tuned: objectives, rows, one cut for all labels, one for each. The entry point is ``tune_rule``."""

@@ -16,7 +16,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import Scores
 
 INF = math.inf
-# Rows of a fold below which its own thresholds are luck.
+# With fewer rows, the thresholds of a fold are too noisy to use.
 FEWEST_IN_FOLD = 1_000
 
 

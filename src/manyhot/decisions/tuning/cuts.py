@@ -12,13 +12,13 @@ INF = math.inf
 
 
 def round_down(cuts: Tensor, dtype: torch.dtype) -> Tensor:
-    """In the type of the scores, not above the float64 given: every comparison ``s > cut`` stays as it is."""
+    """In the type of the scores, not above the float64 given, so that every comparison ``s > cut`` has the same result."""
     near = cuts.to(dtype)
     return torch.where(near.double() > cuts, near.nextafter(near.new_tensor(-INF)), near)
 
 
 def midway(upper: Tensor, lower: Tensor) -> Tensor:
-    """float64: a cut that takes ``upper`` in and ``lower`` not; just below ``upper`` where nothing is below it."""
+    """float64: a cut that includes ``upper`` and excludes ``lower``; just below ``upper`` if nothing is below it."""
     high, low = upper.double(), lower.double()
     middle = (high + low) / 2
     just_below = upper.nextafter(torch.full_like(upper, -INF)).double()
@@ -28,7 +28,7 @@ def midway(upper: Tensor, lower: Tensor) -> Tensor:
 
 def ascending(values: Tensor) -> Tensor:
     """The values in rising order."""
-    # NumPy sorts several times faster than torch does where the order itself is not asked for.
+    # NumPy sorts several times faster than torch if only the values are needed.
     return torch.from_numpy(np.sort(values.numpy())) if values.device.type == "cpu" else values.sort().values
 
 

@@ -1,4 +1,4 @@
-"""What a threshold can be tuned for."""
+"""The objectives that a threshold can be tuned for."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Candidates(NamedTuple):
 
 
 def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
-    """The best cut of each label, drawn to what is best for all; see ``tune_rule``."""
+    """The best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
     p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
     if len(steps) == 0:
         return (finite(float(data.scores.max())),) * len(p)
@@ -43,8 +43,8 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
         common = pooled_cut(data, goal, steps)
         recall, load = pooled_rates(data, p.new_tensor([common]))
         price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
-        # Past this many predictions a label pays more than all of its positives and pseudo-positives can bring in; the
-        # tenth is for a price estimated on a part of the rows.
+        # Beyond this many predictions a label costs more than all of its positives and pseudo-positives can gain; the tenth
+        # allows for a price estimated on a part of the rows.
         bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
         found = candidates(data, common, torch.minimum(limit, bound))
         recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
@@ -59,7 +59,8 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
 
 
 def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
-    """Predictions past which no cut of a label is best: more than that, and even all positives found give less than a trial.
+    """The number of predictions beyond which no cut of a label can be best: even with all positives found it would be worse
+    than a cut that was tried.
 
     A cut is worth ``P F1 + shrink M``, M the mean over labels, at most ``2 P^2 / (P + predictions) + shrink max M``.
     """
@@ -73,7 +74,7 @@ def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
 
 
 def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num_labels: int, constant: float) -> Tensor:
-    """Dinkelbach: the cuts that maximise ``2 sum gain / (sum cost + constant)``; each round is a problem a label."""
+    """Dinkelbach: the cuts that maximise ``2 sum gain / (sum cost + constant)``; each round solves one problem per label."""
     best = torch.zeros(0, dtype=torch.int64, device=gain.device)
     for _ in range(100):
         choice = best_of_each(found, 2 * gain - ratio * cost, num_labels)
@@ -85,7 +86,7 @@ def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num
 
 
 def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
-    """The index of each label's best candidate; of equals that with the highest cut."""
+    """The index of each label's best candidate; ties go to the highest cut."""
     best = value.new_full((num_labels,), -INF).scatter_reduce_(0, found.label, value, "amax")
     tied = (value == best[found.label]).nonzero().flatten()
     label, cut = found.label[tied], found.cut[tied]
@@ -134,7 +135,7 @@ def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, com
 def pooled_rates(data: ScoredRows, cuts: Tensor) -> tuple[Tensor, Tensor]:
     """``(recall, predictions per positive)`` of all labels together at the cuts.
 
-    A prior need not be exact: of very large data every n-th row tells how much is predicted.
+    A prior need not be exact: for very large data, predictions are counted on every n-th row.
     """
     hits = ascending(data.hits())
     stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)

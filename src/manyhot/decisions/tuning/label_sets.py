@@ -16,11 +16,11 @@ from manyhot.decisions.tuning.rows import ScoredRows
 from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
-# What a set's log count is worth, in units of scores: log odds go by 1 where they are calibrated and labels independent.
+# Weights that are tried for a set's log count. For calibrated log odds and independent labels, 1 is right.
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Cuts beside the one that is best without sets, in standard deviations of the positives' scores.
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
-# Rows times sets that tuning looks at; of more rows every n-th.
+# The most rows times sets that tuning uses; with more rows, it takes every n-th.
 LARGEST_TABLE = 1 << 22
 
 
@@ -60,7 +60,7 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
 def _best_at(
     data: ScoredRows, own: Tensor, cut: float, sets: SparseLabels, counts: Tensor
 ) -> tuple[float, float, float, float]:
-    """``(value, weight, cost, cut)``, the best at a cut; ``own [R]`` is the set of each row. Of equals the first weight."""
+    """``(value, weight, cost, cut)``, the best at a cut; ``own [R]`` is the set of each row. Ties go to the first weight."""
     members = member_table(sets)
     right = torch.zeros(len(WEIGHTS), len(data.labels), dtype=torch.bool)
     gap = torch.full((len(WEIGHTS), len(data.labels)), INF)
@@ -76,7 +76,7 @@ def _best_at(
         there, left = torch.arange(len(mine)), counts[mine] - 1
         for place, weight in enumerate(WEIGHTS):
             value = totals + (weight * counts.log()).to(totals)[:, None]
-            # A row says nothing about itself: its set is counted without it.
+            # The set of a row is counted without the row itself.
             less = torch.where(left > 0, weight * (left.clamp(min=1).log() - counts[mine].log()), -INF)
             value[mine, there] += less.to(value)
             best, found = value.max(dim=0)
@@ -90,7 +90,7 @@ def _best_at(
 def _distinct(labels: SparseLabels) -> tuple[SparseLabels, Tensor, Tensor]:
     """``(sets, counts [C], set of each row [N])``: the distinct label sets, the most frequent first, then by their first row.
 
-    Sets are told apart by a key, the sum of one random 64-bit number for each of their labels.
+    Sets are identified by a key, the sum of one random 64-bit number for each of their labels.
     """
     draw = torch.Generator().manual_seed(labels.num_labels)
     numbers = torch.randint(-(2**62), 2**62, (labels.num_labels,), generator=draw, dtype=torch.int64)

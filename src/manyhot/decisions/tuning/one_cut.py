@@ -1,4 +1,4 @@
-"""The best cut for all labels together: one sort, prefix sums, no grid."""
+"""The best common cut for all labels: one sort and prefix sums, without a grid."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def best_on(curve: Curve, data: ScoredRows) -> float:
 
 
 def _floor(data: ScoredRows, goal: Goal, steps: Tensor) -> tuple[float, list[tuple[Tensor, Tensor]]]:
-    """A score that a best cut need not go below, and ``(tp, pp)`` of the groups at the cuts that were tried.
+    """A score below which no best cut lies, and ``(tp, pp)`` of the groups at the cuts that were tried.
 
     With the groups' counts at a score, no cut that takes it in is better than if all positives were found at no further
     predictions; once that ceiling is no more than what some cut is known to reach, lower scores need not be sorted.

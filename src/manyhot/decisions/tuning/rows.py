@@ -40,7 +40,7 @@ class ScoredRows(NamedTuple):
             yield start, self.scores[start : start + size]
 
     def num_groups(self, groups: str) -> int:
-        """How many there are."""
+        """The number of groups."""
         return {"all": 1, "rows": self.scores.shape[0], "labels": self.scores.shape[1]}[groups]
 
     def per_group(self, groups: str, kept: Tensor | None = None) -> Tensor:

@@ -21,8 +21,8 @@ class LinearProblem(NamedTuple):
     """Scores ``hidden @ weight.T + bias`` of R rows and L labels, with the terms of their sides.
 
     ``hidden [R, D]`` has the type in which products are computed; ``weight [L, D]`` and ``bias [L]`` may have another, and are
-    cast
-    chunk by chunk. The scores of the first ``kept`` labels are kept from forward to backward; backward recomputes the others.
+    cast chunk by chunk. The scores of the first ``kept`` labels are kept from forward to backward; backward recomputes the
+    others.
     """
 
     hidden: Tensor

@@ -46,7 +46,7 @@ def computes_losses(engine: str, hidden: Tensor) -> bool:
 
 
 def failed(engine: LinearEngine, error: Exception) -> None:
-    """Turn an engine off that failed. Raises where nothing else could serve."""
+    """Turn off an engine that failed. Raises the error if it was the plain form, or if memory ran out."""
     names = [entry.name for entry in registry.ENTRIES if entry.linear is engine]
     if not names or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         raise error

@@ -104,5 +104,6 @@ class FusedUpdate:
                 grad_bias = grad_bias / (self.bias_squares.sqrt() + self.epsilon)
             self.bias.sub_(grad_bias * self.rate)
         self.step.add_(1)
-        # Kernels write without telling autograd: a second backward through the old weights must raise.
+        # Kernels write behind the back of autograd, so its version counters are increased here: a second backward through the
+        # old weights must raise.
         torch.autograd.graph.increment_version(self.weight)

@@ -50,8 +50,8 @@ INLINE int NAME(pair_in_range)(const stats *st, const scratch *k, int64_t at, in
     return k->hard ? NAME(in_range)(st, k->y + at, n) : NAME(soft_in_range)(st, k->wp + at, k->wn + at, n);
 }
 
-/* The sums of one chunk of both predictions. The rows at keep_one and keep_two receive the terms where backward can use them.
- * */
+/* The sums of one chunk of both predictions. The rows at keep_one and keep_two receive the terms if backward
+ * can use them. */
 static void NAME(pair_stats)(const job *j, const job *two, int64_t r, int64_t c, float *keep_one, float *keep_two, stats *a,
                              stats *b, worker *me) {
     scratch *k = &me->scratch, *m = &me->other_scratch;

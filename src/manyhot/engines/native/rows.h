@@ -1,8 +1,7 @@
 /* The arithmetic of the native engine. engine.c includes this file once for each instruction set, with NAME(f) naming
  * the copy. Loops are plain C that gcc and clang vectorise, or vectors of vector.h where that was not fast enough; selects are
-  * explicit, so that infinite and NaN scores are handled correctly without any of the unsafe -ffast-math flags. Loaders pad to
-  * a
- * multiple of LANES. */
+ * explicit, so that infinite and NaN scores are handled correctly without any of the unsafe -ffast-math flags. Loaders pad
+ * to a multiple of LANES. */
 
 #include "exponentials.h"
 #include "load.h"

@@ -1,7 +1,7 @@
 """Label trees by the native engine: the problem of a block, halving a set of labels, and beam search.
 
-Functions are those of ``manyhot.engines.tree.plain``, which says what they compute; ctypes gives the interpreter free while one
-runs, so that threads of Python solve blocks and search rows side by side.
+Functions are those of ``manyhot.engines.tree.plain``, which says what they compute; ctypes releases the GIL while one runs, so
+that Python threads solve blocks and search rows in parallel.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _matrix(rows: Rows) -> dict[str, int]:
 
 
 def _address(array: Array, kind: Any) -> int:
-    """Where an array lies; the caller holds it."""
+    """The address of an array, which the caller keeps alive."""
     if array.dtype != kind or not array.flags.c_contiguous:
         raise TypeError(f"label trees: an array must be contiguous {np.dtype(kind)}; got {array.dtype}.")
     return int(array.ctypes.data)

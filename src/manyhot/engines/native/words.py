@@ -13,7 +13,7 @@ from manyhot.engines.native import library
 from manyhot.engines.native.engine import available as available
 
 Array = np.ndarray[Any, Any]
-# Ends a text; a text that has it in it is not cut here.
+# Marks the end of a text; a text that contains it is not split here.
 END = "\0"
 LETTER, MARK, TEXT_END = 1, 2, 3
 _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p

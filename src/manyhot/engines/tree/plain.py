@@ -1,4 +1,4 @@
-"""The plain form of label trees in float64: what the native engine computes, written to be read. Slow.
+"""The plain form of label trees in float64: what the native engine computes, written for clarity, not speed.
 
 The problem of a block with rows ``x_i``, labels ``y_ik`` in {-1, 1} and costs ``c``:
 

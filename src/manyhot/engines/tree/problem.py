@@ -1,4 +1,4 @@
-"""What a label tree is made of: sparse rows, the problem of a block, its weights, levels and trees."""
+"""The data of label trees: sparse rows, the problem of a block, its weights, levels and trees."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ transformers = framework("huggingface")
 
 
 class TrainerChecks(transformers.TrainerCallback):
-    """Stop a ``Trainer`` before its first step where an argument would silently do something else."""
+    """Stops a ``Trainer`` before its first step if an argument would silently have another effect."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Check the arguments and the model's configuration."""

@@ -49,7 +49,7 @@ def two_sided_logsumexp(
         axis: the label axis; the last one for ``PaddedLabels``.
         axis_name: the mapped axis over which the labels are sharded: each device holds the logits of some labels, and the
             sums are taken over all of them. Take gradients inside the mapped function, or of a ``shard_map``.
-        unknown: leave out labels that are negative or NaN. Unlike ``where``, this keeps no mask for the way back.
+        unknown: leave out labels that are negative or NaN. Unlike ``where``, this saves no mask for backward.
         who: the name that error messages start with.
 
     Returns:

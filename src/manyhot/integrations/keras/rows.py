@@ -55,7 +55,7 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
         sound = _sound(too_large)
     elif bool(ops.any(too_large)):
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
-    # These look for the marks themselves: whatever is made of the labels here would be kept for the way back.
+    # These look for the marks themselves: anything computed from the labels here would be saved for backward.
     if keras.backend.backend() == "jax":
         return Rows(scores, labels, None, sound)
     if keras.backend.backend() == "tensorflow":
@@ -112,7 +112,7 @@ class TorchRows:
 
 
 class JaxRows:
-    """The functions of ``manyhot.integrations.jax``; labels come with their marks."""
+    """The functions of ``manyhot.integrations.jax``; labels keep their marks of unknown entries."""
 
     @staticmethod
     def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:

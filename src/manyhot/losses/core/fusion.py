@@ -1,4 +1,4 @@
-"""A reduced loss whose gradient is computed in the same pass: what autograd keeps of it, and what backward still has to do."""
+"""A reduced loss whose gradient is computed in the same pass: what autograd saves, and what is left for backward."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        # Autograd runs CUDA backward on its own thread; keep Python work here minimal. Reading the saved tensors is what
-        # raises if one was changed in place, or if the graph was freed.
+        # Autograd runs CUDA backward on its own thread; keep Python work here minimal. Reading the saved tensors raises if one
+        # was changed in place, or if the graph was freed.
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():
             return (*_differentiable(ctx, saved, grad_out), None)

@@ -83,7 +83,7 @@ def arrange(
 
 
 def _is_plain(logits: Any, labels: Tensor) -> bool:
-    """Whether this is the usual call, two matrices of one shape, which needs no other checks."""
+    """Whether this is the usual call, two matrices of the same shape, which needs no other checks."""
     return (
         type(logits) in _PLAIN_TYPES
         and logits.dtype in _SCORES

@@ -77,7 +77,8 @@ def two_sided_logsumexp(
 def log_sums(
     who: str, logits: Scores, labels: Labels, *, engine: str = "auto", dim: Dim = -1, validate: bool = False, **about: Any
 ) -> tuple[LogSum, LogSum]:
-    """``two_sided_logsumexp`` in two parts each, for losses that add the sides. Lazy scores give them in one."""
+    """``two_sided_logsumexp`` with each side in two parts, for losses that add sides or offsets. Lazy scores have only one
+    part."""
     if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
         pos, neg = logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
         return in_one_part(pos), in_one_part(neg)

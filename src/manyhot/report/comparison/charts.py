@@ -16,7 +16,7 @@ SHADES = 9
 
 
 def difference_figure(test: Mapping[str, Any], titles: Mapping[str, str], metric: str) -> Markup | None:
-    """Average ranks on a line, best at the left; methods under one bar are not told apart by Nemenyi's test."""
+    """Average ranks on a line, best at the left; methods under one bar do not differ significantly by Nemenyi's test."""
     if not test or not test.get("nemenyi"):
         return None
     ranks = sorted(test["average_ranks"].items(), key=lambda each: each[1])

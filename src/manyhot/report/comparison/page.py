@@ -1,4 +1,4 @@
-"""The page of a comparison, made from its statistics and nothing else."""
+"""The page of a comparison, made only from its statistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare_page(report: Mapping[str, Any], *, title: str) -> str:
 
 
 def _panel(content: Any, **chosen: str) -> Markup:
-    """What is shown where the selects say ``chosen``."""
+    """The panel for the selection ``chosen``."""
     return element("div", content, data_panel=json.dumps(chosen))
 
 

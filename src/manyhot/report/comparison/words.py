@@ -1,4 +1,4 @@
-"""What a comparison's report says in words, the same on the page and in Markdown."""
+"""The sentences of a comparison's report, the same on the page and in Markdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def note_words(report: Mapping[str, Any]) -> str:
 
 
 def cell_class(method: str, best: Sequence[str]) -> str:
-    """Bold for the one best method of a group; where several are not told apart from the best, none is, and all are tied."""
+    """Bold for the single best method of a group; if others do not differ significantly from the best, all of them are marked
+    as tied."""
     if method not in best:
         return ""
     return "best" if len(best) == 1 else "tied"

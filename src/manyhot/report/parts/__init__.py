@@ -1,1 +1,1 @@
-"""Parts that every report page is made of."""
+"""The parts that all report pages share."""

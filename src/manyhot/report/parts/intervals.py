@@ -1,4 +1,4 @@
-"""How sure a figure is: 95 % intervals over rows, by how much each row moves the figure (the infinitesimal jackknife)."""
+"""95 % confidence intervals of metrics over rows, by the infinitesimal jackknife."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW_MEANS: dict[str, Callable[..., Tensor]] = {
 
 
 def half_width(name: str, judged: Judged) -> float | None:
-    """Half of the interval of a metric, or None where it is not known how a row moves it.
+    """Half of the interval of a metric, or None if the influence of a row on it is not known.
 
     Args:
         name: of the metric.

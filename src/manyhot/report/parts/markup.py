@@ -1,4 +1,4 @@
-"""HTML and SVG as nested calls: text is escaped wherever it goes in, and nothing else makes markup."""
+"""HTML and SVG as nested calls. All text is escaped, and markup is made only here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def escape(text: Any) -> Markup:
 
 
 def join(*children: Any) -> Markup:
-    """Children one after the other: markup as it is, text escaped, None left out, lists opened."""
+    """Children in order: markup unchanged, text escaped, None skipped, lists flattened."""
     parts: list[str] = []
     for child in children:
         if child is None:
@@ -67,7 +67,7 @@ def element(name: str, /, *children: Any, **attributes: Any) -> Markup:
 
 
 def data_block(identifier: str, data: Any) -> Markup:
-    """JSON inside a page, which no text in it can end."""
+    """JSON inside a page, escaped so that no text in it can end the block."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -75,7 +75,7 @@ def data_block(identifier: str, data: Any) -> Markup:
 
 
 def name_of(text: str, most: int = 0) -> Markup:
-    """A name given by the data, kept apart from the direction of the text around it, and shortened where it is long."""
+    """A name from the data, isolated from the writing direction of the text around it, and shortened if it is long."""
     short = text if not most or len(text) <= most else text[: most - 1] + "…"
     return element("bdi", short, title=text if short != text else None)
 

@@ -1,4 +1,4 @@
-"""The frame of every report page: one file with its style and script inside, which asks the network for nothing."""
+"""The frame of every report page: one self-contained file with its style and script, which makes no network request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Section:
 def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: str, data: Sequence[Markup] = ()) -> str:
     """A whole page.
 
-    The policy in its head lets the one script run that is written here, and no request leave.
+    The content security policy in its head allows only the script written here, and no requests.
 
     Args:
         title: of the page.

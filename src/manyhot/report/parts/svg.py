@@ -93,7 +93,7 @@ class Plot:
             self.add("path", d=path, class_=f"line s{series} {class_}".strip(), stroke_dasharray=dash or None, **more)
 
     def mark(self, x: float, y: float, *, series: int, shape: str = "circle", size: float = 3.5, words: str = "") -> None:
-        """A point, with words for whoever points at it."""
+        """A point with a tooltip."""
         place_x, place_y = self.at_x(x), self.at_y(y)
         told = element("title", words) if words else None
         if shape == "circle":
@@ -107,7 +107,7 @@ class Plot:
             self.add("path", told, d=path, class_=f"mark s{series}")
 
     def drawing(self, title: str, description: str, **attributes: Any) -> Markup:
-        """The SVG, with its title and description for those who do not see it."""
+        """The SVG, with its title and description for screen readers."""
         return element(
             "svg",
             join(self.parts),

@@ -1,4 +1,4 @@
-"""What a report tells of reasons: the words of each label, and some decisions with the words that made them."""
+"""The explanations in a report: the words of each label, and some decisions with the words that contributed to them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.explaining import can_explain
 
 LABELS, WORDS = 60, 8
-# Decisions that are explained: right ones, of the most frequent labels, and mistakes, the farthest off.
+# How many decisions are explained: correct ones of the most frequent labels, and the worst mistakes.
 RIGHT, MISTAKEN = 4, 4
 PARTS = 6
-# For bodies that are not linear: gradients taken on the way from the baseline to the row.
+# For bodies that are not linear: steps of integrated gradients from the baseline to the row.
 STEPS = 16
-# Words whose part is below this share of the largest are not highlighted, nor are any where all parts are nothing beside the
-# score.
+# Words whose part is below this share of the largest are not highlighted, and none are if all parts are negligible compared to
+# the score.
 FAINT, NOTHING = 0.2, 0.02
 
 
@@ -48,7 +48,7 @@ def _label_words(model: TrainedModel, judged: Judged) -> list[dict[str, Any]]:
 
 
 def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[str, Any]]:
-    # Lists of the best labels do not say what the others scored; label trees have no gradient.
+    # Lists of the best labels do not have the scores of the others; label trees have no gradient.
     if origin.examples.kind == "images" or judged.listed or not can_explain(model):
         return []
     told = []
@@ -101,7 +101,7 @@ def _told(label: LabelExplanation, text: str | None) -> dict[str, Any]:
 
 
 def _window(text: str, label: LabelExplanation) -> dict[str, Any]:
-    """The stretch of the text whose words have the largest parts, and where in it the words stand that matter."""
+    """The passage of the text whose words have the largest parts, and the positions of the highlighted words in it."""
     best, first, total = (-1.0, 0), 0, 0.0
     for start, end, part in label.words:
         total += abs(part)

@@ -1,4 +1,4 @@
-"""Scores of rows whose labels are known, with how a model reads them: what a report measures."""
+"""Scores of rows whose labels are known, with the model's rule and link: the input of a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows.bundle import TrainedModel
 
 INF = float("inf")
-# Scores a report looks at; of more, those of some rows.
+# The most scores that a report uses; with more, it samples rows.
 MOST_ENTRIES = 200_000_000
 
 
@@ -60,7 +60,7 @@ class Judged:
 
     @property
     def all_scores(self) -> Tensor:
-        """The scores of all labels, for what cannot do with the best of each row."""
+        """The scores of all labels, for measurements that need more than the best of each row."""
         if isinstance(self.logits, TopScores):
             raise TypeError(f"report: the scores of all labels are needed; got {self.logits!r}.")
         return self.logits
@@ -86,7 +86,7 @@ class Judged:
 
     @cached_property
     def predictions(self) -> SparseLabels:
-        """What the rule says."""
+        """The predictions of the rule."""
         if isinstance(self.logits, TopScores):
             return decide_top(self.logits, self.rule)
         return decide_sparse(self.logits, self.rule, where=self.where)
@@ -112,7 +112,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which rows were judged, and what of them can be shown.
+    """Which rows were measured, and the examples they come from.
 
     Args:
         what: ``"test"``, ``"validation"``, ``"held out"`` (a share of the training rows) or ``"cross-fitted"`` (every

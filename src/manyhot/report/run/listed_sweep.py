@@ -1,4 +1,4 @@
-"""Moving the threshold where the best labels of each row are known alone: the counts of ``sweep`` from top lists."""
+"""The counts of ``sweep`` from top lists, where only the best labels of each row are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from manyhot.report.run.judged import Judged
 from manyhot.report.run.sweep import POSITIONS, Sweep, shifts_over
 from manyhot.scores.top import TopScores
 
-# Labels times positions that are counted at most.
+# The most labels times positions that are counted.
 MOST_CELLS = 1 << 25
 FEWEST_POSITIONS = 11
 

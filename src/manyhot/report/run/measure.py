@@ -1,4 +1,4 @@
-"""Everything the page of a run shows, measured once; the page is made from this alone."""
+"""Measures everything that the page of a run shows; the page is made only from these values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAMES = (
     "hamming-error",
     "ECE",
 )
-# Labels that are listed one by one; of more, those with most rows and those with most mistakes.
+# The most labels that are listed; with more, those with most rows and those with most mistakes.
 LISTED = 1000
 
 
@@ -128,7 +128,7 @@ def _measured(judged: Judged, names: Sequence[str]) -> tuple[dict[str, float], d
         rule=judged.rule,
         link=judged.calibration or judged.link,
         propensities=judged.propensities,
-        # Of several processes one has all scores and measures them alone.
+        # With several processes, one has all scores and measures them alone.
         sync_on_compute=False,
     )
     metrics.update(judged.logits, judged.labels, judged.where, predictions=judged.predictions)
@@ -139,7 +139,7 @@ def _measured(judged: Judged, names: Sequence[str]) -> tuple[dict[str, float], d
 
 
 def described(model: TrainedModel) -> dict[str, Any]:
-    """What a page tells of a model; the thresholds stand with the labels."""
+    """The description of a model for the page; the thresholds are listed with the labels."""
     told = model.describe()
     defaults = type(model.settings)().to_dict()
     settings = told.pop("settings")
@@ -245,7 +245,7 @@ def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
 
 
 def learning_curves(log: Path) -> list[dict[str, Any]]:
-    """The passes of each fit in a run's log; of a pass that was done again after a restart, the last one.
+    """The passes of each fit in a run's log; a pass that was repeated after a restart counts once, with its last values.
 
     The fit that became the model is called ``final``: a fit of that name, or the one that the log names.
     """

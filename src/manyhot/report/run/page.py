@@ -1,4 +1,4 @@
-"""The page of a run, made from what was measured and nothing else."""
+"""The page of a run, made only from what was measured."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LEAST_POSITIVES = 10
 def exact_curve(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, float]:
     """``(recall [T], precision [T], average precision)`` at every threshold that is the score of a positive, falling.
 
-    Entries below the last positive change nothing and are not sorted: this is one search for each of the others.
+    Entries below the last positive do not matter and are not sorted; for each other entry this takes one search.
 
     Args:
         scores: ``[N]``.

@@ -122,7 +122,7 @@ def suspects_section(report: Mapping[str, Any]) -> Section | None:
     shown = table([*headings, ("text", False)] if texts else headings, rows, name="suspects-table")
     about = (
         "Labels of these rows that the scores contradict most: given ones that look wrong, others that look missing. The doubt"
-        " is how probable a mistake of the file is; the better the model, the nearer that is to the truth. Of these"
+        " is how probable a mistake of the file is; the better the model, the better this estimate. Of these"
         f" {len(rows):,}, {found['expected']:.0%} are expected to be mistakes."
     )
     long = element("div", shown, class_="long scroll", tabindex=0, role="region", aria_label="Labels that look wrong")

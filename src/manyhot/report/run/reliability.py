@@ -1,4 +1,4 @@
-"""Whether probabilities can be trusted: how often labels hold that are given a probability, before and after calibration."""
+"""Reliability of probabilities: how often labels with a given probability are true, before and after calibration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manyhot.metrics.calibration import add_bins, calibration_error_of
 from manyhot.report.run.judged import Judged, rounded
 
 BINS = 15
-# Entries a calibration is fitted to: two numbers for all labels are not known better from more, two for each label are.
+# The most entries that a calibration with two parameters for all labels is fitted to: more would not improve it.
 MOST_FITTED = {"temperature": 500_000, "platt": 500_000, "isotonic": 2_000_000, "per-label": 4_000_000}
 
 

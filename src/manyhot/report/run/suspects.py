@@ -11,9 +11,9 @@ from manyhot.report.run.mistakes import TEXT_CHARACTERS
 MOST = 25
 # Suspects with less doubt are not listed.
 LEAST_DOUBT = 0.25
-# Of more scores, ``manyhot suspects`` is the place to ask.
+# With more scores than this, use ``manyhot suspects``.
 MOST_ENTRIES = 20_000_000
-# Fewer rows say nothing of how often labels are wrong.
+# Fewer rows are not enough to estimate how often labels are wrong.
 LEAST_ROWS = 50
 
 
@@ -23,7 +23,7 @@ def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
     if few or judged.listed or judged.all_scores.numel() > MOST_ENTRIES:
         return None
     scores = judged.all_scores
-    # Scores without a number say nothing of a label.
+    # NaN scores say nothing about a label.
     where = scores.isfinite() if judged.where is None else judged.where & scores.isfinite()
     found = find_suspects(scores.nan_to_num(), judged.labels, most=MOST, where=where)
     kept = [each for each in found if each.doubt >= LEAST_DOUBT]

@@ -1,4 +1,4 @@
-"""Moving the thresholds: what is found and predicted of each label at every position of a slider, counted exactly.
+"""Exact counts of hits and predictions of each label at every position of the threshold slider.
 
 A label is predicted at position g where ``s > threshold + shift[g]``. Every entry is therefore described by the number of
 positions at which it is predicted, and the counts of all positions are sums of one histogram per label.
@@ -102,7 +102,7 @@ def shifts_over(margin: Tensor, true: float, *, positions: int) -> Tensor:
         top, bottom = max(top, 0.05 * abs(bottom), 1e-3), min(bottom, -0.05 * abs(top), -1e-3)
         step = _nice_step((top - bottom) / (positions - 3))
         low, high = math.floor(bottom / step), math.ceil(top / step)
-    # Multiples of the step, as a person would write them down: 0.1 * 3 is not 0.3.
+    # Multiples of the step, rounded to decimals: 0.1 * 3 is not 0.3.
     digits = max(0, -math.floor(math.log10(step)))
     return torch.tensor([round(place * step, digits) for place in range(low, high + 1)], dtype=torch.float64)
 

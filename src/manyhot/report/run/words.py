@@ -1,4 +1,4 @@
-"""What a run's report says in words, the same on the page and in Markdown."""
+"""The sentences of a run's report, the same on the page and in Markdown."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def setting_words(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
-    # Reports are passed on: a file or folder goes by its name, as the files of the data do.
+    # Reports are shared, so files and folders are shown by name, without their paths.
     if isinstance(value, str) and PurePath(value).is_absolute():
         return PurePath(value).name
     return str(value) or NOTHING

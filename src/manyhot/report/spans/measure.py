@@ -1,4 +1,4 @@
-"""Everything the page of a run on spans shows, measured once; the page is made from this alone."""
+"""Measures everything that the page of a run on spans shows; the page is made only from these values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def measure_spans(
 
 
 def described(model: TrainedSpanModel) -> dict[str, Any]:
-    """What a page tells of a model."""
+    """The description of a model for the page."""
     told = model.describe()
     defaults = type(model.settings)().to_dict()
     told["chosen"] = [name for name, value in told["settings"].items() if value != defaults[name]]

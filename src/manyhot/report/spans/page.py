@@ -1,4 +1,4 @@
-"""The page of a run on spans, made from what was measured and nothing else."""
+"""The page of a run on spans, made only from what was measured."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _errors(report: Mapping[str, Any]) -> Section:
         for each in report["unaligned"]["listed"]
     ]
     if lost:
-        told += [element("h3", "True spans that are no spans of tokens"), element("ul", lost)]
+        told += [element("h3", "True spans that do not align with tokens"), element("ul", lost)]
     content = element("div", element("div", kinds, class_="scroll"), element("div", told), class_="pair")
     return Section("mistakes", "What goes wrong", "Each error once.", content, short="Mistakes")
 

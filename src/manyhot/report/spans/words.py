@@ -1,4 +1,4 @@
-"""What the report of a run on spans says in words, the same on the page and in Markdown."""
+"""The sentences of the report of a run on spans, the same on the page and in Markdown."""
 
 from __future__ import annotations
 

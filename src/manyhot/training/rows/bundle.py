@@ -1,4 +1,4 @@
-"""A trained model and the folder it is saved in: safetensors and JSON, nothing that runs when it is read."""
+"""A trained model and the folder it is saved in: safetensors and JSON, without executable content."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TrainedModel(ScoringModel):
         return list(explain_rows(self, inputs, labels=labels, top=top, most=most, steps=steps))
 
     def label_words(self, *, labels: Sequence[str] | None = None, most: int = 10) -> list[LabelWords]:
-        """The features that speak most for each label and most against it (linear and bag).
+        """The features with the largest positive and negative weights of each label (linear and bag).
 
         Args:
             labels: which labels; None is all.
@@ -136,7 +136,7 @@ class TrainedModel(ScoringModel):
     def save(self, folder: str | Path) -> None:
         """Write the bundle: ``model.json`` and the files it names.
 
-        ``model.json`` is put in place last and in one move, so that the folder holds the old model or the new one.
+        ``model.json`` is written last and atomically, so that the folder holds either the old model or the new one.
         """
         tensors = {f"body.{name}": each for name, each in self.body.state_dict().items()}
         tensors |= {f"inputs.{name}": each for name, each in self.inputs.tensors().items()}

@@ -1,4 +1,4 @@
-"""What the data decides where the settings do not: body, weights, epochs."""
+"""Defaults that depend on the data: body, weights, epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manyhot.training.run.device import choose_device
 from manyhot.training.run.processes import Processes
 
 # In texts a positive weighs as much as all other labels of its row, up to this. With a tuned rule that gains 0.1 to 0.4 points
-# of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so that they go without.
+# of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so they get none.
 MOST_WEIGHT = 100
 # Settings of mini-batch training, which a body that is solved does not use.
 STEPS_ONLY = (
@@ -106,7 +106,7 @@ def _is_solved(settings: TrainSettings, entry: BodyInfo, examples: Examples) -> 
 
 
 def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
-    """Why settings or examples cannot go with lazy scores, by the name of what stands in the way; empty texts where it can."""
+    """The reasons why settings or examples cannot be used with lazy scores, by name; an empty text means that they can."""
     info, lazy = get_loss(settings.usual_loss), ", ".join(name for name, each in LOSSES.items() if each.lazy)
     needs = "it needs the scores of all labels at once"
     return {
@@ -126,7 +126,7 @@ def is_sparse(examples: Examples) -> bool:
 
 
 def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
-    """The settings with what can be said before the inputs are prepared filled in."""
+    """The settings, filled in as far as possible before the inputs are prepared."""
     settings = replace(settings, loss=settings.usual_loss)
     if settings.tune == AUTO:
         settings = replace(settings, tune=NONE if decides_itself(settings) else tuned_for(settings.metric))

@@ -44,7 +44,7 @@ from manyhot.training.run.schema import (
 FORMAT = "manyhot-model-1"
 # The tensor of label counts among the weights.
 COUNTS = "labels.counts"
-# Large parts of model.json that are files of their own, and the entry they belong to.
+# Large parts of model.json that are stored in files of their own, and the entry they belong to.
 DOCUMENTS = {"config": "shape", "tokenizer": "inputs"}
 MODEL_SCHEMA: Schema = {
     "format": TEXT,
@@ -134,7 +134,7 @@ def _counts_of(tensors: dict[str, Tensor], num_labels: int) -> Tensor | None:
 
 
 def check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...], settings: TrainSettings) -> None:
-    """The parts of a description belong to the same model."""
+    """Check that the parts of a description belong to the same model."""
     who, entry = "load_model", get_body(shape["body"])
     missing = [name for name in ("hidden", "dropout", "sparse") if entry.trains and name not in shape]
     if missing:
@@ -153,7 +153,7 @@ def check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...]
 
 
 def body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
-    """The body that ``shape`` describes with these weights, once their names and sizes are known to fit."""
+    """The body that ``shape`` describes with these weights, after their names and sizes were checked."""
     with torch.device("meta"):
         body = _made(shape)
     check_tensors("load_model", body.state_dict(), own)

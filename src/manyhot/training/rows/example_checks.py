@@ -1,4 +1,4 @@
-"""Whether examples can be trained on: rows, labels, weights, and features that are numbers."""
+"""Checks of training examples: rows, labels, weights and finite features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
 
 
 def check_finite(name: str, examples: Examples) -> None:
-    """Features and images are finite numbers; NaN among features is a missing value."""
+    """Check that features and images are finite; NaN among features is a missing value."""
     if isinstance(examples.features, np.ndarray):
         wrong = np.isinf(examples.features).any(axis=1)
     elif examples.features is not None:

@@ -1,4 +1,4 @@
-"""Explanations of a trained model's scores: what each kind of input and body gives to the room ``explain``."""
+"""Explanations of a trained model's scores: what each kind of input and body contributes to the package ``explain``."""
 
 from __future__ import annotations
 

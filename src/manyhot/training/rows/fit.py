@@ -145,7 +145,7 @@ class RowFit(Fit):
         if self.settings.learning_rate is not None:
             rate = self.settings.learning_rate
         elif self.linear:
-            # A step for each row of the batch: the sum over rows, not their mean, is what a step of this size gains by.
+            # The rate is per row: it applies to the sum of the gradients over the batch, not to their mean.
             rate = get_loss(self.settings.usual_loss).row_step * self.settings.batch_size / mean_square(self.rows.inputs)
         elif isinstance(self.steps, EmbeddingSteps):
             rate = EMBEDDED_RATE
@@ -191,7 +191,7 @@ class RowFit(Fit):
                     done = steps
                     break
         self.from_parts(*before)
-        # The average of fewer steps than it is taken over depends on the luck of the first batches.
+        # Before the window of the average is full, it depends too much on the first batches.
         settled = np.asarray(averages[10:])
         if not (settled < 0.97 * averages[min(10, len(averages) - 1)]).any():
             return USUAL_RATE
@@ -205,7 +205,7 @@ def _steps(body: nn.Module, objective: Objective, *, linear: bool, weight_decay:
     if linear:
         return PlainSteps(parameters)
     if isinstance(body, WideBody):
-        # Its tables move inside backward.
+        # Its tables are updated inside backward.
         return AdamSteps(list(objective.parameters()), weight_decay=weight_decay)
     first = getattr(without_reader(body), "first", None)
     if isinstance(first, Columns) and first.sparse_gradient:

@@ -1,4 +1,4 @@
-"""What a step minimises: the loss of the settings, with smoothing, flipping, mixup, R-Drop and a learned threshold."""
+"""The training objective: the loss of the settings, with smoothing, flipping, mixup, R-Drop and a learned threshold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings a run can use: one that was changed and would change nothing is an error that says why."""
+"""Which settings a run can use: a changed setting that would have no effect raises an error that says why."""
 
 from __future__ import annotations
 

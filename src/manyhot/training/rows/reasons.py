@@ -1,4 +1,4 @@
-"""Why a model is what it is, in sentences: the metric that was asked for, and what it decided."""
+"""Sentences that explain a model: the requested metric, and what was chosen because of it."""
 
 from __future__ import annotations
 

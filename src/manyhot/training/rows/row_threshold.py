@@ -1,4 +1,4 @@
-"""A decision threshold for each row: one more class score, which all label scores are measured against."""
+"""A decision threshold for each row: one more class score, which is subtracted from all label scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.training.rows.bodies.networks import Columns
 class RowThreshold(nn.Module):
     """A body with ``L + 1`` outputs whose last one is the threshold ``s0`` of the row: gives ``s - s0 [B, L]``.
 
-    TLPR at ``(s, s0)`` is ZLPR at ``s - s0``: the loss, the decision ``s > s0`` and the links need the differences alone.
+    TLPR at ``(s, s0)`` is ZLPR at ``s - s0``: the loss, the decision ``s > s0`` and the links depend only on the differences.
     ``folded`` gives a body of L outputs that computes them by itself.
 
     Args:

@@ -25,7 +25,7 @@ class Tuning(NamedTuple):
     """Scores ``[R, L]`` of rows that the model did not see, or the best of each row, with their labels.
 
     ``rows``, where it is given, are the rows of the training examples that they are; otherwise they are the validation rows.
-    ``fold [R]`` tells which of several models scored each row, where not one did.
+    ``fold [R]`` is the model that scored each row, if several did.
     """
 
     logits: Tensor | TopScores

@@ -1,4 +1,4 @@
-"""What a trained model does with inputs: scores, lazy or not, top lists, predictions, probabilities and propensities."""
+"""Scoring with a trained model: scores, lazy or not, top lists, predictions, probabilities and propensities."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ScoringModel:
                 yield dense
 
     def top_k(self, inputs: Any, k: int, *, batch_size: int = 1024) -> TopScores:
-        """The ``k`` best labels of each row, on the CPU; nothing of rows times labels is kept.
+        """The ``k`` best labels of each row, on the CPU; no table of rows times labels is kept.
 
         Args:
             inputs: what ``predict`` takes.
@@ -155,7 +155,7 @@ class ScoringModel:
 
 @torch.inference_mode()
 def scores_at(scores: Tensor | LinearScores, rows: Tensor, columns: Tensor) -> Tensor:
-    """float32 ``[N]`` on the CPU: the scores of some entries; of lazy ones nothing else is made."""
+    """float32 ``[N]`` on the CPU: the scores of some entries; with lazy scores nothing else is computed."""
     if isinstance(scores, Tensor):
         return scores[rows, columns]
     rows, columns = rows.to(scores.device), columns.to(scores.device)

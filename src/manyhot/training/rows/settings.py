@@ -17,7 +17,7 @@ from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
-# What a loss without a threshold has no use for.
+# Settings that have no effect with a loss without a threshold.
 THRESHOLD_ONLY = {
     *("tune", "per_label", "calibrate", "pos_weight", "learn_threshold", "row_threshold", "smoothing", "flip"),
     *("loss_option", "propensity_weights"),
@@ -48,8 +48,7 @@ class TrainSettings(RunSettings):
     max_tokens: int = setting(256, "longest text in tokens; longer texts are truncated (encoder)")
     strategy: str = setting(
         PLAIN,
-        "how labels are posed to the model: "
-        + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
+        "how labels become targets: " + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
         AUTO, "the loss (manyhot losses lists them); auto: zlpr, or that of the strategy, of the body or of the metric"
@@ -132,7 +131,7 @@ class TrainSettings(RunSettings):
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
     precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
     threads: int = setting(0, "CPU threads; 0 means 1 for small linear models, otherwise torch's default")
-    seed: int = setting(0, "of everything that is drawn")
+    seed: int = setting(0, "random seed of the run")
     tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
 
     def __post_init__(self) -> None:
@@ -179,7 +178,7 @@ class TrainSettings(RunSettings):
     def usual_loss(self) -> str:
         """The loss; where it is auto, what that means unless the metric wants another one for the body.
 
-        A body's loss without a threshold is taken only where nothing is asked of one.
+        A body's loss without a threshold is used only if no setting needs a threshold.
         """
         if self.loss != AUTO or self.model not in BODIES:
             return DEFAULT_LOSS if self.loss == AUTO else self.loss

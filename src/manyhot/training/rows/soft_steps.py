@@ -1,4 +1,4 @@
-"""Which step soft labels are fitted with, where a body is stopped by rows that are held out."""
+"""Chooses the step size for soft labels, for bodies with early stopping on held-out rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How training is steered by the metric that was asked for: loss, early stopping, decision rule and calibration together.
-
-An entry of the catalog of metrics says what must be right for it (``MetricInfo.aim``); one entry here says what training does
-for each of these aims. To steer another kind of metric, write an aim and an entry.
+"""How training adapts to the requested metric: loss, early stopping, decision rule and calibration together. An entry of the
+catalog of metrics says what the metric rewards (``MetricInfo.aim``); an entry here says what training does for each aim. To
+support another kind of metric, add an aim and an entry.
 """
 
 from __future__ import annotations
@@ -98,5 +97,5 @@ def stopped_by(metric: str) -> str:
         >>> stopped_by("auto"), stopped_by("SubACC"), stopped_by("PSP@3")
         ('micro-F1', 'AvgPrec', 'P@3')
     """
-    # Propensities are known of the training rows alone.
+    # Propensities are known only for the training rows.
     return USUAL_METRIC if metric == AUTO else steering_of(metric).stops or metric.replace("PSP@", "P@")

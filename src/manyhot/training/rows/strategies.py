@@ -1,6 +1,8 @@
-"""The strategies by name: how a multi-label problem is posed to a body and a loss. One entry (``Strategy``) for each.
+"""The strategies by name: how the labels of a multi-label problem become the targets of a body and a loss. One entry
+(``Strategy``) for each.
 
-To add a strategy, write a function that poses labels, and an entry. A strategy that trains the body on other labels than the
+To add a strategy, write a function from labels to targets, and an entry. A strategy that trains the body on other labels than
+the
 examples have gives a reader beside them: a module from the body's logits ``[B, M]`` to scores of the labels ``[B, L]``. The
 reader is part of the model: held-out scores, rule and predictions see its scores, the loss sees the body's logits.
 """

@@ -1,4 +1,4 @@
-"""Distillation: what a trained model says becomes the soft labels of a new one."""
+"""Distillation: the probabilities of a trained model become soft labels for a new one."""
 
 from __future__ import annotations
 

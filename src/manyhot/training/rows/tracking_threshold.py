@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 RATE_OF_SUMS, RATE_OF_CUT = 0.05, 0.05
-# Half an F1 lies in here, and the odds of either end are finite.
+# The range of half an F1 score; the log odds of both ends are finite.
 LEAST, MOST = 0.01, 0.5
 
 

@@ -53,12 +53,12 @@ def train(
     progress: Progress | None = None,
     held_out: HeldOut | None = None,
 ) -> TrainedModel:
-    """Fit a model, tune its decision rule on rows it was not fitted to, and give both.
+    """Fit a model, and tune its decision rule on rows it was not fitted to.
 
     A linear body on sparse inputs is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model
     that did not see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping
     and the rule; on few rows the model is the mean of several such fits, each without another share of the rows.
-    The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
+    The same seed on the same machine gives the same numbers; so does a run that was killed and resumed (on a CPU).
 
     Args:
         train_examples: rows with texts, features or images.
@@ -116,7 +116,8 @@ def _run(
     progress: Progress | None,
     held_out: HeldOut | None,
 ) -> TrainedModel:
-    """Train, save, and hand over the held-out scores. A finished run comes from its checkpoints again, to the same numbers."""
+    """Train, save, and hand over the held-out scores. A finished run is restored from its checkpoints, with the same
+    numbers."""
     first = Processes.current().first
     with seeded(settings.seed, settings.threads):
         model, tuning = _train(examples, given, settings, validation, sample_weight, folder, progress)
@@ -201,7 +202,7 @@ def _session(
     folder: RunFolder | None,
     progress: Progress | None,
 ) -> tuple[RowSession, Inputs, BodyInfo]:
-    """The session of a run, the preparation of its inputs and its body; all that the data decides is in its settings."""
+    """The session of a run, the preparation of its inputs and its body; its settings include all choices made from the data."""
     device = Processes.current().device(choose_device(settings.device))
     kind = examples.kind
     if settings.model != AUTO_BODY and kind in get_body(settings.model).reads:
@@ -285,6 +286,6 @@ def _check_processes(settings: TrainSettings, processes: Processes) -> None:
 
 
 def _width(examples: Examples, width: int) -> str:
-    """What a row is made of, in words."""
+    """A description of the width of a row."""
     what = "channel" if examples.kind == "images" else "feature"
     return f"{width:,} {what}{'' if width == 1 else 's'}"

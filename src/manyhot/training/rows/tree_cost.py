@@ -1,4 +1,4 @@
-"""What a negative costs in a label tree: chosen on rows that a small tree did not see.
+"""The cost of a negative in a label tree, chosen on rows that a small tree was not fitted to.
 
 Where rows often lack labels that fit them, as titles do, negatives should weigh less than positives. Where labels are complete
 they should weigh the same: on eurlex57k that is worth more than a point of P@1.

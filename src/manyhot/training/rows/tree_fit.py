@@ -18,10 +18,10 @@ from manyhot.training.rows.tree_growing import Plan, label_vectors, plan_tree
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 
-# Read off a validation cut of yso_titles' training rows. A row without a label often only lacks it, so that negatives weigh
-# less than positives; weights below the least one change no ranking.
+# Read off a validation cut of yso_titles' training rows. A missing label is often just not annotated, so negatives weigh less
+# than positives; smaller weights than the smallest one here do not change the ranking.
 POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
-# The same of a row's ZLPR.
+# The same for the ZLPR of a row.
 ROW_COST = 8.0
 # A level that takes longer than this many seconds is saved at its end.
 WORTH_SAVING = 2.0
@@ -42,7 +42,7 @@ class TreeFit:
     """Fits trees to rows.
 
     Args:
-        session: is told how far the fit is; its folder holds the checkpoints.
+        session: receives progress events; its folder holds the checkpoints.
         rows: what to fit to; sparse inputs.
         trees: how many.
         beam: of the body.

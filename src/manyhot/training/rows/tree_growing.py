@@ -1,4 +1,4 @@
-"""The shape of a label tree: labels with like rows come under the same nodes."""
+"""The shape of a label tree: labels with similar rows share nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manyhot.engines.native import tree as native
 from manyhot.engines.tree.problem import Array, Rows
 from manyhot.labels.sparse import SparseLabels
 
-# Labels below a node of the last level, about: 64 and 200 do no better on 100,000 titles of yso_titles.
+# The approximate number of labels per node of the last level; 64 and 200 are no better on 100,000 titles of yso_titles.
 LEAF = 100
 # A node above has at most 2 to this many children.
 MOST_HALVINGS = 8

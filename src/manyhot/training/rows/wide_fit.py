@@ -31,7 +31,7 @@ class WideFit(RowFit):
     Where the labels are divided among processes, each takes all rows of a batch, and the word vectors move alike everywhere.
     """
 
-    # The loss is read by the clock alone.
+    # The loss is read only at time intervals.
     steps_between_reads = None
     seconds_worth_saving = 30.0
 
@@ -41,7 +41,7 @@ class WideFit(RowFit):
         assert isinstance(body, WideBody)
         super().__init__(body, rows, settings, salt=salt, device=device, linear=linear, processes=Processes())
         self.wide = body
-        # The tables are large and an epoch takes seconds: checkpoints go by the clock.
+        # The tables are large and an epoch takes seconds, so checkpoints are written at time intervals.
         self.checkpoint_every_epoch = False
         self.on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
 
@@ -50,7 +50,8 @@ class WideFit(RowFit):
         self.state.learning_rate = (self.settings.learning_rate or WIDE_RATE) * factor
 
     def reads_loss(self, looked: float) -> bool:
-        """Whether the loss is read after this step; where labels are divided, the clocks of the processes must not decide."""
+        """Whether the loss is read after this step; with label shards the step number decides, because the clocks of the
+        processes differ."""
         if self.wide.head.mesh is None:
             return super().reads_loss(looked)
         return self.device.type == "cpu" or self.state.batch % STEPS_BETWEEN_READS == 0

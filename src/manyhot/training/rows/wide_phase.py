@@ -49,7 +49,7 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
     for name in ("moves", "shards_on"):
         session.shape.pop(name, None)
     listed = None if held is None else top_scores(joined, held, session.device)
-    # The members are not needed any more, and the whole model wants their room.
+    # The members are not needed any more; this frees their memory for the whole model.
     bodies.clear()
     body = assembled(joined)
     if held is not None and listed is not None:

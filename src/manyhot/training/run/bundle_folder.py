@@ -19,7 +19,7 @@ DESCRIPTION = "model.json"
 
 
 class BundleError(ValueError):
-    """A folder does not contain a complete, valid model."""
+    """Raised for a folder that does not contain a complete, valid model."""
 
 
 def model_folder(folder: str | Path) -> Path:
@@ -67,7 +67,7 @@ def reading(who: str, folder: Path) -> Iterator[None]:
 
 
 def check_tensors(who: str, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """The tensors of a file are those of a module: names, types and shapes."""
+    """Check that the tensors of a file are those of a module: names, types and shapes."""
     for name, own in wanted.items():
         if name not in found or found[name].shape != own.shape or found[name].dtype != own.dtype:
             got = f"{found[name].dtype} {shape_text(found[name].shape)}" if name in found else "none"
@@ -88,8 +88,8 @@ def inside(who: str, folder: Path, name: Any, what: str) -> Path:
 def read_weights(who: str, folder: Path, name: Any) -> dict[str, Tensor]:
     """The tensors of a whole weights file, all of them finite, copied to memory that torch allocated.
 
-    In a mapped file a tensor may start at any address; matrix products then round in another way, and a loaded model would
-    differ in the last digit from the one that was saved.
+    In a mapped file a tensor may start at any address; matrix products then round differently, and the scores of a loaded model
+    would differ in the last digit.
     """
     path = inside(who, folder, name, "weights")
     found = unpack(path)

@@ -22,8 +22,9 @@ class RunClaim:
     """The right to write to a run folder, for the time of a ``with`` block.
 
     The folder is created if it does not exist. A second claim on it, of another process or thread, is refused, and leaves
-    everything as it is. The lock is the operating system's: it ends with the process, however that ends. A new run that is
-    refused before its first checkpoint takes its folder away again; one that ran out of disk or was interrupted stays.
+    everything as it is. The operating system holds the lock and releases it when the process ends, however it ends. A new run
+    that is
+    refused before its first checkpoint removes its folder; after a full disk or an interruption the folder stays.
 
     Args:
         path: the run folder.

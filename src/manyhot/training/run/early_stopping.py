@@ -14,7 +14,7 @@ class EarlyStopping:
 
     Args:
         patience: epochs without a better value before training stops; 0 for never.
-        later_of_equals: of epochs with the same best value keep the weights of the last one instead of the first.
+        later_of_equals: on ties, keep the weights of the last epoch instead of the first.
         nothing: the value of a model that has learned nothing yet; while no value is better, training continues.
 
     Example:

@@ -34,7 +34,7 @@ class RunFolder:
         resume: continue the run that is there; without it, a run in the folder is an error.
         sharded: whether each process has a part of the state; then each writes its own into the checkpoints.
 
-    Of several processes the first one alone reads and writes everything else in the folder.
+    With several processes, only the first one reads and writes everything else in the folder.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RunFolder:
         return held.load(name, like) if isinstance(held, ShardedCheckpoints) else held.load(name)
 
     def log(self, event: Event) -> None:
-        """One more line in ``metrics.jsonl``, and in the event file where one was asked for."""
+        """Append a line to ``metrics.jsonl``, and a record to the event file if there is one."""
         if self.processes.first:
             append_line(self.path / "metrics.jsonl", json_line(event))
         if self._events is not None:
@@ -98,9 +98,8 @@ class RunFolder:
 
 @contextlib.contextmanager
 def claimed(run: Path | str | RunClaim) -> Iterator[Path]:
-    """The path of a run folder, claimed for the time of the block unless the caller has done that.
-
-    Of several processes the first one claims it.
+    """The path of a run folder, claimed for the time of the block unless the caller has claimed it. With several processes, the
+    first one claims it.
     """
     if isinstance(run, RunClaim) or not Processes.current().first:
         yield run.path if isinstance(run, RunClaim) else Path(run)

@@ -43,7 +43,7 @@ class PartWriter(StorageWriter):
         self.tensors: dict[str, Entry] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from save to save."""
+        """There is no state between saves."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **__: Any) -> None:
         """The folder is there."""
@@ -98,7 +98,7 @@ class PartReader(StorageReader):
         self.folder, self.tensors = folder, tensors
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from load to load."""
+        """There is no state between loads."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         """Sizes, types and chunks of all tensors."""
@@ -112,7 +112,7 @@ class PartReader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The plans as they are."""
+        """The plans, unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
-# Torch has one generator and one thread count for the whole process: two blocks at the same time would draw from each
-# other's numbers. Trainings in several threads therefore take turns.
+# Torch has one generator and one thread count for the whole process: two blocks at the same time would disturb each other's
+# random numbers. Trainings in several threads therefore take turns.
 _ONE_AT_A_TIME = threading.RLock()
 
 

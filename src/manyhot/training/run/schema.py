@@ -1,4 +1,4 @@
-"""What the fields of a saved description may be. A description comes from a file, and files are not trusted."""
+"""The schema of saved descriptions. They come from files, and files are not trusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_SIZE = 1 << 40
 
 
 class SchemaError(ValueError):
-    """A description has a field that must not be there, or one of the wrong kind."""
+    """Raised for a description with an unknown field, or one of the wrong kind."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ Schema = Mapping[str, Kind]
 
 
 def check_schema(where: str, data: Any, schema: Schema) -> None:
-    """``data`` is an object with the fields of ``schema``, each of its kind, and no others.
+    """Check that ``data`` is an object with the fields of ``schema``, each of its kind, and no others.
 
     Example:
         >>> check_schema("shape", {"hidden": 0.5}, {"hidden": whole(1)})

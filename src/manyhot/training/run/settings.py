@@ -10,7 +10,7 @@ from manyhot._checks import check_at_least
 from manyhot._suggest import nearest
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-# Every body diverges long before; beyond about 1e38 a step cannot even be computed.
+# Every body diverges at much smaller rates; beyond about 1e38 a step cannot be computed at all.
 LARGEST_RATE = 1e6
 
 
@@ -20,13 +20,13 @@ def setting(default: Any, text: str) -> Any:
 
 
 def check_whole(who: str, name: str, value: Any, least: int) -> None:
-    """``value`` is a whole number >= ``least``."""
+    """Check that ``value`` is a whole number >= ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
 
 
 def check_rate(who: str, rate: float | None) -> None:
-    """``rate`` is a learning rate: a number > 0 and at most ``LARGEST_RATE``, or None."""
+    """Check that ``rate`` is a learning rate: a number > 0 and at most ``LARGEST_RATE``, or None."""
     if rate is not None:
         check_at_least(who, "learning_rate", rate, 0, strict=True)
         if rate > LARGEST_RATE:
@@ -36,7 +36,7 @@ def check_rate(who: str, rate: float | None) -> None:
 class RunSettings:
     """A frozen dataclass of the settings of a run, to and from dictionaries."""
 
-    # Numbers that a run may be resumed with others of, but not with 0 for a number or a number for 0.
+    # Settings whose value may change when a run is resumed, but not from 0 to another number or back.
     may_change: ClassVar[tuple[str, ...]] = ()
     seed: int
     batch_size: int

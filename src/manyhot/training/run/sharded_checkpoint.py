@@ -23,12 +23,12 @@ from manyhot.training.run.part_files import PartReader, PartWriter
 from manyhot.training.run.processes import Processes, ProcessesError
 
 NUMBER = "number"
-# Gives tensors of the shapes, and divided among processes in the way, that a state is wanted in.
+# Returns tensors with the shapes and the sharding in which a state is to be loaded.
 Like = Callable[[], Tensors]
 
 
 class ShardedCheckpoints:
-    """A folder of named states whose tensors may be DTensors. The one before is kept until the new one is on the disk.
+    """A folder of named states whose tensors may be DTensors. The previous state is kept until the new one is on the disk.
 
     All processes call ``save`` and ``load`` together, and all can write to the folder.
 
@@ -142,7 +142,7 @@ def _joined() -> bool:
 
 @contextlib.contextmanager
 def _alone_is_fine() -> Iterator[None]:
-    """torch warns where a process saves alone."""
+    """Ignores the warning of torch about a process that saves alone."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

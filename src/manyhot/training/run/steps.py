@@ -10,7 +10,7 @@ from torch import nn
 
 from manyhot.training.run.checkpoint import Tensors
 
-# How far the first step of a row of embeddings goes, against that of other parameters (eurlex57k's training rows).
+# The first step of a row of embeddings relative to that of other parameters (chosen on eurlex57k's training rows).
 EMBEDDING_RATE = 20.0
 
 
@@ -35,7 +35,8 @@ class Steps(Protocol):
 
 
 class PlainSteps:
-    """``p <- p - rate * gradient``; biases, which are features of every row, move a tenth as far, so that they do not swing."""
+    """``p <- p - rate * gradient``; biases, which get a gradient from every row, move a tenth as far, so that they do not
+    oscillate."""
 
     clips: ClassVar[bool] = False
 
@@ -65,7 +66,7 @@ class AdamSteps:
         parameters: what to move.
         weight_decay: per step and rate, for parameters with more than one axis.
         betas: of the running means of gradient and squared gradient.
-        epsilon: under the fraction.
+        epsilon: added to the denominator.
     """
 
     clips: ClassVar[bool] = True
@@ -131,7 +132,7 @@ class FusedAdamSteps:
         groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.adam = torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
         for each in self.parameters:
-            # As torch makes it at the first step; made here, a checkpoint has the same tensors before it.
+            # torch makes it at the first step. Made here, it is part of checkpoints from the start.
             self.adam.state[each] = {
                 "step": torch.zeros((), device=each.device),
                 "exp_avg": torch.zeros_like(each),
@@ -158,8 +159,8 @@ class FusedAdamSteps:
 class EmbeddingSteps:
     """Row-wise AdaGrad for an embedding table, AdamW for all other parameters.
 
-    A row of the table moves by ``EMBEDDING_RATE * rate * gradient / sqrt(sum of its mean squared gradients so far)``: words
-    that are rare move as far in their few steps as frequent ones in their many. Only the rows of a step's gradient are read
+    A row of the table moves by ``EMBEDDING_RATE * rate * gradient / sqrt(sum of its mean squared gradients so far)``: rare
+    words move as far in their few steps as frequent words in many. Only the rows of a step's gradient are read
     or written, and the state is one number a row.
 
     Args:

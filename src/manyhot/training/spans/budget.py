@@ -1,4 +1,4 @@
-"""How long a run on spans trains, and where its scores start: both follow from its windows."""
+"""The length of a run on spans and its starting scores, both derived from its windows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def budgeted(settings: SpanSettings, rows: Sequence[Encoded]) -> SpanSettings:
 
 
 def starting_scores(rows: Sequence[Encoded], num_types: int, loss: str) -> Array:
-    """The score ``[H]`` that, given to every cell of a type, costs least: where training should start.
+    """The constant score ``[H]`` per type with the lowest loss, where training starts.
 
     ZLPR of a window with p spans and n other cells is ``log(1 + p e^{-s}) + log(1 + n e^{s})`` at a constant score; its mean
     over windows falls and then rises in s. Losses of single cells start at the log odds of a cell.
@@ -62,7 +62,7 @@ def starting_scores(rows: Sequence[Encoded], num_types: int, loss: str) -> Array
     low, high = np.full(num_types, LOWEST), np.full(num_types, HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        # The slope of the mean loss: what unlisted cells push down less what spans push up.
+        # The slope of the mean loss: the push of unlisted cells downwards minus that of spans upwards.
         slope = (1 / (1 + np.exp(-middle) / np.maximum(others, 1e-9))).sum(axis=0)
         slope -= (1 / (1 + np.exp(middle) / np.maximum(spans, 1e-9))).sum(axis=0)
         low, high = np.where(slope < 0, middle, low), np.where(slope < 0, high, middle)

@@ -1,4 +1,4 @@
-"""A trained span model and the folder it is saved in: safetensors and JSON, nothing that runs when it is read."""
+"""A trained span model and the folder it is saved in: safetensors and JSON, without executable content."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class TrainedSpanModel:
             types: those to explain; None for all.
             top: spans of each text at least: what is found, and the best others.
             most: tokens listed for each span.
-            steps: points at which gradients are taken between tokens that say nothing and these; more are more exact.
+            steps: points at which gradients are taken between the baseline (padding) and these tokens; more are more exact.
         """
         from manyhot.training.spans.explaining import explain_spans
 
@@ -210,7 +210,7 @@ class TrainedSpanModel:
         }
 
     def save(self, folder: str | Path) -> None:
-        """Write the bundle: ``model.json``, put in place last and in one move, and the weights it names."""
+        """Write the bundle: ``model.json``, written last and atomically, and the weights it names."""
         folder = Path(folder)
         make_folder(folder)
         remove_drafts(folder)

@@ -118,7 +118,7 @@ def _split(model: TrainedSpanModel, batch: SpanBatch, spans: Sequence[Span], ste
     parts = split.parts.sum(dim=-1)
     front = len(getattr(network.encoder, "before", ()))
     own = parts[:, front : front + int(batch.sizes[0])]
-    # What special tokens around the text give stays in the error, which is worked out from the parts that are told.
+    # The parts of special tokens around the text stay in the error, which is computed from the parts that are reported.
     return Attribution(split.score, split.base, own)
 
 
@@ -129,7 +129,7 @@ def _vectors(encoder: Any) -> nn.Module:
 
 
 def _baseline(encoder: Any, x: Tensor) -> Tensor:
-    """Tokens that say nothing: padding, whose vector is 0 in encoders trained from scratch."""
+    """The baseline tokens: padding, whose vector is 0 in encoders trained from scratch."""
     if hasattr(encoder, "vectors"):
         return torch.zeros_like(x)
     padding: Tensor = encoder.model.get_input_embeddings().weight[encoder.padding]

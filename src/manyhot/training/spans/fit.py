@@ -58,7 +58,7 @@ class SpanFit(Fit):
             average=settings.average,
             # On ties the later epoch is kept: it has trained longer.
             later_of_equals=True,
-            # A model that finds nothing is not a best one to wait by.
+            # A model that finds nothing does not count as the best so far.
             nothing=0.0,
         )
         self.state.learning_rate = settings.learning_rate or 1e-3

@@ -37,7 +37,7 @@ class SpanNetwork(nn.Module):
         )
 
     def forward(self, batch: SpanBatch) -> SpanScores:
-        """Lazy scores ``[B, H, T, T]``; the head computes in float32 whatever the encoder does."""
+        """Lazy scores ``[B, H, T, T]``; the head computes in float32 whatever type the encoder uses."""
         hidden = self.encoder(batch)
         with torch.autocast(hidden.device.type, enabled=False):
             scores: SpanScores = self.head(hidden.float(), batch.lengths)

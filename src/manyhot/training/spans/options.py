@@ -29,7 +29,7 @@ Reason = Callable[[SpanRun], str | None]
 
 
 def _from_scratch(run: SpanRun) -> str | None:
-    return "a pretrained encoder comes as it is" if run.settings.body == PRETRAINED else None
+    return "a pretrained encoder has a fixed architecture" if run.settings.body == PRETRAINED else None
 
 
 def _needs_held_out(run: SpanRun) -> str | None:
@@ -62,7 +62,7 @@ UNUSED: dict[str, Reason] = {
 
 
 def window_remarks(given: SpanSettings, size: int, *, cut: bool) -> list[str]:
-    """What settings of windows cannot do on the texts given, one line each.
+    """Remarks about window settings that have no effect on these texts, one line each.
 
     Args:
         given: the settings as they were given.

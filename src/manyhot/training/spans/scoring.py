@@ -20,9 +20,8 @@ LOWEST, HIGHEST = -4.0, 4.0
 def score_spans(
     model: TrainedSpanModel, examples: SpanExamples, *, batch_size: int = 256, windows: Windows | None = None
 ) -> SpanMetrics:
-    """Counts of predicted against marked spans, in characters: what cannot be found in tokens is missed.
-
-    A soft label above one half is a span, the others are none.
+    """Counts of predicted against marked spans, in characters: spans that do not align with tokens count as missed. A soft
+    label above one half counts as a span.
 
     Args:
         model: the model to score.

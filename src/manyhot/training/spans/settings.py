@@ -36,31 +36,29 @@ class SpanSettings(RunSettings):
     loss: str = setting("zlpr", f"the loss: {', '.join(SPAN_LOSSES)}; all but zlpr build the whole grid")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
     teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
-    teacher_share: float = setting(0.5, "share of the teacher in the labels, 0 to 1")
-    epochs: int | None = setting(None, "passes over the data at most; default: 20, more for few texts, to make 1,000 steps")
-    batch_size: int = setting(0, "texts or windows of a step; 0: 32, fewer where they are long")
+    teacher_share: float = setting(0.5, "weight of the teacher's probabilities in the labels, 0 to 1")
+    epochs: int | None = setting(None, "most epochs. Default: 20, or more for few texts, to make 1,000 steps")
+    batch_size: int = setting(0, "texts or windows per step; 0 means 32, or fewer if they are long")
     learning_rate: float | None = setting(None, "peak learning rate. Default: 2e-3 from scratch, 3e-5 pretrained")
     weight_decay: float = setting(0.01, "decoupled weight decay")
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
     schedule: str = setting("linear", "learning-rate schedule after the warm-up: linear, cosine or constant")
-    clip: float = setting(5.0, "largest norm of the gradient of a step, 0 for none")
+    clip: float = setting(5.0, "clip the gradient to this norm, 0 for none")
     average: float = setting(0.998, "decay of the exponential moving average of the weights, 0 for none")
     patience: int = setting(
         10,
-        "epochs of 20 without a better F1 on held-out texts before training stops, 0 for never; nothing found never stops it",
+        "early stopping: epochs of 20 without a better F1 on held-out texts, 0 to never stop early",
     )
-    validation: float = setting(0.1, "share of the texts held out where no validation texts are given")
+    validation: float = setting(0.1, "share of the texts held out if there is no --validation-file")
     hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
     layers: int | None = setting(None, "layers of the encoder. Default: 2 for a BiLSTM, 4 for a transformer")
     head_size: int = setting(64, "width of the head's products")
-    dropout: float = setting(0.5, "share of units dropped in encoders trained from scratch")
+    dropout: float = setting(0.5, "dropout probability in encoders trained from scratch")
     word_dropout: float = setting(
         0.5, "replace a word or bigram by the unknown one with probability a / (a + count) in training"
     )
-    min_count: int = setting(
-        2, "texts (or windows of a long text) a word, character or bigram must be in to have a vector of its own"
-    )
-    max_tokens: int = setting(256, "tokens of a window; longer texts are read in overlapping windows")
+    min_count: int = setting(2, "drop words, characters and bigrams that occur in fewer texts (or windows of a long text)")
+    max_tokens: int = setting(256, "tokens per window; longer texts are read in overlapping windows")
     overlap: int = setting(64, "tokens that neighbouring windows share")
     decode: str = setting(
         "auto", "which spans may overlap: nested, flat or all; auto: nested if the training spans are nested, else flat"
@@ -68,11 +66,11 @@ class SpanSettings(RunSettings):
     threshold: float = setting(0.0, "predict spans with a score above this, if it is not tuned")
     tune_threshold: bool = setting(True, "tune the threshold for F1 on the held-out texts")
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
-    tensorboard: bool = setting(False, "write the curves of the run for TensorBoard too, in a run folder")
+    tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
     device: str = setting("auto", "auto, cpu, cuda or cuda:1")
     precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
-    threads: int = setting(0, "CPU threads; 0 is torch's own choice")
-    seed: int = setting(0, "of everything that is drawn")
+    threads: int = setting(0, "CPU threads; 0 means torch's default")
+    seed: int = setting(0, "random seed of the run")
 
     def __post_init__(self) -> None:
         who = "SpanSettings"

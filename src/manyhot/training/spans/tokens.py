@@ -1,4 +1,4 @@
-"""Texts to tokens with their places, and what can be seen of a token without a vocabulary."""
+"""Texts to tokens with their positions, and the shape of a token, which needs no vocabulary."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tokens_for(texts: Sequence[str]) -> str:
 
 
 def shape_of(token: str) -> int:
-    """The place of a token's outer form in ``SHAPES``.
+    """The index of a token's shape in ``SHAPES``.
 
     Example:
         >>> [SHAPES[shape_of(word)] for word in ("Ada", "iPhone", "EU", "1815", "B2B", "-", "彭")]

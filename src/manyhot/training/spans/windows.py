@@ -43,8 +43,8 @@ class Windows:
         text: for each window the text that it is of.
         start: for each window its first token.
         offsets: for each text its tokens.
-        alignment: the marked spans in tokens, and those that have no place there.
-        cut: how many spans of tokens lie whole in no window.
+        alignment: the marked spans in tokens, and those that do not align.
+        cut: how many aligned spans lie entirely in no window.
     """
 
     rows: list[Encoded]

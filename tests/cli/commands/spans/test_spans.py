@@ -54,7 +54,7 @@ def test_evaluate_tells_figures_types_and_errors(run, trained, texts):
     (texts / "wrong.jsonl").write_text(json.dumps(wrong) + "\n")
     shown = run("evaluate", trained, texts / "wrong.jsonl")
     assert shown.code == 0, shown.err
-    for part in ("What goes wrong", "DOG", "1 of 2 spans are no spans of tokens", "the model does not know", "spurious"):
+    for part in ("What goes wrong", "DOG", "1 of 2 spans do not align with tokens", "the model does not know", "spurious"):
         assert part in shown.out
 
 

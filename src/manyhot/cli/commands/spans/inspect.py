@@ -118,7 +118,7 @@ def show_span_inspection(found: SpanInspection) -> None:
         pairs.append(("test part", f"{len(found.test):,} texts, {found.test.num_spans:,} spans"))
     show_pairs("", pairs)
     _show_types(found)
-    for title, lines in (("Remarks", found.remarks()), ("Spans that are no spans of tokens", _unaligned(found))):
+    for title, lines in (("Remarks", found.remarks()), ("Spans that do not align with tokens", _unaligned(found))):
         if lines:
             show_text()
             show_text(title, style="bold")

@@ -16,7 +16,7 @@ def span_run_reporter(
     """What ``train_spans`` calls with the texts it held out, to leave a report in the run folder."""
 
     def write(model: TrainedSpanModel, held: SpanExamples | None) -> None:
-        # Here, not above: reports load slowly, and --help should not wait for them.
+        # Imported here because reports load slowly, and --help should be fast.
         from manyhot.report.files import write_report
         from manyhot.report.spans.measure import measure_spans
 

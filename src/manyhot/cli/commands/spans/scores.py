@@ -52,7 +52,8 @@ class SpanEvaluation:
 
 
 def span_scores(model: TrainedSpanModel, examples: SpanExamples) -> SpanEvaluation:
-    """Find spans in texts and count; what cannot be found in tokens is missed, a soft label above one half is a span."""
+    """Predict spans and count matches. Spans that do not align with tokens count as missed; a soft label above one half is a
+    span."""
     examples = examples.hardened()
     found: Sequence[Sequence[FoundSpan]] = model.predict(examples)
     metrics = SpanMetrics()

@@ -44,7 +44,7 @@ def span_only_flags() -> list[Flag]:
 
 
 def is_span_config(path: Path | None) -> bool:
-    """Whether a settings file, or that of a run folder, is of spans. One that cannot be read is left to its reader."""
+    """Whether a settings file, or that of a run folder, is for spans. False if it cannot be read, which its reader reports."""
     if path is None:
         return False
     try:
@@ -54,7 +54,7 @@ def is_span_config(path: Path | None) -> bool:
 
 
 def read_span_config(path: Path) -> dict[str, dict[str, Any]]:
-    """The tables ``[files]``, ``[read]`` and ``[spans]`` of a settings file, each there."""
+    """The tables ``[files]``, ``[read]`` and ``[spans]`` of a settings file, empty where it has none."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
     for table, content in given.items():
         if table not in KEYS or not isinstance(content, Mapping):
@@ -71,7 +71,7 @@ def read_span_config(path: Path) -> dict[str, dict[str, Any]]:
 def span_tables(
     config: Path | None, files: Mapping[str, list[str] | None], reading: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """What a settings file and, before it, flags say."""
+    """The tables of a settings file, with the flags taking precedence."""
     tables = read_span_config(config) if config else {name: {} for name in KEYS}
     tables["files"] |= {key: [absolute(part) for part in value] for key, value in files.items() if value}
     tables["read"] |= reading

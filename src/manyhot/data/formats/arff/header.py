@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from manyhot.data.files.label_files import unescaped
 from manyhot.data.files.problems import ProblemLog, shown
 
-# Possessive, so that time is linear whatever a line holds.
+# Possessive quantifiers keep the time linear in the length of a line.
 _QUOTED = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 _NAME = re.compile(rf"{_QUOTED}|[^\s{{]++")
 _VALUE = re.compile(rf"\s*+({_QUOTED}|[^,]*+)\s*+(,|$)")
@@ -28,7 +28,7 @@ class Attribute:
 
     @property
     def zero_one(self) -> bool:
-        """Whether it is nominal with the values 0 and 1, 0 first: a number in all but name."""
+        """Whether it is nominal with the values 0 and 1, 0 first, and so can be read as a number."""
         return self.values == ("0", "1")
 
     @property
@@ -95,7 +95,8 @@ def split_values(text: str) -> list[str] | None:
 
 
 def meka_labels(relation: str, attributes: list[Attribute]) -> list[str] | None:
-    """MEKA's way: ``-C n`` in the relation's name makes the first n attributes labels, or the last where n < 0.
+    """The labels as MEKA marks them: ``-C n`` in the relation's name makes the first n attributes labels, or the last where n <
+    0.
 
     None where there is no such number, or where a filter has moved the attributes since it was written.
     """

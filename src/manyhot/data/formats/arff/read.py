@@ -4,8 +4,8 @@ Parsed by hand rather than with liac-arff, which is the oracle in the tests: its
 exponential in their number on a declaration that is not well formed (two seconds for 16 values), a bad value is reported
 without column and value, a column repeated in a sparse row is overwritten in silence, and dates are refused.
 
-Every row is first a row of numbers, with a nominal value as its place in the declared list: in a sparse row what is left out is
-0, which for a nominal attribute means the first value. Then the columns of labels are split off. A nominal feature with the
+Every row is first parsed as numbers; a nominal value is its index in the declared list. In a sparse row an omitted value is 0,
+which for a nominal attribute means the first value. Then the label columns are split off. A nominal feature with the
 values {0,1} stays one column; other nominal features become one 0/1 column per declared value.
 """
 

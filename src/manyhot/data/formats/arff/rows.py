@@ -113,7 +113,7 @@ class ArffRows:
 
 
 class _BadCellError(Exception):
-    """A message and a column, on the way to the problem log."""
+    """A message and a column for the problem log."""
 
 
 def _converter(attribute: Attribute) -> Convert:
@@ -125,7 +125,7 @@ def _converter(attribute: Attribute) -> Convert:
 
 
 def _quoted_items(body: str) -> list[str]:
-    """``number value`` pairs cut at the commas that are outside quotation marks."""
+    """``number value`` pairs, split at the commas outside quotation marks."""
     items, begin, quote, escaped = [], 0, "", False
     for place, mark in enumerate(body):
         if escaped:

@@ -1,4 +1,4 @@
-"""The numbers of an ARFF file split into labels and features; rows that are wrong are noted and left out."""
+"""Splits the numbers of an ARFF file into labels and features; invalid rows are reported and skipped."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ArffTable(NamedTuple):
 
     @property
     def sparse(self) -> bool:
-        """Whether the file lists what is not 0."""
+        """Whether rows list their nonzero values only."""
         return not isinstance(self.matrix, np.ndarray)
 
     def entries(self, places: Sequence[int]) -> tuple[Array, Array, Array]:
-        """Rows, columns (numbered within ``places``) and values of what is not 0."""
+        """Rows, columns (numbered within ``places``) and values of the nonzero entries."""
         part = self.matrix[:, places]
         if self.sparse:
             found = part.tocoo()
@@ -39,7 +39,7 @@ class ArffTable(NamedTuple):
         return rows, columns, part[rows, columns]
 
     def note(self, wrong: Array, rows: Array, columns: Array, places: Sequence[int], wanted: str, values: Array) -> Array:
-        """Note the first wrong entry of each row; the rows."""
+        """Report the first invalid entry of each row; returns these rows."""
         bad, firsts = np.unique(rows[wrong], return_index=True)
         for row, entry in zip(bad.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
             column = self.attributes[places[int(columns[entry])]].name
@@ -48,10 +48,10 @@ class ArffTable(NamedTuple):
 
 
 def labels_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, Any, Array]:
-    """Labels, what is unknown of them, and the rows that are left out."""
+    """Labels, unknown entries, and the rows that are skipped."""
     inverted = np.asarray([_first_is_positive(table, place) for place in places], dtype=bool)
     if inverted.any():
-        # Only in dense files: their first value is 0 for the file and 1 for us.
+        # Dense files only: the first value has code 0 in the file and means a positive label.
         flipped = table.matrix.copy()
         turned = np.asarray(places)[inverted]
         flipped[:, turned] = 1 - flipped[:, turned]
@@ -82,7 +82,7 @@ def _first_is_positive(table: ArffTable, place: int) -> bool:
 
 
 def features_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, tuple[str, ...], Array]:
-    """Features with one column per value of nominal ones that are not {0,1}, their names, and the rows that are left out."""
+    """Features with one column per value of nominal ones that are not {0,1}, their names, and the rows that are skipped."""
     attributes = table.attributes
     simple = [place for place in places if attributes[place].type == "number" or attributes[place].zero_one]
     nominal = [place for place in places if not (attributes[place].type == "number" or attributes[place].zero_one)]

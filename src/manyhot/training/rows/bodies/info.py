@@ -1,4 +1,4 @@
-"""What the rest of the library asks about a body: the entry of the registry (``BodyInfo``)."""
+"""The registry entry of a body (``BodyInfo``): everything that the rest of the library needs to know about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USUAL_BATCH = 128
 
 
 class Visits(NamedTuple):
-    """How often rows are visited in all, and the least and most passes over them."""
+    """The total number of row visits, and the fewest and most epochs."""
 
     rows: int
     least: int
@@ -61,7 +61,7 @@ class BodyInfo:
             to a module from a batch to logits ``[B, L]``, with a linear ``head`` whose bias is set to the labels' log odds.
         inputs: the preparation of its inputs, a key of ``INPUTS``; empty: the one of the kind of examples.
         automatic: whether the model ``auto`` may be this body; the first entry that fits the examples is taken.
-        largest_sparse: for ``auto``, it fits sparse inputs alone, with at most this many features times labels.
+        largest_sparse: for ``auto``: it suits only sparse inputs with at most this many features times labels.
         fitting: how it is fitted: ``HELD_OUT``, ``MEMBERS``, ``CROSSED`` or ``SOLVED``.
         sparse_fitting: the same on sparse inputs.
         visits: how many epochs it gets where the settings do not say.
@@ -85,12 +85,13 @@ class BodyInfo:
         describe: entries of its description that depend on settings and prepared inputs.
         fingerprint: a digest of what it reads besides the examples, None where it reads nothing.
         trains: whether ``train`` fits it; otherwise it comes from elsewhere and is only saved and loaded.
-        fewest_labels: for ``auto``, it fits sets with at least this many labels alone.
+        fewest_labels: for ``auto``: it suits only sets with at least this many labels.
         devices: for ``auto``, the kinds of devices it is taken on; empty: all.
-        lazy: whether its scores are lazy, so that it goes with losses that take such alone, and with known hard labels.
+        lazy: whether its scores are lazy, so that it needs a loss that takes them, and hard labels that are all known.
         explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
         no_export: why no other software can hold it; empty: it can be exported.
-        unsaved_buffers: whether it computes values when it is made that are not in its state; loading makes it anew.
+        unsaved_buffers: whether it computes values when it is made that are not in its state; loading builds the body to
+            compute them again.
     """
 
     name: str

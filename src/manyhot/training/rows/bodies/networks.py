@@ -97,8 +97,8 @@ class LinearBody(nn.Module):
 class HiddenBody(nn.Module):
     """One hidden layer; on sparse rows its first product is a weighted sum of learned embeddings.
 
-    ``activation`` is ``relu`` or ``none``. Without one the layer is a table of features times labels in two thin factors: on
-    text, where a linear table is hard to beat, that is better than with one, and it stays small with thousands of labels.
+    ``activation`` is ``relu`` or ``none``. Without one the body is a low-rank table of features times labels. On text, where a
+    linear table is hard to beat, that is better than with an activation, and it stays small with thousands of labels.
     """
 
     def __init__(
@@ -194,7 +194,8 @@ def make_conv(shape: dict[str, Any]) -> ConvBody:
 
 
 def set_prior(body: nn.Module, log_odds: Tensor) -> None:
-    """Start the head's bias at the labels' log odds; a hidden body's head starts small, so that the bias is what it says."""
+    """Start the head's bias at the labels' log odds; a hidden body's head starts small, so that the bias alone determines the
+    first scores."""
     head = body.head
     assert isinstance(head, (nn.Linear, LinearHead, Columns))
     with torch.no_grad():

@@ -14,7 +14,7 @@ from manyhot.training.rows.bodies.info import CROSSED, MEMBERS, SOLVED, WIDE, Bo
 if TYPE_CHECKING:
     from torch import nn
 
-# A linear table of features times labels above this many numbers is fitted slower than a hidden layer, and is larger.
+# A linear table of features times labels above this many numbers is slower to fit than a hidden layer, and larger.
 LARGEST_LINEAR = 50_000_000
 # From this many labels on a head with lazy scores pays off.
 LEAST_WIDE = 5_000
@@ -23,9 +23,10 @@ LEAST_WIDE = 5_000
 LINEAR_VISITS = Visits(75_000, 3, 10)
 # 8 passes over eurlex57k were tried.
 BAG_VISITS = Visits(350_000, 5, 20)
-# 6 passes over yso_titles: with 10 its training rows are learned by heart (20,000 of them held out).
+# 6 passes over yso_titles: with 10 it overfits its training rows (20,000 of them held out).
 WIDE_VISITS = Visits(3_800_000, 5, 20)
-# Few rows are held out of few: their luck decides where a fit stops and which rule it gets.
+# With few rows, few are held out, and chance decides where a fit stops and which rule it gets; a mean of several fits is less
+# noisy.
 FEW_ROWS = Members(5, 20_000)
 
 

@@ -23,7 +23,7 @@ from manyhot.training.rows.inputs.row_batches import SparseRows
 
 # The score of labels that no beam reaches, below all others.
 UNREACHED = -40.0
-# Fewer rows than this are searched before a second thread has started.
+# With fewer rows, starting a second thread takes longer than the search.
 ROWS_A_THREAD = 64
 _KINDS = {
     "child_start": torch.int64,

@@ -25,13 +25,13 @@ from manyhot.training.run.processes import ProcessesError, process_mesh
 # Learning rate of the word vectors relative to that of the head (AdaGrad).
 TABLE_RATE = 3.3
 START_DEVIATION = 0.3
-# Numbers of a head up to which a finished model holds them in float32: the same scores on every device.
+# Up to this many numbers, a finished model holds its head in float32, for the same scores on every device.
 LARGEST_FLOAT32 = 1 << 28
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class _MovedSum(torch.autograd.Function):
-    """``x W`` of sparse rows; backward moves the rows of W that occur in x by row-wise AdaGrad."""
+    """``x W`` of sparse rows; backward updates the rows of W that occur in x by row-wise AdaGrad."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, squares: Tensor, rate: Tensor, *batch: Tensor) -> Tensor:
@@ -61,8 +61,8 @@ def _move(
 ) -> None:
     """The plain form of ``table.update``: the entries are summed in the order of their columns.
 
-    The number of different columns is known to the device alone. So there is a place for each entry: the first places hold the
-    columns, the others sum nothing and add zeros to column 0.
+    Only the device knows the number of different columns. So there is a slot for each entry: the first slots hold the columns,
+    the others are empty and add zeros to column 0.
     """
     ordered, order = columns.sort(stable=True)
     size = ordered.shape[0]
@@ -82,7 +82,7 @@ def _move(
 
 
 class WordTable(nn.Module):
-    """``x W`` of sparse rows, ``W [F, H]``; in training backward moves W by row-wise AdaGrad.
+    """``x W`` of sparse rows, ``W [F, H]``; in training, backward updates W by row-wise AdaGrad.
 
     Args:
         width: F.
@@ -181,7 +181,7 @@ def finished(bodies: Sequence[WideBody]) -> WideBody:
 
 
 class BodyElsewhere(nn.Module):
-    """Stands for the body of a model that another process has: it computes and saves nothing, and says so."""
+    """A placeholder for a body that another process holds; using it raises an error that says so."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Inputs as a model reads them."""
+"""Preparation of inputs for a model."""

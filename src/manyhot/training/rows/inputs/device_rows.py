@@ -1,4 +1,5 @@
-"""Sparse rows and their labels on a device: an epoch is one gather, its batches are slices of it, and nothing waits."""
+"""Sparse rows and their labels on a device: an epoch is one gather, its batches are slices of it, without waiting for the
+device."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _Lists(NamedTuple):
-    """Lists of different lengths, one after the other; where each starts is known to host and device."""
+    """Concatenated lists of different lengths; host and device both know where each starts."""
 
     starts: Array  # int64 [R + 1], on the host
     on_device: Tensor  # the same there

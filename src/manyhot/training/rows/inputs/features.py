@@ -18,7 +18,8 @@ from manyhot.training.run.schema import TEXT, TRUTH, Schema, listed
 
 
 class FeatureInputs:
-    """Features: dense columns to mean 0 and deviation 1, sparse ones divided by their largest size; gaps take the mean."""
+    """Features: dense columns to mean 0 and deviation 1, sparse ones divided by their largest absolute value; missing values
+    become the mean."""
 
     kind = "features"
     schema: ClassVar[Schema] = {"kind": TEXT, "sparse": TRUTH, "names": listed(TEXT).or_none()}

@@ -1,4 +1,4 @@
-"""Where the features of a text stand in it, and what they are called."""
+"""The positions of the features in a text, and their names."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class TokenRows:
         return self.offsets.diff()
 
     def __getitem__(self, picked: slice | np.ndarray[Any, Any] | Tensor) -> TokenRows:
-        """Some rows, padded by nothing."""
+        """Some rows, without padding."""
         if isinstance(picked, np.ndarray):
             picked = torch.from_numpy(picked)
         starts, lengths = self.offsets[:-1][picked], self.lengths[picked]
@@ -111,7 +111,7 @@ class TokenInputs:
         return TokenRows(torch.from_numpy(ids), offsets, self.width)
 
     def pieces(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
-        """The tokens of a text as strings, and where each stands in it; tokens that the encoder adds stand nowhere."""
+        """The tokens of a text as strings, and where each stands in it; tokens that the encoder adds have no position."""
         encoded = self._tokenizer.encode(text)
         return (list(encoded.tokens), list(encoded.offsets)) if encoded.ids else (["padding"], [(0, 0)])
 

@@ -24,7 +24,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 STARTS = (4, 5)
 # Keys below this are looked up in a table, larger ones by bisection.
 LARGEST_TABLE = 1 << 24
-# Texts, words or entries from which on the native engine is worth a call.
+# From this many texts, words or entries on, calling the native engine pays off.
 LEAST_NATIVE = 256
 
 
@@ -111,7 +111,7 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
             kept = current >= 0
             own = rows[: len(current)][kept]
             runs, places = np.unique(current[kept], return_inverse=True)
-        # One entry a row and run: how many rows, not how many times.
+        # One entry per row and run, to count rows, not occurrences.
         there = count_matrix(own, places, (num_rows, len(runs)))
         counts = np.bincount(there.indices, minlength=len(runs))
         often = counts >= min_count
@@ -173,7 +173,7 @@ def numbered_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]]:
 
 
 def _kind_of(character: str) -> int:
-    """What a character is to ``WORD``."""
+    """The class of a character in ``WORD``."""
     if WORD.match(character) is None:
         return 0
     return native.MARK if WORD.fullmatch(character * 2) is None else native.LETTER
