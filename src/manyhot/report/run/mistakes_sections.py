@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from manyhot.report.parts.markup import Markup, element, join, name_of
@@ -66,26 +66,43 @@ def worst_section(report: Mapping[str, Any]) -> Section | None:
 
 def _example(told: Mapping[str, Any]) -> Markup:
     words = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
-    tags = [
-        element(
-            "li",
-            name_of(each["label"], 40),
-            element("span", value_words(each["score"], 2), class_="figure"),
-            class_=kind,
-            title=words[kind],
-        )
-        for kind in words
-        for each in told[kind]
-    ]
-    more = sum(told[f"more_{kind}"] for kind in words)
     where = join(f"row {told['row']:,}", f" · {told['id']}" if "id" in told else None, f" · {told['far']:.3g} off")
     image = told.get("image")
+    picture = element("img", src=image, alt=f"the picture of row {told['row']}") if _is_png(image) else None
+    return example_item(told, where, words, lambda each: [name_of(each["label"], 40), score_figure(each["score"])], picture)
+
+
+def _is_png(image: str | None) -> bool:
+    return image is not None and image.startswith("data:image/png;")
+
+
+def example_item(
+    told: Mapping[str, Any],
+    where: Markup,
+    words: Mapping[str, str],
+    content: Callable[[Mapping[str, Any]], list[Markup]],
+    picture: Markup | None = None,
+) -> Markup:
+    """A row or text that is wrong, as an item of a list: its place, its text, and its labels or spans as tags.
+
+    Args:
+        told: the part of the report about it.
+        where: its place.
+        words: the kinds of tags in order, each with its tooltip.
+        content: makes the content of a tag.
+        picture: shown above, or None.
+    """
+    tags = [element("li", content(each), class_=kind, title=title) for kind, title in words.items() for each in told[kind]]
+    more = sum(told[f"more_{kind}"] for kind in words)
     return element(
         "li",
-        element("img", src=image, alt=f"the picture of row {told['row']}")
-        if image and image.startswith("data:image/png;")
-        else None,
+        picture,
         element("div", where, class_="where"),
         element("p", element("bdi", told["text"]), class_="text") if "text" in told else None,
         element("ul", tags, element("li", f"{more} more", class_="soft") if more else None, class_="tags"),
     )
+
+
+def score_figure(score: float | None) -> Markup:
+    """The score beside a tag; a dash where it is no number."""
+    return element("span", value_words(score, 2), class_="figure")

@@ -17,7 +17,7 @@ from manyhot.report.run.mistakes_sections import mistakes_section, worst_section
 from manyhot.report.run.reasons_sections import explanations_section, suspects_section
 from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.slider import slider_data, slider_section
-from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, training_words, value_words
+from manyhot.report.run.words import LINKS, lead_words, made_words, rows_words, rule_words, training_words, value_words
 
 HEADLINE = 4
 
@@ -41,10 +41,9 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
         _learning(report),
         _settings(report),
     ]
-    foot = f"Made by manyhot {report['versions']['manyhot']}, measured {report['made']}."
     note = element("p", rows_words(report["rows"]))
     kept = [section for section in sections if section is not None]
-    return page(title, lead_words(report), note, kept, foot, [data_block("slider-data", slider_data(report))])
+    return page(title, lead_words(report), note, kept, made_words(report), [data_block("slider-data", slider_data(report))])
 
 
 def metric_tiles(report: Mapping[str, Any]) -> Markup:

@@ -45,6 +45,11 @@ def lead_words(report: Mapping[str, Any]) -> str:
     return f"{model['labels']:,} labels, {model['body']} body on {model['inputs']}, loss {model['loss']}{fitted}."
 
 
+def made_words(report: Mapping[str, Any]) -> str:
+    """When and by which version a report was made."""
+    return f"Made by manyhot {report['versions']['manyhot']}, measured {report['made']}."
+
+
 def training_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What is known about the training; empty for a model that was trained elsewhere."""
     known = [("rows trained on", f"{model['rows']:,}")] if "rows" in model else []

@@ -10,9 +10,10 @@ from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.page import Section, page, table
 from manyhot.report.parts.svg import Plot, legend
 from manyhot.report.run.charts import figure, learning_figures
+from manyhot.report.run.mistakes_sections import example_item, score_figure
 from manyhot.report.run.page import metric_table, metric_tiles
 from manyhot.report.run.settings_section import settings_section
-from manyhot.report.run.words import value_words
+from manyhot.report.run.words import made_words
 from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
 
 TAG_WORDS = {"missed": "true, not found", "wrong": "found, not true", "right": "right"}
@@ -34,9 +35,10 @@ def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
         _learning(report),
         _settings(report),
     ]
-    foot = f"Made by manyhot {report['versions']['manyhot']}, measured {report['made']}."
     note = element("p", texts_words(report["rows"]))
-    return page(title, span_lead_words(report), note, [section for section in sections if section is not None], foot)
+    return page(
+        title, span_lead_words(report), note, [section for section in sections if section is not None], made_words(report)
+    )
 
 
 def _about(report: Mapping[str, Any]) -> str:
@@ -152,26 +154,15 @@ def _worst(report: Mapping[str, Any]) -> Section | None:
 
 
 def _example(told: Mapping[str, Any]) -> Markup:
-    tags = [
-        element(
-            "li",
-            element("bdi", f"{each['type']}: {each['text']}"),
-            None if each["score"] is None else element("span", value_words(each["score"], 2), class_="figure"),
-            class_=kind,
-            title=words,
-        )
-        for kind, words in TAG_WORDS.items()
-        for each in told[kind]
-    ]
-    more = sum(told[f"more_{kind}"] for kind in TAG_WORDS)
     named = f" · {told['id']}" if "id" in told else None
     where = join(f"text {told['row']:,}", named, f" · {told['errors']:,} errors")
-    return element(
-        "li",
-        element("div", where, class_="where"),
-        element("p", element("bdi", told["text"]), class_="text"),
-        element("ul", tags, element("li", f"{more} more", class_="soft") if more else None, class_="tags"),
-    )
+    return example_item(told, where, TAG_WORDS, _tag)
+
+
+def _tag(span: Mapping[str, Any]) -> list[Markup]:
+    """A span with its score; a missed one has none."""
+    name = element("bdi", f"{span['type']}: {span['text']}")
+    return [name] if span["score"] is None else [name, score_figure(span["score"])]
 
 
 def _learning(report: Mapping[str, Any]) -> Section | None:

@@ -209,8 +209,7 @@ def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool)
     """The mean of the settings' ``members`` bodies, each fitted without some rows.
 
     The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
-    scored by it. The mean is better than any single body, and together they were trained on all rows. ``stops``: each body
-    stops
+    scored by it. The mean is better than any single body, and together they were fitted to all rows. ``stops``: each body stops
     by the rows that it is not fitted to.
     """
     rows, settings = session.rows, session.settings
@@ -257,7 +256,7 @@ def _joined(session: RowSession, fits: Sequence[RowFit]) -> nn.Module:
 def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, None, scores to tune on)`` of label trees, which are solved node by node.
 
-    At most ``MOST_HELD_OUT`` rows are held out to tune on: the others are more useful for the trees.
+    At most ``MOST_HELD_OUT`` rows are held out to tune on.
     """
     if Processes.current().count > 1:
         raise ProcessesError(
