@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # Pages whose blocks other tests run, because they need other packages.
 ELSEWHERE = {
+    "docs/export.md": "tests/export/test_page.py",
     "docs/scale.md": "tests/distributed/test_engines.py",
     "docs/coming-from/huggingface.md": "tests/integrations/huggingface/test_coming_from_page.py",
 }
