@@ -101,7 +101,8 @@ def train(body, rows, settings):
 def predict(body, rows, settings):
     """``(rows, seconds, P@1, P@5)`` of the five best labels of each row."""
     body.eval()
-    for inputs, _, _ in rows.batches(np.arange(min(len(rows), settings.batch)), settings.batch):
+    # A whole batch and one of the size of the last one: each has kernels of its own.
+    for inputs, _, _ in rows.batches(np.arange(min(len(rows), settings.batch + len(rows) % settings.batch)), settings.batch):
         body(inputs).top(5)
     begun, hits, done = settled(settings), torch.zeros(5, device=settings.device), 0
     for inputs, labels, _ in rows.batches(np.arange(len(rows)), settings.batch):

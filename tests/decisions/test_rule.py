@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhot import LinearScores, SparseLabels
+from manyhot import LinearScores, SpanScores, SparseLabels
 from manyhot.decisions.rule import DecisionRule, decide, decide_sparse
 
 INF = math.inf
@@ -228,3 +228,27 @@ def test_a_gpu_decides_as_the_cpu_does():
         assert torch.equal(decide(scores.cuda(), rule, where=where.cuda()).cpu(), wanted)
         assert torch.equal(decide(fast, rule, where=where.cuda()).cpu(), wanted)
         assert torch.equal(decide_sparse(fast, rule, where=where.cuda()).dense().cpu(), wanted)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_softmax_rule_compares_the_threshold_with_the_logarithm_of_the_rows_softmax(masked):
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((6, 4), (40, 4), (40,)))
+    where = torch.rand(6, 40, generator=generator) < 0.7 if masked else None
+    lazy = LinearScores(hidden, weight, bias, chunk_size=7)
+    dense = lazy.dense() if where is None else lazy.dense().masked_fill(~where, -float("inf"))
+    rule = DecisionRule(threshold=-3.0, softmax=True, min_labels=1)
+    wanted = decide(dense.log_softmax(dim=1), DecisionRule(threshold=-3.0, min_labels=1))
+    assert wanted.sum() > 6
+    assert torch.equal(decide(lazy, rule, where=where), wanted)
+    assert torch.equal(decide(lazy.dense(), rule, where=where), wanted)
+    assert decide_sparse(lazy, rule, where=where).lists() == SparseLabels.from_dense(wanted).lists()
+    assert DecisionRule.from_json(rule.to_json()) == rule
+
+
+def test_a_softmax_rule_has_one_threshold():
+    for settings in ({"threshold": (0.0, 1.0)}, {"top_k": 2}):
+        with pytest.raises(ValueError, match="DecisionRule"):
+            DecisionRule(softmax=True, **settings)
+    with pytest.raises(ValueError, match="nothing but thresholds for SpanScores"):
+        decide(SpanScores(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4)), DecisionRule(softmax=True))

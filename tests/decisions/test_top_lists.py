@@ -74,3 +74,43 @@ def test_equal_scores_are_not_split_and_no_rows_give_a_rule():
         TopScores(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.int64), 9), SparseLabels.from_lists([], num_labels=9)
     )
     assert (rule.threshold, value) == (0.0, 0.0)
+
+
+def uneven(rows=120, labels=30, seed=0):
+    """Scores whose level differs from row to row, which only rank the labels of a row; with their top lists."""
+    scores, truth = problem(rows, labels, seed)
+    scores = scores + 4 * torch.randn(rows, 1, generator=torch.Generator().manual_seed(seed + 1))
+    best = TopScores.from_dense(scores, k=12)
+    return scores, truth, TopScores(best.values, best.indices, labels, scores.logsumexp(dim=1))
+
+
+def test_a_softmax_rule_decides_on_lists_as_on_all_scores():
+    scores, _, top = uneven()
+    rule = DecisionRule(threshold=-2.5, softmax=True, min_labels=1)
+    assert decide_top(top, rule).lists() == decide_sparse(scores, rule).lists()
+    with pytest.raises(ValueError, match="`log_sums` must be known for a softmax"):
+        decide_top(TopScores.from_dense(scores, k=12), rule)
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_labels_that_every_row_gets_count_in_the_value_of_a_tuned_rule(least, softmax):
+    scores, truth, top = uneven()
+    rule, value = tune_top(top, truth, rule=DecisionRule(min_labels=least, softmax=softmax))
+    assert (rule.min_labels, rule.softmax) == (least, softmax)
+    measured = Metrics(["micro-F1"], num_labels=30, rule=rule)
+    measured.update(scores, truth)
+    assert measured.compute()["micro-F1"] == pytest.approx(value)
+
+
+def test_a_softmax_helps_where_the_level_of_scores_differs_from_row_to_row():
+    _, truth, top = uneven()
+    plain, relative = (tune_top(top, truth, rule=DecisionRule(softmax=each))[1] for each in (False, True))
+    assert relative > plain + 0.1
+
+
+def test_lists_no_longer_than_what_every_row_gets_have_a_rule_too():
+    top, truth = TopScores.from_dense(torch.tensor([[2.0, 1.0, 0.0]]), k=1), SparseLabels.from_lists([[0]], num_labels=3)
+    rule, value = tune_top(top, truth, rule=DecisionRule(min_labels=1))
+    assert value == 1.0
+    assert decide_top(top, rule).lists() == [[0]]

@@ -11,6 +11,7 @@ from manyhot.engines.terms import in_one_part
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.linear import engine as triton_linear
 from manyhot.losses.core.forms import FORMS
+from manyhot.scores.linear_checks import kept_labels
 
 needs_native = pytest.mark.skipif(not native_linear.available()[0], reason="the native engine is not built")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -164,12 +165,11 @@ def test_memory_that_is_missing_is_not_hidden_by_a_fallback(monkeypatch):
 
 
 def test_the_budget_says_how_many_scores_are_kept():
-    (hidden, weight, bias), _ = problem()
+    (hidden, weight, _), _ = problem()
     for budget, kept in ((0, 0), (6 * 4 * 2048, 2048), (6 * 4 * 2048 - 1, 0), (6 * 4 * 4999, 4096), (6 * 4 * 5000, 5000)):
-        scores = LinearScores(hidden, weight, bias, memory_budget=budget)
-        assert scores._kept(native_linear, hidden, 2048) == kept
-    assert LinearScores(hidden, weight, bias)._kept(native_linear, hidden, 2048) == 5000
-    assert LinearScores(hidden, weight, bias)._kept(plain, hidden, 2048) == 0
+        assert kept_labels(native_linear, hidden, weight, budget, 2048) == kept
+    assert kept_labels(native_linear, hidden, weight, None, 2048) == 5000
+    assert kept_labels(plain, hidden, weight, None, 2048) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from manyhot.decisions.set_values import SetValues
 from manyhot.engines.linear.plain import CHUNK_ELEMENTS
+from manyhot.engines.terms import accumulation_dtype
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
@@ -167,3 +168,12 @@ def lazy_entries(case: Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
     rows, columns = best.entries()
     entries = torch.cat([*keys, rows * case.labels + columns]).unique()  # type: ignore[no-untyped-call]
     return entries // max(case.labels, 1), entries % max(case.labels, 1)
+
+
+@torch.no_grad()
+def row_log_sums(logits: Tensor | LinearScores, where: Tensor | None) -> Tensor:
+    """``[...]``: the logarithm of the sum of ``e^s`` over the labels of each row that count."""
+    if isinstance(logits, LinearScores):
+        return logits.log_sums(None if where is None else where.reshape(logits.shape))
+    counted = logits if where is None else logits.masked_fill(~where.reshape(logits.shape), -INF)
+    return counted.to(accumulation_dtype(logits.dtype)).logsumexp(dim=-1)

@@ -13,8 +13,17 @@ from torch import Tensor
 
 from manyhot._checks import check_broadcast, check_logits, check_where, is_number
 from manyhot._suggest import nearest
-from manyhot.decisions.best_labels import Case, RunningBest, dense_entries, label_chunks, lazy_entries, row_blocks
+from manyhot.decisions.best_labels import (
+    Case,
+    RunningBest,
+    dense_entries,
+    label_chunks,
+    lazy_entries,
+    row_blocks,
+    row_log_sums,
+)
 from manyhot.decisions.set_values import SetValues
+from manyhot.decisions.threshold_values import checked_thresholds, number_in, number_out, round_down
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import LazyScores, Scores
@@ -42,6 +51,8 @@ class DecisionRule:
         max_labels: at most this many labels a row.
         sets: values of whole label sets: a row gets the set with the highest sum of ``s - threshold`` and value; see
             ``SetValues``. None decides every label by its own score.
+        softmax: compare the threshold with the logarithm of the row's softmax, ``s - log sum e^s``. For scores that only rank
+            the labels of one row, whose level differs from row to row, as those of decoupled softmax.
 
     Example:
         >>> rule = DecisionRule(threshold=(0.5, float("inf")), min_labels=1)
@@ -56,9 +67,10 @@ class DecisionRule:
     min_labels: int = 0
     max_labels: int | None = None
     sets: SetValues | None = None
+    softmax: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", _thresholds(self.threshold))
+        object.__setattr__(self, "threshold", checked_thresholds(self.threshold))
         for name, least in (("top_k", 1), ("min_labels", 0), ("max_labels", 1)):
             value = getattr(self, name)
             optional = name != "min_labels"
@@ -71,7 +83,9 @@ class DecisionRule:
             )
         if self.sets is not None and not isinstance(self.sets, SetValues):
             raise TypeError(f"DecisionRule: `sets` must be SetValues or None; got {type(self.sets).__name__}.")
-        others = self.min_labels or self.max_labels is not None or self.sets is not None
+        if self.softmax and (self.sets is not None or isinstance(self.threshold, tuple)):
+            raise ValueError("DecisionRule: `softmax` must go with one threshold for all labels, and without `sets`.")
+        others = self.min_labels or self.max_labels is not None or self.sets is not None or self.softmax
         if self.top_k is not None and (self.threshold != 0.0 or others):
             raise ValueError(
                 "DecisionRule: `top_k` must stand alone: it takes exactly k labels whatever their scores."
@@ -81,18 +95,19 @@ class DecisionRule:
     @property
     def by_threshold(self) -> bool:
         """Whether a label is predicted by its own score and threshold, apart from limits on their number."""
-        return self.top_k is None and self.sets is None
+        return self.top_k is None and self.sets is None and not self.softmax
 
     def to_json(self) -> dict[str, Any]:
         """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become words."""
         threshold: Any = self.threshold
-        threshold = [_number_out(t) for t in threshold] if isinstance(threshold, tuple) else _number_out(threshold)
+        threshold = [number_out(t) for t in threshold] if isinstance(threshold, tuple) else number_out(threshold)
         written = {
             "threshold": threshold,
             "top_k": self.top_k,
             "min_labels": self.min_labels,
             "max_labels": self.max_labels,
         }
+        written |= {"softmax": True} if self.softmax else {}
         return written if self.sets is None else {**written, "sets": self.sets.to_json()}
 
     @classmethod
@@ -109,7 +124,7 @@ class DecisionRule:
         if "threshold" in settings:
             threshold = settings["threshold"]
             listed = isinstance(threshold, (list, tuple))
-            settings["threshold"] = tuple(map(_number_in, threshold)) if listed else _number_in(threshold)
+            settings["threshold"] = tuple(map(number_in, threshold)) if listed else number_in(threshold)
         if settings.get("sets") is not None:
             settings["sets"] = SetValues.from_json(settings["sets"])
         return cls(**settings)
@@ -232,6 +247,8 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
         where = where.expand(shape).reshape(-1 if shape[-1] else shape[:-1].numel(), shape[-1])
     sample = logits.hidden if isinstance(logits, LinearScores) else logits
     cut = _cut(who, rule, threshold, shape, sample)
+    if rule.softmax:
+        cut = cut + row_log_sums(logits, where).reshape(-1, 1)
     top = rule.top_k
     return Case(
         scores=logits if isinstance(logits, LinearScores) else logits.reshape(shape[:-1].numel(), shape[-1]),
@@ -265,33 +282,4 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
         if not is_number(threshold) or math.isnan(threshold):
             raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
         cut = torch.tensor([[float(threshold)]], dtype=torch.float64)
-    return _round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))
-
-
-def _round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
-    """The largest number of ``dtype`` that is not above ``cut``: ``s > cut`` is the same for every ``s`` of ``dtype``."""
-    near = cut.to(dtype)
-    if cut.dtype == dtype or not cut.is_floating_point():
-        return near
-    return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_tensor(-INF)), near)
-
-
-def _thresholds(given: Any) -> float | tuple[float, ...]:
-    if isinstance(given, Tensor):
-        given = given.tolist()
-    listed = isinstance(given, (list, tuple))
-    numbers = list(given) if listed else [given]
-    for number in numbers:
-        if not is_number(number) or math.isnan(number):
-            raise ValueError(f"DecisionRule: `threshold` must be a number or one per label; got {number!r}.")
-    if listed and not numbers:
-        raise ValueError("DecisionRule: `threshold` must be a number or one per label; got an empty list.")
-    return tuple(float(number) for number in numbers) if listed else float(given)
-
-
-def _number_out(number: float) -> float | str:
-    return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
-
-
-def _number_in(number: Any) -> Any:
-    return float(number) if number in ("inf", "-inf") else number
+    return round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))

@@ -34,6 +34,7 @@ def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLab
         raise ValueError("decide_top: `rule` must decide label by label; one for whole sets needs the scores of all labels.")
     if isinstance(rule.threshold, tuple):
         raise ValueError("decide_top: `rule` must have one threshold for all labels; got one for each.")
+    scores = scores.log_softmax() if rule.softmax else scores
     there = scores.indices >= 0
     place = torch.arange(scores.k, device=scores.device)
     if rule.top_k is not None:
@@ -65,7 +66,7 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
     Args:
         scores: the best labels of each row, not used in training.
         labels: hard labels ``[R, L]``.
-        rule: whose ``min_labels`` is kept.
+        rule: whose ``min_labels`` and ``softmax`` are kept.
 
     Returns:
         ``(rule, micro-F1)``; of equally good cuts the highest.
@@ -76,18 +77,23 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
         >>> round(rule.threshold, 3), rule.max_labels, round(f1, 3)
         (-0.3, 2, 0.857)
     """
+    kept = rule or DecisionRule()
+    scores = scores.log_softmax() if kept.softmax else scores
     there = scores.indices >= 0
     rows = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(there)[there]
-    values, hits = scores.values[there].double(), labels.contains(rows, scores.indices[there])
+    values, hits = scores.values.double(), labels.contains(rows, scores.indices[there])
+    # Labels that every row gets lie above all cuts.
+    values[:, : kept.min_labels] = torch.inf
+    values = values[there]
     values, order = values.sort(descending=True, stable=True)
     found = hits[order].cumsum(0)
     predicted = torch.arange(1, len(values) + 1, device=values.device)
     f1 = 2 * found.double() / (predicted + len(labels.indices))
     # Equal scores are never split, and the lowest cut lies below all that is listed.
-    below = torch.cat([values[1:], values[-1:] - 1.0])
+    below = torch.cat([values[1:], values[-1:].nan_to_num(posinf=1.0) - 1.0])
     f1 = torch.where(below < values, f1, -1.0)
     best = int(f1.argmax()) if len(f1) else 0
-    threshold = float((values[best] + below[best]) / 2) if len(f1) else 0.0
-    kept = rule or DecisionRule()
+    above = values.where(values.isfinite(), below + 2.0)
+    threshold = float((above[best] + below[best]) / 2) if len(f1) else 0.0
     tuned = replace(kept, threshold=threshold, top_k=None, max_labels=max(scores.k, kept.min_labels, 1))
     return tuned, float(f1[best]) if len(f1) else 0.0

@@ -103,9 +103,11 @@ class RuleGraph(nn.Module):
         upper = rule.max_labels if top is None else top
         self.upper = None if upper is None else min(upper, num_labels)
         self.sets = None if rule.sets is None else _Sets(rule.sets, num_labels, self.lower, self.upper)
+        self.softmax = rule.softmax
 
     def forward(self, logits: Tensor) -> Tensor:
         """Decisions."""
+        logits = logits - logits.logsumexp(dim=-1, keepdim=True) if self.softmax else logits
         chosen = self._by_threshold(logits)
         return chosen if self.sets is None else self.sets(logits - self.cut, chosen)
 

@@ -100,6 +100,7 @@ def check_foldable(who: str, rule: DecisionRule) -> None:
     """Check that the rule consists of thresholds only."""
     limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": rule.max_labels}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]
+    given += ["softmax"] if rule.softmax else []
     if rule.sets is not None:
         raise ValueError(
             f"{who}: a rule for whole label sets cannot be folded into a head: whether a label is predicted depends on the"
@@ -107,7 +108,7 @@ def check_foldable(who: str, rule: DecisionRule) -> None:
         )
     if given:
         raise ValueError(
-            f"{who}: a rule that limits the number of labels ({', '.join(given)}) cannot be folded into a head: whether a label"
+            f"{who}: a rule that looks at the whole row ({', '.join(given)}) cannot be folded into a head: whether a label"
             " is predicted depends on the others. Export to ONNX, which holds the whole rule, or tune thresholds alone."
         )
 

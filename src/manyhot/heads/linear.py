@@ -119,7 +119,9 @@ class LinearHead(nn.Module):
 
     def _first_weight(self, dtype: torch.dtype) -> Tensor:
         if self.mesh is None:
-            return torch.empty(self.num_labels, self.hidden_size, dtype=dtype).normal_(std=self.hidden_size**-0.5)
+            weight = torch.empty(self.num_labels, self.hidden_size, dtype=dtype)
+            # On the device meta torch would import its compiler to draw nothing.
+            return weight if weight.is_meta else weight.normal_(std=self.hidden_size**-0.5)
         return self.mesh.distribute(self.mesh.draw(self.hidden_size, dtype) * self.hidden_size**-0.5)
 
     def _own(self, values: Tensor) -> Tensor:

@@ -55,6 +55,12 @@ class SparseLabels:
             check_contents(self)
 
     @classmethod
+    def none(cls, num_rows: int, num_labels: int, *, device: torch.device | str | None = None) -> SparseLabels:
+        """Rows without a label."""
+        offsets = torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
+        return cls(offsets[:0], offsets, num_labels, validate=False)
+
+    @classmethod
     def from_lists(
         cls,
         lists: Iterable[Sequence[int]],

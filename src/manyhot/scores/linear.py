@@ -9,16 +9,17 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least, check_engine, check_unit, shape_text
 from manyhot.engines.linear import plain
-from manyhot.engines.linear.problem import LinearEngine, Update
+from manyhot.engines.linear.problem import Update
 from manyhot.engines.linear.registry import choose_linear, computes_losses, failed
 from manyhot.engines.registry import NAMES
 from manyhot.engines.terms import Weight
+from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.dispatch import fit_offset, row_scale
 from manyhot.losses.core.layout import Labels, Rows, check_terms
 from manyhot.losses.core.logsumexp import Dim, LazyScores
 from manyhot.losses.core.reduction import reduce
-from manyhot.scores.linear_checks import LinearCall, check_parts
-from manyhot.scores.linear_decoupled import as_lists, decoupled_rows
+from manyhot.scores.linear_checks import LinearCall, check_parts, chunk_and_kept, chunk_labels
+from manyhot.scores.linear_decoupled import as_lists, decoupled_chunk, decoupled_rows
 from manyhot.scores.linear_sides import LinearLoss, LinearSides
 from manyhot.scores.linear_top import best_labels, chunk_for
 from manyhot.scores.shards import DenseShards, Group, find_shard, local_parts, summed_over
@@ -30,9 +31,8 @@ class LinearScores(LazyScores):
 
     Losses of the family process the labels in chunks: each chunk's scores are computed and summed into two floats per row;
     backward needs them again for the gradient. The result is exact: nothing is sampled or skipped. Scores that fit
-    ``memory_budget`` are kept from
-    forward to backward, and the loss takes three matrix products of the size of the head; otherwise they are recomputed, and it
-    takes four.
+    ``memory_budget`` are kept from forward to backward, and the loss takes three matrix products of the size of the head;
+    otherwise they are recomputed, and it takes four.
 
     With ``group`` the labels are divided among processes: ``weight`` and ``bias`` have the rows of this process's labels,
     while ``hidden`` and the labels given to a loss or metric are the same on all of them. Values are those of one process that
@@ -99,6 +99,11 @@ class LinearScores(LazyScores):
         return torch.Size((*self.hidden.shape[:-1], num_labels))
 
     @property
+    def flat_shape(self) -> torch.Size:
+        """``[R, L]``, with R rows over all axes before the labels."""
+        return torch.Size((self.shape[:-1].numel(), self.shape[-1]))
+
+    @property
     def first_label(self) -> int:
         """The number of the label that the first row of ``weight`` is for."""
         return 0 if self.shard is None else self.shard.start
@@ -130,12 +135,13 @@ class LinearScores(LazyScores):
         return {"chunk_size": self.chunk_size, "memory_budget": self.memory_budget, **shard}
 
     @torch.no_grad()
-    def top(self, k: int, *, where: Tensor | None = None) -> TopScores:
+    def top(self, k: int, *, where: Tensor | None = None, log_sums: bool = False) -> TopScores:
         """The ``k`` best labels of each row, or all if there are fewer; needs the memory of one chunk.
 
         Args:
             k: how many.
             where: bool ``[L]``; False leaves a label out.
+            log_sums: also compute ``TopScores.log_sums``, which takes one more product.
 
         Returns:
             One row for each row of ``hidden``. Where ``where`` leaves fewer than ``k`` labels, the last places have the index
@@ -143,9 +149,19 @@ class LinearScores(LazyScores):
         """
         check_at_least("LinearScores.top", "k", k, 1)
         hidden, weight, bias = self._products()
-        size = self._chunk(plain, hidden, kept=False)
-        size = size if self.chunk_size is not None else chunk_for(hidden, size)
-        return best_labels(hidden, weight, bias, k=min(k, self.shape[-1]), size=size, where=where, shard=self.shard)
+        size = self.chunk_size or chunk_for(hidden, chunk_labels(plain, hidden, weight, None, kept=False))
+        found = best_labels(hidden, weight, bias, k=min(k, self.shape[-1]), size=size, where=where, shard=self.shard)
+        found.log_sums = self.log_sums(where).reshape(-1) if log_sums else None
+        return found
+
+    @torch.no_grad()
+    def log_sums(self, where: Tensor | None = None) -> Tensor:
+        """``[...]``: the logarithm of the sum of ``e^s`` over the labels of each row, chunk by chunk.
+
+        Args:
+            where: bool, broadcastable to ``[..., L]``; False leaves a label out.
+        """
+        return self.two_sided_logsumexp(SparseLabels.none(*self.flat_shape, device=self.device), where=where)[1]
 
     def __mul__(self, factor: float) -> LinearScores:
         """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is left alone."""
@@ -195,7 +211,8 @@ class LinearScores(LazyScores):
         labels = as_lists(labels)
         about = {"pos_weight": None, "neg_weight": None, "smoothing": 0.0}
         call = self._call(who, labels, dim, "auto", validate, where=where, **about)
-        rest = (call.engine, call.chunk, call.kept, self.update, False, type(call.terms), *call.terms)
+        chunk = call.chunk if self.chunk_size else decoupled_chunk(*call.parts[:2], call.chunk, call.kept)
+        rest = (call.engine, chunk, call.kept, self.update, False, type(call.terms), *call.terms)
         values = decoupled_rows(*call.parts, None if self.shard is None else self.shard.group, *rest)
         return values.reshape(self.shape[:-1])
 
@@ -255,7 +272,7 @@ class LinearScores(LazyScores):
         check_engine(who, engine, NAMES)
         if dim not in (-1, len(self.shape) - 1, [-1], (-1,)):
             raise ValueError(f"{who}: LinearScores have their labels on the last axis; got dim {dim}. Call .dense().")
-        rows = torch.Size((self.shape[:-1].numel(), self.shape[-1]))
+        rows = self.flat_shape
         if isinstance(labels, Tensor) and labels.shape == self.shape:
             labels = labels.reshape(rows)
         where = None if where is None else where.expand(self.shape).reshape(rows)
@@ -266,8 +283,7 @@ class LinearScores(LazyScores):
             terms = cut_terms(terms, self.shard.start, self.shard.stop)
         parts = self._products()
         chosen = choose_linear(who, engine, *parts, terms)
-        chunk = self._chunk(chosen, parts[0], kept=self._kept(chosen, parts[0], 1) == self.weight.shape[0])
-        return LinearCall(parts, terms, chosen, chunk, self._kept(chosen, parts[0], chunk))
+        return LinearCall(parts, terms, chosen, *chunk_and_kept(chosen, *parts[:2], self.chunk_size, self.memory_budget))
 
     def _products(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The parts, with ``hidden [R, D]`` in the type of the product (autocast)."""
@@ -281,18 +297,3 @@ class LinearScores(LazyScores):
                 f" {self.weight.dtype}. Convert one of them, or use torch.autocast."
             )
         return hidden, self.weight, self.bias
-
-    def _chunk(self, engine: LinearEngine, hidden: Tensor, *, kept: bool) -> int:
-        """Labels per chunk, where all scores are kept and where they are not."""
-        if self.chunk_size is None:
-            return engine.chunk_size(hidden, self.weight.shape[0], kept)
-        fitted = getattr(engine, "fitted_chunk", int)
-        return int(fitted(self.chunk_size))
-
-    def _kept(self, engine: LinearEngine, hidden: Tensor, chunk: int) -> int:
-        """Labels whose scores are kept: whole chunks."""
-        num_labels, a_label = self.weight.shape[0], max(hidden.shape[0], 1) * hidden.element_size()
-        if self.memory_budget is None:
-            return num_labels if num_labels * a_label <= engine.default_budget(hidden.device) else 0
-        most = self.memory_budget // a_label
-        return num_labels if most >= num_labels else most // chunk * chunk

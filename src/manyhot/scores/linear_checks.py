@@ -33,3 +33,29 @@ class LinearCall(NamedTuple):
     engine: LinearEngine
     chunk: int
     kept: int
+
+
+def chunk_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, given: int | None, *, kept: bool) -> int:
+    """Labels per chunk: those ``given``, or what suits the engine where all scores are kept or are not."""
+    if given is None:
+        return engine.chunk_size(hidden, weight.shape[0], kept)
+    fitted = getattr(engine, "fitted_chunk", int)
+    return int(fitted(given))
+
+
+def kept_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, budget: int | None, chunk: int) -> int:
+    """Labels whose scores are kept within ``budget`` bytes: whole chunks."""
+    num_labels, a_label = weight.shape[0], max(hidden.shape[0], 1) * hidden.element_size()
+    if budget is None:
+        return num_labels if num_labels * a_label <= engine.default_budget(hidden.device) else 0
+    most = budget // a_label
+    return num_labels if most >= num_labels else most // chunk * chunk
+
+
+def chunk_and_kept(
+    engine: LinearEngine, hidden: Tensor, weight: Tensor, chunk_size: int | None, budget: int | None
+) -> tuple[int, int]:
+    """``(labels per chunk, labels whose scores are kept)``."""
+    whole = kept_labels(engine, hidden, weight, budget, 1) == weight.shape[0]
+    chunk = chunk_labels(engine, hidden, weight, chunk_size, kept=whole)
+    return chunk, kept_labels(engine, hidden, weight, budget, chunk)

@@ -21,6 +21,9 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear_sides import local_gradient, local_sums, recall, remember
 from manyhot.scores.shards import Group, gather_equal, merged, share_of
 
+# Bytes of a chunk of scores on CUDA up to which all labels are one chunk: a chunk takes many small launches for its entries.
+ONE_CHUNK_BYTES = 1 << 29
+
 
 class _WithEntries:
     """An update that adds the gradient of listed entries to that of each chunk."""
@@ -30,10 +33,16 @@ class _WithEntries:
 
     def apply(self, problem: LinearProblem, start: int, stop: int, grad: Tensor) -> None:
         """Update the labels ``start`` to ``stop``."""
-        inside = (self.labels >= start) & (self.labels < stop)
-        places = (self.labels - start).clamp(0, stop - start - 1)
-        own = torch.where(inside, self.entries, 0.0).to(grad.dtype)
-        grad.index_put_((self.rows, places), own, accumulate=True)
+        entries, labels = self.entries, self.labels
+        if stop - start < problem.num_labels:
+            # Entries of other chunks add 0 to the first column.
+            inside = (labels >= start) & (labels < stop)
+            entries, labels = torch.where(inside, entries, 0.0), torch.where(inside, labels - start, 0)
+        if len(entries):
+            # An entry is listed once, so index_add_ needs no order; index_put_ would sort the entries.
+            own, (down, across), (rows, width) = entries.to(grad.dtype), grad.stride(), grad.shape
+            flat = grad.as_strided(((rows - 1) * down + (width - 1) * across + 1,), (1,))
+            flat.index_add_(0, self.rows * down + (labels if across == 1 else labels * across), own)
         self.update.apply(problem, start, stop, grad)
 
     def finish(self, problem: LinearProblem, grad_bias: Tensor | None) -> None:
@@ -66,7 +75,7 @@ class LinearDecoupled(torch.autograd.Function):
         counted, _ = terms.listed_weights(neg.dtype)
         missed = neg[rows] - scores
         pulled = counted * missed.sigmoid()
-        sums = torch.stack([row_sums(each, terms.offsets) for each in (counted, counted * softplus(missed), pulled)])
+        sums = row_sums(torch.stack([counted, counted * softplus(missed), pulled], dim=1), terms.offsets).mT.contiguous()
         total, lost, pull = sums if group is None else gather_equal(sums, group).sum(dim=0)
         total = torch.where(total > 0, total, 1.0)
         # The derivatives by the listed scores, and by this process's sum of the negatives.
@@ -121,10 +130,16 @@ def _by_hidden(problem: LinearProblem, terms: SparseTerms, entries: Tensor) -> T
     return embedding_bag(terms.indices, weight, terms.offsets, per_sample_weights=own, mode="sum", include_last_offset=True)
 
 
+def decoupled_chunk(hidden: Tensor, weight: Tensor, chunk: int, kept: int) -> int:
+    """Labels per chunk: all of them on CUDA where they are kept and small enough, else ``chunk``."""
+    size = hidden.shape[0] * weight.shape[0] * hidden.element_size()
+    return max(weight.shape[0], chunk) if hidden.is_cuda and kept == weight.shape[0] and size <= ONE_CHUNK_BYTES else chunk
+
+
 def row_sums(values: Tensor, offsets: Tensor) -> Tensor:
-    """``[R]``: sums of consecutive ``values [P]``, in their order."""
+    """``[R, N]``: sums of consecutive rows of ``values [P, N]``, in their order."""
     places = torch.arange(values.shape[0], device=values.device, dtype=offsets.dtype)
-    return embedding_bag(places, values.unsqueeze(1), offsets, mode="sum", include_last_offset=True).squeeze(1)
+    return embedding_bag(places, values, offsets, mode="sum", include_last_offset=True)
 
 
 def as_lists(labels: Any) -> Any:

@@ -18,6 +18,8 @@ class TopScores:
         values: floating-point ``[R, K]``, falling along a row.
         indices: int64 ``[R, K]``, label numbers, each once a row; -1 is an empty place, after all others.
         num_labels: L, the size of the whole label set.
+        log_sums: ``[R]``, the logarithm of the sum of ``e^s`` over all labels of a row, where it is known: ``values`` less it
+            are the logarithms of the row's softmax.
 
     Example:
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5]]), k=2)
@@ -27,9 +29,9 @@ class TopScores:
         TopScores(1 rows, best 2 of 4 labels)
     """
 
-    __slots__ = ("indices", "num_labels", "values")
+    __slots__ = ("indices", "log_sums", "num_labels", "values")
 
-    def __init__(self, values: Tensor, indices: Tensor, num_labels: int) -> None:
+    def __init__(self, values: Tensor, indices: Tensor, num_labels: int, log_sums: Tensor | None = None) -> None:
         check_logits("TopScores", values, "values")
         if values.ndim != 2:
             raise ValueError(f"TopScores: `values` must be [R, K]; got {shape_text(values.shape)}.")
@@ -37,6 +39,9 @@ class TopScores:
             got = f"{indices.dtype} {shape_text(indices.shape)}" if isinstance(indices, Tensor) else type(indices).__name__
             raise ValueError(f"TopScores: `indices` must be int64 {shape_text(values.shape)}, like `values`; got {got}.")
         check_at_least("TopScores", "num_labels", num_labels, 0)
+        if log_sums is not None and log_sums.shape != values.shape[:1]:
+            raise ValueError(f"TopScores: `log_sums` must be [{len(values)}]; got {shape_text(log_sums.shape)}.")
+        self.log_sums = log_sums
         self.values, self.indices, self.num_labels = values, indices, int(num_labels)
 
     @classmethod
@@ -66,14 +71,22 @@ class TopScores:
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> TopScores:
         """The same scores on ``device``."""
         values = self.values.to(device, non_blocking=non_blocking)
-        return TopScores(values, self.indices.to(device, non_blocking=non_blocking), self.num_labels)
+        sums = None if self.log_sums is None else self.log_sums.to(device, non_blocking=non_blocking)
+        return TopScores(values, self.indices.to(device, non_blocking=non_blocking), self.num_labels, sums)
+
+    def log_softmax(self) -> TopScores:
+        """The same labels with the logarithms of the row's softmax as their scores."""
+        if self.log_sums is None:
+            raise ValueError("TopScores: `log_sums` must be known for a softmax. List them with top(k, log_sums=True).")
+        return TopScores(self.values - self.log_sums.unsqueeze(1), self.indices, self.num_labels)
 
     def __len__(self) -> int:
         return self.values.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> TopScores:
         """Some rows: a slice, an index or a bool tensor."""
-        return TopScores(self.values[rows], self.indices[rows], self.num_labels)
+        sums = None if self.log_sums is None else self.log_sums[rows]
+        return TopScores(self.values[rows], self.indices[rows], self.num_labels, sums)
 
     def __repr__(self) -> str:
         return f"TopScores({len(self)} rows, best {self.k} of {self.num_labels} labels)"

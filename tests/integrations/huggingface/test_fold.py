@@ -92,7 +92,7 @@ def test_a_calibration_folds_into_probabilities():
 
 def test_what_weights_cannot_hold_is_refused():
     model = tiny.make_classifier()
-    with pytest.raises(ValueError, match="limits the number of labels"):
+    with pytest.raises(ValueError, match="looks at the whole row"):
         fold_rule_into(model, DecisionRule(min_labels=1))
     with pytest.raises(ValueError, match="one threshold per label, 4; got 2"):
         fold_rule_into(model, DecisionRule(threshold=(0.0, 1.0)))

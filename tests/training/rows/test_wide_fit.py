@@ -7,16 +7,19 @@ import pytest
 import torch
 
 from manyhot.data.examples import Examples
-from manyhot.decisions.rule import DecisionRule
+from manyhot.decisions.rule import DecisionRule, decide_sparse
+from manyhot.decisions.top_lists import decide_top, tune_top
 from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.predictor import predict_rows
+from manyhot.report.run.judged import Judged
 from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
+from manyhot.training.rows.warming import Warming, made_up_steps
 
 WIDE = TrainSettings(model="wide", loss="zlpr", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
 
@@ -169,3 +172,42 @@ def test_the_usual_loss_is_decoupled_softmax_and_predicts_the_best_labels(tmp_pa
     assert measured["micro-F1"] > 0.7
     again = load_model(tmp_path / "run")
     assert again.predict(titles(seed=1)).lists() == model.predict(titles(seed=1)).lists()
+
+
+def test_a_loss_that_only_ranks_gets_a_rule_for_the_softmax_of_a_row(tmp_path):
+    kept = {}
+    model = train(titles(), replace(WIDE, loss="decoupled"), held_out=lambda _, tuning: kept.update(tuning=tuning))
+    top, labels = kept["tuning"].logits, kept["tuning"].labels
+    values = {softmax: tune_top(top, labels, rule=DecisionRule(softmax=softmax))[1] for softmax in (False, True)}
+    assert model.rule.softmax == (values[True] >= values[False])
+    rule = replace(model.rule, threshold=-1.5, softmax=True)
+    model.rule, test = rule, titles(seed=1)
+    wanted = decide_sparse(model.logits(test), rule)
+    assert model.predict(test).lists() == wanted.lists()
+    assert decide_top(model.top_k(test, 40), rule).lists() == wanted.lists()
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert again.rule == rule
+    judged = Judged.by_model(again, again.top_k(test, 40), test.labels, None)
+    assert judged.predictions.lists() == wanted.lists()
+    assert evaluate(again, test, ["micro-F1"]) == pytest.approx(evaluate(model.logits(test), test, ["micro-F1"], rule=rule))
+
+
+def test_a_large_table_is_kept_in_float16_and_scores_as_before(monkeypatch, tmp_path):
+    whole = train(titles(), WIDE)
+    monkeypatch.setattr("manyhot.training.rows.bodies.wide.LARGEST_FLOAT32_TABLE", 0)
+    model = train(titles(), WIDE)
+    assert model.body.first.weight.dtype == torch.float16
+    test = titles(seed=1)
+    torch.testing.assert_close(model.logits(test), whole.logits(test), rtol=1e-2, atol=2e-2)
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path).logits(test), model.logits(test))
+    assert load_model(tmp_path).explain(test.texts[:1])[0].labels
+
+
+def test_steps_on_made_up_rows_go_through_every_part_of_a_step():
+    settings = replace(WIDE, loss="decoupled", batch_size=64)
+    before = torch.get_rng_state()
+    assert made_up_steps(settings, 40, torch.device("cpu")) == 3
+    torch.set_rng_state(before)
+    assert Warming(settings, 40, torch.device("cpu")).start().thread is None  # nothing is compiled on a CPU

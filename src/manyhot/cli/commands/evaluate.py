@@ -14,7 +14,7 @@ from manyhot.cli.commands.spans.report import report_on_spans
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
 from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
-from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model, warn_of_training_rows
+from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_for_scoring, warn_of_training_rows
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
@@ -68,7 +68,7 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
     check_outputs({"--report": report}, [model, *files])
-    trained = open_model(model)
+    trained = open_for_scoring(model)
     propensities = _propensities(trained, asked, a=propensity_a, b=propensity_b)
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)

@@ -15,7 +15,7 @@ from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flag
 from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say
 from manyhot.cli.io.hierarchies import HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
-from manyhot.cli.io.models import ModelArgument, inherited_reading, open_model
+from manyhot.cli.io.models import ModelArgument, inherited_reading, open_for_scoring
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.predictions import OUTPUTS, PredictionTask
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -88,7 +88,7 @@ def predict(
         return
     refuse_span_flags({**span_reading, **({"html": html} if html else {})})
     _check_format(output_format, json=json)
-    trained = open_model(model)
+    trained = open_for_scoring(model)
     _check_asked(trained, texts=bool(input), probabilities=probabilities)
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)

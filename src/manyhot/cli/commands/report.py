@@ -16,7 +16,7 @@ from manyhot.training.rows.bundle import TrainedModel
 if TYPE_CHECKING:
     from manyhot.training.rows.rule import Tuning
 
-HTML = "report.html"
+HTML, JSON = "report.html", "report.json"
 TEST_REPORT = "test"
 # Metrics of the line that ends a training run.
 HEADLINES = 3
@@ -88,17 +88,17 @@ def run_reporter(
 
 def has_report(folder: Path) -> bool:
     """Whether a folder holds all files of a report."""
-    from manyhot.report.files import HTML, JSON, MARKDOWN
+    from manyhot.report.files import MARKDOWN
 
     return all((folder / name).is_file() for name in (JSON, HTML, MARKDOWN))
 
 
 def headline(folder: Path) -> str | None:
     """The first figures of a run's report in one line, None where it has none."""
-    from manyhot.report.files import JSON, read_report
-
     if not (folder / JSON).is_file():
         return None
+    from manyhot.report.files import read_report
+
     found = read_report(folder)
     named = [f"{each['name']} {each['value']:.4f}" for each in found["metrics"][:HEADLINES] if each["value"] is not None]
     unit = "texts" if found["kind"] == "spans" else "rows"

@@ -190,10 +190,10 @@ def _tell(
     search: dict[str, Any] | None,
 ) -> None:
     """Measure on the test examples, and print what came out."""
-    from manyhot.evaluation import evaluate
-
     scores = None
     if test is not None:
+        from manyhot.evaluation import evaluate
+
         test = fitted_to(model, test)
         scores = evaluate(model, test)
         if report:

@@ -108,7 +108,7 @@ def rule_in_words(rule: DecisionRule) -> str:
         low, high = min(rule.threshold), max(rule.threshold)
         text = f"score above a threshold per label, {low:#.4g} to {high:#.4g}"
     else:
-        text = f"score above {rule.threshold:.4g}"
+        text = f"{'log of the softmax of the row' if rule.softmax else 'score'} above {rule.threshold:.4g}"
     if rule.min_labels:
         text += f"; at least {rule.min_labels} label{'s' if rule.min_labels > 1 else ''} a row"
     if rule.max_labels is not None:

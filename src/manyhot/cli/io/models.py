@@ -20,6 +20,7 @@ from manyhot.data.tables.numbered import column_numbers
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.description import FORMAT
 from manyhot.training.run.bundle_folder import DESCRIPTION, BundleError, model_folder, read_description
+from manyhot.training.run.device import choose_device
 
 ModelArgument = Annotated[Path, typer.Argument(help="The folder of a run or of a model.")]
 BUNDLE = "model"
@@ -42,6 +43,14 @@ def bundle_folder(folder: Path) -> Path:
 def open_model(folder: Path) -> TrainedModel:
     """The model of a run or of a bundle."""
     return load_model(bundle_folder(folder))
+
+
+def open_for_scoring(folder: Path) -> TrainedModel:
+    """The same, on a GPU where there is one and the model is made for it: the bodies with lazy scores."""
+    model = open_model(folder)
+    if model.lazy:
+        model.body.to(choose_device("auto"))
+    return model
 
 
 def fitted_to(model: TrainedModel, examples: Examples) -> Examples:

@@ -2,8 +2,7 @@
 
 enum { BLANK, LETTER, MARK, TEXT_END };
 
-/* A word is a run of letters, or one mark. `kinds` has one of the above for every character. Without `starts` only counts.
- * `row_ends[r]` is the number of words up to the end of text r. Returns the number of words. */
+/* A word is a run of letters, or one mark. `kinds` has one of the above for every character. `row_ends[r]` is the number of words up to the end of text r. Returns the number of words. */
 int64_t manyhot_words_cut(const uint32_t *codes, int64_t size, const uint8_t *kinds, int64_t *starts, int32_t *lengths,
                           int64_t *row_ends) {
     int64_t count = 0, row = 0, at = 0;
@@ -13,11 +12,9 @@ int64_t manyhot_words_cut(const uint32_t *codes, int64_t size, const uint8_t *ki
         if (kind == LETTER)
             while (at < size && kinds[codes[at]] == LETTER) at++;
         if (kind == LETTER || kind == MARK) {
-            if (starts) starts[count] = first, lengths[count] = (int32_t)(at - first);
-            count++;
+            starts[count] = first, lengths[count++] = (int32_t)(at - first);
         } else if (kind == TEXT_END) {
-            if (starts) row_ends[row] = count;
-            row++;
+            row_ends[row++] = count;
         }
     }
     return count;
@@ -87,6 +84,19 @@ int64_t manyhot_words_number(const uint32_t *codes, const int64_t *starts, const
     return distinct;
 }
 
+static void sort_columns(int32_t *row, int64_t size) {
+    if (size > 64) {
+        qsort(row, (size_t)size, 4, compare_columns);
+        return;
+    }
+    for (int64_t i = 1; i < size; i++) {
+        int32_t own = row[i];
+        int64_t j = i;
+        for (; j > 0 && row[j - 1] > own; j--) row[j] = row[j - 1];
+        row[j] = own;
+    }
+}
+
 /* The entries of a row, rising, each once with how often it is there; negative ones are left out. `found` may be `numbers`.
  * `ends[r]` is the number of entries up to the end of row r. Returns the number of all, -1 without memory. */
 int64_t manyhot_words_count(const int64_t *offsets, int64_t rows, const int32_t *numbers, int32_t *found, float *counts,
@@ -100,21 +110,59 @@ int64_t manyhot_words_count(const int64_t *offsets, int64_t rows, const int32_t 
         int64_t size = 0;
         for (int64_t e = offsets[r]; e < offsets[r + 1]; e++)
             if (numbers[e] >= 0) row[size++] = numbers[e];
-        if (size > 64)
-            qsort(row, (size_t)size, 4, compare_columns);
-        else
-            for (int64_t i = 1; i < size; i++) {
-                int32_t own = row[i];
-                int64_t j = i;
-                for (; j > 0 && row[j - 1] > own; j--) row[j] = row[j - 1];
-                row[j] = own;
-            }
+        sort_columns(row, size);
         for (int64_t i = 0; i < size; i++) {
             if (i && row[i] == row[i - 1])
                 counts[at - 1] += 1;
             else
                 found[at] = row[i], counts[at++] = 1;
         }
+        ends[r] = at;
+    }
+    free(row);
+    return at;
+}
+
+/* In how many rows each feature is. Word w has the features columns[w * per] and so on; negative ones are none. `seen` has the last
+ * row of each feature and starts with -1 everywhere. */
+void manyhot_words_frequencies(const int64_t *offsets, int64_t rows, const int32_t *words, const int32_t *columns, int64_t per,
+                               int32_t *seen, int64_t *counts) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t e = offsets[r]; e < offsets[r + 1]; e++)
+            for (int64_t j = 0; j < per; j++) {
+                int32_t own = columns[words[e] * per + j];
+                if (own < 0 || seen[own] == r) continue;
+                seen[own] = (int32_t)r, counts[own]++;
+            }
+}
+
+/* Rows of length 1: a feature that is n times in a row has the value logs[n] idf[feature], before the row is scaled. Features of
+ * words as above. `found` and `values` have a place for every feature of every word; `ends[r]` is the number of entries up to the
+ * end of row r. Returns the number of all, -1 without memory. */
+int64_t manyhot_words_weigh(const int64_t *offsets, int64_t rows, const int32_t *words, const int32_t *columns, int64_t per,
+                            const float *logs, const float *idf, int32_t *found, float *values, int64_t *ends) {
+    int64_t at = 0, longest = 0;
+    for (int64_t r = 0; r < rows; r++)
+        if (offsets[r + 1] - offsets[r] > longest) longest = offsets[r + 1] - offsets[r];
+    int32_t *row = malloc((size_t)(longest * per + 1) * 4);
+    if (!row) return -1;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t size = 0, first = at;
+        for (int64_t e = offsets[r]; e < offsets[r + 1]; e++)
+            for (int64_t j = 0; j < per; j++) {
+                int32_t own = columns[words[e] * per + j];
+                if (own >= 0) row[size++] = own;
+            }
+        sort_columns(row, size);
+        double total = 0;
+        for (int64_t i = 0, next; i < size; i = next) {
+            for (next = i + 1; next < size && row[next] == row[i];) next++;
+            float value = logs[next - i] * idf[row[i]];
+            found[at] = row[i], values[at++] = value;
+            total += (double)value * (double)value;
+        }
+        double norm = sqrt(total);
+        for (int64_t e = first; e < at; e++) values[e] = (float)((double)values[e] / norm);
         ends[r] = at;
     }
     free(row);

@@ -28,9 +28,12 @@ def _library() -> Any:
         ("cut", [_POINTER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER]),
         ("number", [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]),
         ("count", [_POINTER, _INTEGER, *[_POINTER] * 4]),
+        ("weigh", [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, *[_POINTER] * 5]),
     ):
         function = getattr(found, f"manyhot_words_{name}")
         function.argtypes, function.restype = arguments, _INTEGER
+    found.manyhot_words_frequencies.argtypes = [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]
+    found.manyhot_words_frequencies.restype = None
     return found
 
 
@@ -55,11 +58,12 @@ def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array
     for code in np.flatnonzero(kinds).tolist():
         kinds[code] = kind_of(chr(code))
     kinds[ord(END)] = TEXT_END
-    call, size = _library().manyhot_words_cut, len(codes)
-    count = call(codes.ctypes.data, size, kinds.ctypes.data, None, None, None)
-    starts, lengths, offsets = np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(len(texts) + 1, np.int64)
-    call(codes.ctypes.data, size, kinds.ctypes.data, starts.ctypes.data, lengths.ctypes.data, offsets[1:].ctypes.data)
-    return joined, codes, starts, lengths, offsets
+    # Room for a word at every character: memory that is not written to is not taken.
+    size, offsets = len(codes), np.zeros(len(texts) + 1, np.int64)
+    starts, lengths = np.empty(size, np.int64), np.empty(size, np.int32)
+    pointers = (each.ctypes.data for each in (kinds, starts, lengths, offsets[1:]))
+    count = _library().manyhot_words_cut(codes.ctypes.data, size, *pointers)
+    return joined, codes, starts[:count].copy(), lengths[:count].copy(), offsets
 
 
 def number(codes: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
@@ -83,3 +87,37 @@ def count(numbers: Array, offsets: Array) -> tuple[Array, Array, Array]:
     if size < 0:
         raise MemoryError("words: there must be memory for one row.")
     return found[:size].copy(), counts[:size].copy(), ends
+
+
+def frequencies(words: Array, offsets: Array, columns: Array, width: int) -> Array:
+    """int64 ``[width]``: in how many of the rows that ``offsets`` cut from ``words`` each feature is.
+
+    Args:
+        words: int32 ``[T]``, numbers of words.
+        offsets: int64 ``[R + 1]``, which of them are whose.
+        columns: int32 ``[W, C]``, the features of each word; negative ones are none.
+        width: how many features there are.
+    """
+    seen, counts = np.full(width, -1, np.int32), np.zeros(width, np.int64)
+    pointers = (each.ctypes.data for each in (seen, counts))
+    rows, call = len(offsets) - 1, _library().manyhot_words_frequencies
+    call(offsets.ctypes.data, rows, words.ctypes.data, columns.ctypes.data, columns.shape[1], *pointers)
+    return counts
+
+
+def weigh(words: Array, offsets: Array, columns: Array, idf: Array) -> tuple[Array, Array, Array]:
+    """``(columns, values, offsets)`` of CSR: ``(1 + log count) * idf`` of each feature, rows of length 1.
+
+    Arguments are those of ``frequencies``, and float32 ``idf`` of each feature.
+    """
+    lengths = np.diff(offsets)
+    size, per = int(offsets[-1] - offsets[0]) * columns.shape[1], columns.shape[1]
+    logs = np.zeros(int(lengths.max(initial=0)) * per + 1, np.float32)
+    logs[1:] = 1 + np.log(np.arange(1, len(logs), dtype=np.float32))
+    found, values, ends = np.empty(size, np.int32), np.empty(size, np.float32), np.zeros(len(offsets), np.int64)
+    pointers = (each.ctypes.data for each in (logs, idf, found, values, ends[1:]))
+    call = _library().manyhot_words_weigh
+    count = call(offsets.ctypes.data, len(lengths), words.ctypes.data, columns.ctypes.data, per, *pointers)
+    if count < 0:
+        raise MemoryError("words: there must be memory for one row.")
+    return found[:count], values[:count], ends

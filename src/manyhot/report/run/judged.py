@@ -50,8 +50,10 @@ class Judged:
     @classmethod
     def by_model(cls, model: TrainedModel, logits: Tensor | TopScores, labels: SparseLabels, where: Tensor | None) -> Judged:
         """Scores that ``model`` gave, read as it reads them."""
-        propensities = model.propensities() if model.has_propensities else None
-        return cls(logits, labels, where, model.rule, model.link, model.calibration, model.label_names, propensities)
+        propensities, rule = model.propensities() if model.has_propensities else None, model.rule
+        if rule.softmax and isinstance(logits, TopScores):
+            logits, rule = logits.log_softmax(), replace(rule, softmax=False)
+        return cls(logits, labels, where, rule, model.link, model.calibration, model.label_names, propensities)
 
     @property
     def listed(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole
+from manyhot._files import json_bytes, make_folder, remove_drafts, write_whole, writing
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import LINKS
@@ -25,7 +25,7 @@ from manyhot.training.run.bundle_folder import (
     read_weights,
     remove_others,
 )
-from manyhot.training.run.checkpoint import pack
+from manyhot.training.run.checkpoint import packed_parts
 from manyhot.training.run.schema import (
     TABLE,
     TEXT,
@@ -72,6 +72,7 @@ SHAPE_SCHEMA: Schema = {
     "activation": choice("relu", "none").or_missing(),
     "config": TABLE.or_missing(),
     "head": choice("float32", "bfloat16").or_missing(),
+    "table": choice("float32", "float16").or_missing(),
     "padding": whole(0).or_missing(),
     "strategy": TEXT.or_missing(),
     "read_labels": whole(1).or_missing(),
@@ -84,9 +85,11 @@ def write_bundle(folder: Path, tensors: dict[str, Tensor], described: dict[str, 
     """Write the files of a model, ``model.json`` last, and remove those of the model that was there before."""
     make_folder(folder)
     remove_drafts(folder)
-    content = pack(tensors, {"format": FORMAT})
-    weights = f"weights-{content_digest(content)}.safetensors"
-    write_whole(folder / weights, content)
+    parts = packed_parts(tensors, {"format": FORMAT})
+    weights = f"weights-{content_digest(*parts)}.safetensors"
+    with writing(folder / weights) as file:
+        for part in parts:
+            file.write(part)
     documents = write_documents(folder, described)
     whole = {"format": FORMAT, "weights": weights, "documents": documents, **described}
     write_whole(folder / DESCRIPTION, json_bytes(whole))
@@ -213,8 +216,11 @@ def tensors_below(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
-def content_digest(content: bytes) -> str:
+def content_digest(*parts: bytes | memoryview) -> str:
     """Twelve hexadecimal digits that name a file after its content."""
     import hashlib
 
-    return hashlib.sha256(content).hexdigest()[:12]
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()[:12]

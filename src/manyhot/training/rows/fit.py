@@ -44,11 +44,13 @@ class TrainingRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, picked: Array) -> TrainingRows:
-        """Some rows."""
-        index = torch.from_numpy(picked)
+    def take(self, picked: Array, *, inputs: bool = True) -> TrainingRows:
+        """Some rows; without ``inputs`` where those are on the device already."""
+        index, found = torch.from_numpy(picked), None
+        if inputs:
+            found = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs[picked]
         return TrainingRows(
-            self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs[picked],
+            found,
             self.labels[index],
             None if self.unknown is None else self.unknown[index],
             None if self.sample_weight is None else self.sample_weight[index],

@@ -13,10 +13,9 @@ from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE
 from manyhot.training.rows.bodies.networks import set_prior
 from manyhot.training.rows.bodies.registry import get_body, make_body
-from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
-from manyhot.training.rows.inputs.row_batches import SparseRows
+from manyhot.training.rows.held_scores import logits_of
 from manyhot.training.rows.objective import link_of
 from manyhot.training.rows.row_threshold import RowThreshold
 from manyhot.training.rows.rule import Tuning, best_value
@@ -25,7 +24,6 @@ from manyhot.training.rows.soft_steps import fit_of_best_step
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.tree_cost import negative_cost
 from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
-from manyhot.training.rows.wide_fit import WideFit
 from manyhot.training.rows.wide_phase import fit_wide
 from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder
@@ -87,12 +85,19 @@ class RowSession(RunSession):
         return kept
 
     def fit(
-        self, name: str, salt: int, rows: TrainingRows, *, linear: bool, held: TrainingRows | None = None, factor: float = 1.0
+        self,
+        name: str,
+        salt: int,
+        rows: TrainingRows,
+        *,
+        linear: bool,
+        held: TrainingRows | None = None,
+        factor: float = 1.0,
+        kind: Callable[..., RowFit] = RowFit,
     ) -> RowFit:
         """Run the fit called ``name`` to its end, from its checkpoint if there is one."""
         torch.manual_seed(self.settings.seed * 1000 + salt)
         body = self._body(rows).to(self.device)
-        kind = WideFit if isinstance(body, WideBody) else RowFit
         fit = kind(body, rows, self.settings, salt=salt, device=self.device, linear=linear)
 
         def score() -> float:
@@ -284,17 +289,3 @@ FITTINGS: dict[str, Callable[[RowSession, TrainingRows | None], Fitted]] = {
     SOLVED: fit_solved,
     WIDE: fit_wide,
 }
-
-
-def logits_of(body: nn.Module, rows: TrainingRows, session: RowSession) -> Tensor:
-    """``[R, L]`` on the CPU; each process scores its part of the rows."""
-    device = session.device
-    body.eval()
-    processes = Processes.current()
-    own = rows if processes.count == 1 else rows.take(processes.own_part(len(rows)))
-    parts = [torch.zeros(0, rows.labels.num_labels)]
-    with torch.inference_mode():
-        for batch, *_ in own.batches(1024):
-            moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
-            parts.append(body(moved).float().cpu())
-    return processes.gathered(torch.cat(parts).clone(), len(rows))

@@ -61,9 +61,7 @@ def fit_rule(
     if isinstance(tuning.logits, TopScores):
         if settings.tune == NONE:
             return natural, None, ""
-        rule, value = tune_top(tuning.logits, tuning.labels, rule=DecisionRule(min_labels=settings.min_labels))
-        listed = tuning.logits.k
-        return rule, None, f"one threshold for at most {listed} labels a row, best for micro-F1 ({value:.3f}) on rows not seen"
+        return _listed(settings, tuning.logits, tuning.labels)
     calibration = None
     if settings.calibrate != NONE:
         calibration = fit_calibration(tuning.all_scores, tuning.labels, kind=settings.calibrate, where=tuning.where)
@@ -78,6 +76,20 @@ def fit_rule(
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
+
+
+def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tuple[DecisionRule, None, str]:
+    """The best rule for micro-F1 on top lists: one threshold for scores, or for the softmax of a row where its sum is known.
+
+    Either may give every row at least one label.
+    """
+    least = sorted({settings.min_labels, max(settings.min_labels, 1)})
+    kinds = [False] if top.log_sums is None else [False, True]
+    tried = [DecisionRule(min_labels=count, softmax=softmax) for softmax in kinds for count in least]
+    rule, value = max((tune_top(top, labels, rule=each) for each in tried), key=lambda found: found[1])
+    what = "the softmax of a row" if rule.softmax else "the scores"
+    many = f"{rule.min_labels} to {rule.max_labels}" if rule.min_labels else f"at most {rule.max_labels}"
+    return rule, None, f"one threshold for {what}, {many} labels a row, best for micro-F1 ({value:.3f}) on rows not seen"
 
 
 def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:

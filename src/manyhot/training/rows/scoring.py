@@ -79,12 +79,18 @@ class ScoringModel:
             batch_size: rows of a batch.
         """
         k = min(k, self.num_labels)
-        values, indices = [torch.zeros(0, k)], [torch.zeros(0, k, dtype=torch.int64)]
+        values, indices, sums = [torch.zeros(0, k)], [torch.zeros(0, k, dtype=torch.int64)], [torch.zeros(0)]
         for scores in self.iter_scores(inputs, batch_size=batch_size):
-            top = TopScores.from_dense(scores, k=k) if isinstance(scores, Tensor) else scores.top(k)
-            values.append(top.values.float().cpu())
-            indices.append(top.indices.cpu())
-        return TopScores(torch.cat(values), torch.cat(indices), self.num_labels)
+            with torch.inference_mode():
+                if isinstance(scores, Tensor):
+                    top = TopScores.from_dense(scores, k=k)
+                else:
+                    top = scores.top(k, log_sums=self.rule.softmax)
+                values.append(top.values.float().cpu())
+                indices.append(top.indices.cpu())
+                sums += [] if top.log_sums is None else [top.log_sums.float().cpu()]
+        listed = torch.cat(values), torch.cat(indices), self.num_labels
+        return TopScores(*listed, torch.cat(sums) if self.lazy and self.rule.softmax else None)
 
     def iter_scores(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor | LinearScores]:
         """Scores ``[B, L]`` batch by batch: logits on the CPU, or for ``lazy`` models lazy ones where the body is.

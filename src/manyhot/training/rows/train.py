@@ -29,6 +29,7 @@ from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.teacher import open_teacher, taught_labels
+from manyhot.training.rows.warming import Warming
 from manyhot.training.rows.wide_fit import LISTED
 from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
@@ -207,7 +208,11 @@ def _session(
     kind = examples.kind
     if settings.model != AUTO_BODY and kind in get_body(settings.model).reads:
         kind = get_body(settings.model).inputs or kind
-    inputs, prepared = INPUTS[kind].fit(examples, settings)
+    warming = Warming(settings, examples.num_labels, device).start()
+    try:
+        inputs, prepared = INPUTS[kind].fit(examples, settings)
+    finally:
+        warming.wait()
     entry = body_for(settings, examples, inputs, device=device.type)
     settings = with_loss(settings, given, entry, examples)
     _check_lazy(entry, settings, examples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,13 @@ STEPS_BETWEEN_READS = 16
 
 
 class WideFit(RowFit):
-    """A wide body over rows on the device; arguments are those of ``RowFit``.
+    """A wide body over rows on the device.
+
+    Arguments are those of ``RowFit``, and:
+
+    Args:
+        on_device: rows that were moved to the device before, some of which are those of this fit; None moves them.
+        picked: which of ``on_device`` they are; None is all.
 
     Where the labels are divided among processes, each takes all rows of a batch, and the word vectors move alike everywhere.
     """
@@ -36,14 +42,24 @@ class WideFit(RowFit):
     seconds_worth_saving = 30.0
 
     def __init__(
-        self, body: nn.Module, rows: TrainingRows, settings: TrainSettings, *, salt: int, device: torch.device, linear: bool
+        self,
+        body: nn.Module,
+        rows: TrainingRows,
+        settings: TrainSettings,
+        *,
+        salt: int,
+        device: torch.device,
+        linear: bool,
+        on_device: DeviceRows | None = None,
+        picked: np.ndarray[Any, Any] | None = None,
     ) -> None:
         assert isinstance(body, WideBody)
         super().__init__(body, rows, settings, salt=salt, device=device, linear=linear, processes=Processes())
         self.wide = body
         # The tables are large and an epoch takes seconds, so checkpoints are written at time intervals.
         self.checkpoint_every_epoch = False
-        self.on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
+        self.on_device = on_device or DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
+        self.picked = picked
 
     def start(self, factor: float = 1.0) -> None:
         """Choose the default learning rate if none is given."""
@@ -59,6 +75,7 @@ class WideFit(RowFit):
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[RowBatch, int]]:
         """The batches of an epoch, on the device."""
         order = np.random.default_rng([self.seed, self.salt, epoch]).permutation(len(self.rows))
+        order = order if self.picked is None else self.picked[order]
         for inputs, labels, weights in self.on_device.batches(order, self.batch_size, start):
             yield (inputs, labels, None, weights), len(labels)
 
@@ -74,10 +91,18 @@ class WideFit(RowFit):
 
 
 @torch.inference_mode()
-def top_scores(body: WideBody, rows: TrainingRows, device: torch.device, *, k: int = LISTED) -> TopScores:
-    """The best labels of each row, on the CPU; never more than a chunk of scores of ``ROWS_AT_ONCE`` rows."""
+def top_scores(body: WideBody, rows: DeviceRows, picked: np.ndarray[Any, Any] | None = None, *, k: int = LISTED) -> TopScores:
+    """The best labels of each of the ``picked`` rows, or of all, on the CPU.
+
+    At most a chunk of scores of ``ROWS_AT_ONCE`` rows is in memory.
+    """
     body.eval()
-    held = DeviceRows(rows.inputs, rows.targets, None, device)
-    found = [body(inputs).top(k) for inputs, *_ in held.batches(np.arange(len(rows)), ROWS_AT_ONCE)]
-    values, indices = (torch.cat([getattr(each, name) for each in found]).cpu() for name in ("values", "indices"))
-    return TopScores(values.float().clone(), indices.clone(), rows.labels.num_labels)
+    order = np.arange(len(rows)) if picked is None else picked
+    found = [body(inputs).top(k, log_sums=True) for inputs, *_ in rows.batches(order, ROWS_AT_ONCE)]
+    values, indices, sums = (joined_lists(found, name).cpu().clone() for name in ("values", "indices", "log_sums"))
+    return TopScores(values.float(), indices, rows.num_labels, sums.float())
+
+
+def joined_lists(found: Sequence[TopScores], name: str) -> Tensor:
+    """One part of the top lists of several batches."""
+    return torch.cat([getattr(each, name) for each in found])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import nn
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.bodies.wide import WideBody, assembled, finished
 from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.rule import Tuning
-from manyhot.training.rows.wide_fit import top_scores
+from manyhot.training.rows.wide_fit import WideFit, joined_lists, top_scores
 
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
@@ -35,20 +37,27 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
         drawn = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
         parts = [np.sort(drawn[place * count : (place + 1) * count]) for place in range(WIDE_MEMBERS)]
     bodies, tops = [], []
+    on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, session.device)
     for place in range(WIDE_MEMBERS):
-        own = rows.without(parts[place]) if parts else rows
+        kept = np.ones(len(rows), dtype=bool)
+        kept[parts[place] if parts else []] = False
+        picked = np.flatnonzero(kept)
         name = "final" if place == WIDE_MEMBERS - 1 else f"member-{place}"
-        fit = session.fit(name, 900 + place, own, linear=False)
+        kind = partial(WideFit, on_device=on_device, picked=picked)
+        fit = session.fit(name, 900 + place, rows.take(picked, inputs=False), linear=False, kind=kind)
         bodies.append(cast(WideBody, fit.body))
         session.learning_rate = fit.state.learning_rate
         if parts:
-            tops.append(top_scores(bodies[-1], rows.take(parts[place]), session.device))
+            tops.append(top_scores(bodies[-1], on_device, parts[place]))
     joined = finished(bodies)
     session.shape["hidden"] = joined.head.hidden_size
     session.shape["head"] = str(joined.head.weight.dtype).removeprefix("torch.")
-    for name in ("moves", "shards_on"):
+    session.shape["table"] = str(joined.first.weight.dtype).removeprefix("torch.")
+    for name in ("moves", "made_on", "shards_on"):
         session.shape.pop(name, None)
-    listed = None if held is None else top_scores(joined, held, session.device)
+    listed = None
+    if held is not None:
+        listed = top_scores(joined, DeviceRows(held.inputs, held.targets, None, session.device))
     # The members are not needed any more; this frees their memory for the whole model.
     bodies.clear()
     body = assembled(joined)
@@ -57,7 +66,7 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
     if not parts:
         return body, None, None
     apart = np.concatenate(parts)
-    values, indices = (torch.cat([getattr(each, name) for each in tops]) for name in ("values", "indices"))
+    values, indices, sums = (joined_lists(tops, name) for name in ("values", "indices", "log_sums"))
     fold = torch.arange(WIDE_MEMBERS).repeat_interleave(count)
-    listed = TopScores(values, indices, rows.labels.num_labels)
+    listed = TopScores(values, indices, rows.labels.num_labels, sums)
     return body, None, Tuning(listed, rows.take(apart).labels, None, torch.from_numpy(apart), fold)

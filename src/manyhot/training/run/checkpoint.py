@@ -94,7 +94,12 @@ class SharedCheckpoints:
 
 
 def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
-    """The bytes of a file with a checksum over its tensors; equal tensors and ``about`` give equal bytes.
+    """The bytes of a file with a checksum over its tensors; equal tensors and ``about`` give equal bytes."""
+    return b"".join(packed_parts(tensors, about))
+
+
+def packed_parts(tensors: Tensors, about: dict[str, Any]) -> list[bytes | memoryview]:
+    """What ``pack`` joins: the header, and the memory of each tensor, which is not copied.
 
     The format is that of safetensors: the size of a header, the header, and the tensors one after the other. The package's own
     writer copies all of it several times, and orders the header differently from run to run.
@@ -109,7 +114,7 @@ def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
         header[name] = {"dtype": _CODES[whole[name].dtype], "shape": list(whole[name].shape), "data_offsets": [start, end]}
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *(_bytes_of(whole[name]) for name in ordered)])
+    return [len(text).to_bytes(8, "little") + text, *(_bytes_of(whole[name]) for name in ordered)]
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
@@ -176,3 +177,24 @@ def test_very_many_different_words_are_numbered():
 def monkeypatch_module():
     with pytest.MonkeyPatch.context() as patch:
         yield patch
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_one_pass_of_the_native_engine_gives_the_rows_of_the_plain_way(starts, monkeypatch):
+    draw = np.random.default_rng(0)
+    words = ["tomato", "tomatoes", "Pie", "of", "x", "salt,", "SALT", "peppers", "pepper"]
+    texts = [" ".join(draw.choice(words, size=draw.integers(0, 9))) for _ in range(700)]
+    examples = Examples(SparseLabels.from_lists([[0]] * 700, num_labels=1), ("a",), texts=texts)
+    settings = TrainSettings(min_count=3, max_features=6, word_starts=starts)
+    monkeypatch.setattr("manyhot.training.rows.inputs.words.ROWS_A_THREAD", 100)
+    fast, rows = TextInputs.fit(examples, settings)
+    later = fast.rows(texts[::-1])
+    monkeypatch.setattr("manyhot.training.rows.inputs.texts.CutTexts.of", lambda _: None)
+    plain, wanted = TextInputs.fit(examples, settings)
+    assert fast.to_json() == plain.to_json()
+    for name, each in plain.tensors().items():
+        assert torch.equal(fast.tensors()[name], each)
+    for found, own in ((rows, wanted), (later, plain.rows(texts[::-1]))):
+        assert found.indices.tolist() == own.indices.tolist()
+        assert found.indptr.tolist() == own.indptr.tolist()
+        assert found.data == pytest.approx(own.data)

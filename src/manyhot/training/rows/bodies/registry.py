@@ -102,7 +102,6 @@ _ENTRIES = (
         mixes=False,
         describe=lambda settings, _: _wide().wide_shape(settings),
         lazy=True,
-        unsaved_buffers=True,
     ),
     BodyInfo(
         name="bag",

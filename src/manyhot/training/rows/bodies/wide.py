@@ -20,14 +20,17 @@ from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.device import choose_device, uses_bfloat16
-from manyhot.training.run.processes import ProcessesError, process_mesh
+from manyhot.training.run.processes import Processes, ProcessesError, process_mesh
 
 # Learning rate of the word vectors relative to that of the head (AdaGrad).
 TABLE_RATE = 3.3
 START_DEVIATION = 0.3
 # Up to this many numbers, a finished model holds its head in float32, for the same scores on every device.
 LARGEST_FLOAT32 = 1 << 28
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Numbers of the word vectors of a finished model up to which they are float32. More are rounded to float16, which halves the
+# time that saving and loading take.
+LARGEST_FLOAT32_TABLE = 1 << 26
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class _MovedSum(torch.autograd.Function):
@@ -88,14 +91,32 @@ class WordTable(nn.Module):
         width: F.
         hidden: H.
         moves: whether it is to be trained: the sums of squared gradients are part of its state.
+        dtype: of W; of anything but float32 only where it is not trained.
+        device: where the first weights are drawn, from a seed that torch's generator on the CPU gives.
     """
 
     rate: Tensor
     squares: Tensor | None
 
-    def __init__(self, width: int, hidden: int, *, moves: bool) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        *,
+        moves: bool,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width, hidden).normal_(std=START_DEVIATION))
+        weight = torch.empty(width, hidden, dtype=dtype, device=device)
+        if weight.is_cuda:
+            # The CPU takes seconds to draw a table that a GPU draws in milliseconds.
+            draw = torch.Generator(weight.device).manual_seed(int(torch.randint(1 << 62, ())))
+            weight.normal_(std=START_DEVIATION, generator=draw)
+        elif not weight.is_meta:
+            # On the device meta torch would import its compiler to draw nothing.
+            weight.normal_(std=START_DEVIATION)
+        self.weight = nn.Parameter(weight)
         self.register_buffer("squares", torch.zeros(width) if moves else None)
         self.register_buffer("rate", torch.tensor(0.0), persistent=False)
 
@@ -105,7 +126,8 @@ class WordTable(nn.Module):
         if self.squares is not None and torch.is_grad_enabled():
             moved: Tensor = _MovedSum.apply(self.weight, self.squares, self.rate, columns, offsets, values)  # type: ignore[no-untyped-call]
             return moved
-        return embedding_bag(columns, self.weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
+        own = values.to(self.weight.dtype)
+        return embedding_bag(columns, self.weight, offsets, per_sample_weights=own, mode="sum", include_last_offset=True)
 
 
 class WideBody(nn.Module):
@@ -118,16 +140,29 @@ class WideBody(nn.Module):
         head: the number type of the head's weights, ``float32`` or ``bfloat16``.
         dropout: share of hidden units that is dropped in training.
         moves: whether it is to be trained.
+        table: the number type of the word vectors, ``float32`` or, where they are not trained, ``float16``.
+        device: where the word vectors are made.
         mesh: of the processes that the labels of the head are divided among; every one has all word vectors. The first weights
             are those of a body without a mesh, bit by bit.
     """
 
     def __init__(
-        self, width: int, num_labels: int, *, hidden: int, head: str, dropout: float, moves: bool, mesh: Any = None
+        self,
+        width: int,
+        num_labels: int,
+        *,
+        hidden: int,
+        head: str,
+        dropout: float,
+        moves: bool,
+        table: str = "float32",
+        device: torch.device | str | None = None,
+        mesh: Any = None,
     ) -> None:
         super().__init__()
-        self.first = WordTable(width, hidden, moves=moves)
+        self.first = WordTable(width, hidden, moves=moves, dtype=TYPES[table], device=device)
         self.dropout = nn.Dropout(dropout)
+        self.register_load_state_dict_post_hook(_with_rates)  # type: ignore[no-untyped-call]
         update = "adagrad" if moves else None
         if mesh is None:
             self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
@@ -153,7 +188,16 @@ class WideBody(nn.Module):
         """The two tables whose product is the score."""
         bias = self.head.bias
         assert bias is not None
-        return LinearFactors(self.first.weight.detach(), self.head.weight.detach().float(), bias.detach())
+        return LinearFactors(self.first.weight.detach().float(), self.head.weight.detach().float(), bias.detach())
+
+
+def _with_rates(body: nn.Module, keys: Any) -> None:
+    """Give a body that was made on the device meta its learning rates, which are no part of its state."""
+    del keys
+    assert isinstance(body, WideBody)
+    for part in (body.first, body.head):
+        if part.rate.is_meta:
+            part.rate = torch.zeros_like(part.rate, device=body.first.weight.device)
 
 
 @torch.no_grad()
@@ -166,11 +210,12 @@ def finished(bodies: Sequence[WideBody]) -> WideBody:
     hidden = sum(each.head.hidden_size for each in bodies)
     small = num_labels * hidden <= LARGEST_FLOAT32
     kind = "float32" if small or bodies[0].head.weight.dtype == torch.float32 else "bfloat16"
+    table = "float32" if width * hidden <= LARGEST_FLOAT32_TABLE else "float16"
     with torch.device("meta"):
-        joined = WideBody(width, num_labels, hidden=hidden, head=kind, dropout=0.0, moves=False)
+        joined = WideBody(width, num_labels, hidden=hidden, head=kind, dropout=0.0, moves=False, table=table)
     weights = torch.cat([local(each.head.weight).to(TYPES[kind]) for each in bodies], dim=1).div_(len(bodies))
     bias = torch.stack([local(each.head.bias) for each in bodies]).mean(dim=0)
-    joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
+    joined.first.weight = nn.Parameter(torch.cat([each.first.weight.to(TYPES[table]) for each in bodies], dim=1))
     mesh = joined.head.mesh = bodies[0].head.mesh
     joined.head.weight = nn.Parameter(weights if mesh is None else mesh.distribute(weights))
     joined.head.bias = nn.Parameter(bias if mesh is None else mesh.distribute(bias))
@@ -221,14 +266,16 @@ def assembled(body: WideBody) -> nn.Module:
 
 
 def wide_shape(settings: TrainSettings) -> dict[str, Any]:
-    """What training adds to the description of a wide body: the type of the head's weights, that it moves, and label shards."""
-    bfloat16 = uses_bfloat16(choose_device(settings.device), settings.precision)
-    shards = {"shards_on": choose_device(settings.device).type} if settings.label_shards else {}
-    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True, **shards}
+    """What training adds to the description of a wide body: the type of the head's weights, that it moves, and where."""
+    device = Processes.current().device(choose_device(settings.device))
+    bfloat16 = uses_bfloat16(device, settings.precision)
+    shards = {"shards_on": device.type} if settings.label_shards else {}
+    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True, "made_on": str(device), **shards}
 
 
 def make_wide(shape: dict[str, Any]) -> WideBody:
     """A wide body from its description."""
     sizes = {"hidden": int(shape["hidden"]), "head": shape["head"], "dropout": float(shape["dropout"])}
     mesh = process_mesh(shape["shards_on"]) if "shards_on" in shape else None
-    return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, moves=bool(shape.get("moves", False)), mesh=mesh)
+    about = {"moves": bool(shape.get("moves", False)), "table": shape.get("table", "float32"), "device": shape.get("made_on")}
+    return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, **about, mesh=mesh)

@@ -12,6 +12,7 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.training.rows.inputs.row_batches import Array
 from manyhot.training.rows.inputs.tokens import texts_of
+from manyhot.training.rows.inputs.weighted_words import CutTexts, fitted_columns, known_columns
 from manyhot.training.rows.inputs.words import (
     STARTS,
     Runs,
@@ -54,6 +55,9 @@ class TextInputs:
         texts = examples.texts or []
         # A feature that is in all texts is kept, however few texts there are.
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
+        cut = CutTexts.of(texts) if settings.ngrams == 1 and not settings.char_ngrams else None
+        if cut is not None:
+            return cls._fit_words(texts, cut, settings, limits)
         flat, rows, names = numbered_words(texts)
         words = find_runs(flat, rows, names, longest=settings.ngrams, **limits)
         counts = [words.counts(flat, rows, len(texts))]
@@ -71,9 +75,20 @@ class TextInputs:
         if not matrix.shape[1]:
             _refuse(texts, settings.min_count)
         rows_with = np.bincount(matrix.indices, minlength=matrix.shape[1])
-        idf = (np.log((1 + len(texts)) / (1 + rows_with)) + 1).astype(np.float32)
-        fitted = cls(_used(words), _used(starts), _used(characters), idf)
+        fitted = cls(_used(words), _used(starts), _used(characters), _idf(rows_with, len(texts)))
         return fitted, fitted._weighted(matrix)
+
+    @classmethod
+    def _fit_words(
+        cls, texts: Sequence[str], cut: CutTexts, settings: TrainSettings, limits: dict[str, int]
+    ) -> tuple[TextInputs, Any]:
+        """The same for single words, in one pass of the native engine."""
+        takes_starts = _takes_starts(settings.word_starts, len(cut.flat) / len(texts))
+        words, starts, columns, rows_with = fitted_columns(cut, starts=takes_starts, **limits)
+        if not len(rows_with):
+            _refuse(texts, settings.min_count)
+        idf, none = _idf(rows_with, len(texts)), Runs([], [np.zeros(0, dtype=np.int64)])
+        return cls(_used(words), none if starts is None else _used(starts), none, idf), cut.weighted(columns, idf)
 
     @property
     def width(self) -> int:
@@ -83,6 +98,9 @@ class TextInputs:
     def rows(self, inputs: Any) -> Any:
         """CSR ``[N, width]`` of texts or ``Examples``."""
         texts = texts_of(inputs)
+        cut = CutTexts.of(texts) if len(self.words.keys) == 1 and not len(self.characters) else None
+        if cut is not None:
+            return cut.weighted(known_columns(cut, self.words, self.starts), self.idf)
         # Each distinct word is looked up once, however often it occurs.
         flat, rows, names = numbered_words(texts)
         known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))
@@ -126,6 +144,11 @@ class TextInputs:
         if sum(map(len, runs)) != len(idf) or any(len(each.keys[0]) > len(each.symbols) for each in runs):
             raise ValueError(f"TextInputs: there must be one `idf` for each n-gram, {sum(map(len, runs))}; got {len(idf)}.")
         return cls(words, starts, characters, idf)
+
+
+def _idf(rows_with: Array, num_texts: int) -> Array:
+    weights: Array = (np.log((1 + num_texts) / (1 + rows_with)) + 1).astype(np.float32)
+    return weights
 
 
 def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:

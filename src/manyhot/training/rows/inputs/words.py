@@ -7,11 +7,13 @@ built for any of them, and only for prefixes that are themselves frequent enough
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from manyhot.data.files.collection import collection_paused
 from manyhot.engines.native import words as native
 
 Array = np.ndarray[Any, Any]
+A = TypeVar("A")
+B = TypeVar("B")
 WORD = re.compile(r"\w+|[^\w\s]")
 # Inflected forms mostly share their first letters; two lengths, since one merges too many words and the other too few.
 STARTS = (4, 5)
@@ -26,6 +30,8 @@ STARTS = (4, 5)
 LARGEST_TABLE = 1 << 24
 # From this many texts, words or entries on, calling the native engine pays off.
 LEAST_NATIVE = 256
+# Threads of the native engine, and rows that are worth one.
+MOST_THREADS, ROWS_A_THREAD = 8, 20_000
 
 
 class Runs:
@@ -75,7 +81,7 @@ def joined(prefix: Array, flat: Array, rows: Array, length: int, width: int) -> 
 def positions(keys: Array, wanted: Array) -> Array:
     """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere; of the type of ``wanted``."""
     if not len(keys):
-        return np.full(len(wanted), -1, dtype=wanted.dtype)
+        return np.full(wanted.shape, -1, dtype=wanted.dtype)
     if keys[-1] < LARGEST_TABLE:
         table = np.full(int(keys[-1]) + 2, -1, dtype=wanted.dtype)
         table[keys] = np.arange(len(keys))
@@ -163,13 +169,68 @@ def numbered_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]]:
         >>> flat.tolist(), rows.tolist(), words
         ([0, 1, 0, 2, 3], [0, 0, 0, 1, 1], ['salt', ',', 'and', 'pepper'])
     """
-    found = native.cut(texts, _kind_of) if len(texts) >= LEAST_NATIVE and native.available()[0] else None
+    found = cut_words(texts)
     if found is None:
         return number_words(word_lists(texts))
-    joined, codes, starts, lengths, offsets = found
-    flat, firsts = native.number(codes, starts, lengths)
-    names = _cut_out(joined, starts[firsts], lengths[firsts])
+    flat, offsets, names = found
     return flat, np.repeat(np.arange(len(texts)), np.diff(offsets)), names
+
+
+def cut_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]] | None:
+    """``(flat [T] int32, offsets [R + 1], words)``: the same by the native engine; None where it cannot, or is not worth it."""
+    if len(texts) < LEAST_NATIVE or not native.available()[0]:
+        return None
+    parts = in_threads(_numbered_part, [texts[first:last] for first, last in row_parts(len(texts))])
+    whole = [part for part in parts if part is not None]
+    if len(whole) < len(parts):
+        return None
+    # The words of each part are numbered by first appearance, and so are those of all parts, in their order.
+    begin = np.cumsum([0, *(len(part.codes) for part in whole)])
+    codes = np.concatenate([part.codes for part in whole])
+    starts = np.concatenate([part.starts + first for part, first in zip(whole, begin, strict=False)])
+    lengths = np.concatenate([part.lengths for part in whole])
+    numbers, firsts = native.number(codes, starts, lengths)
+    names = _cut_out("".join(part.joined for part in whole), starts[firsts], lengths[firsts])
+    own = np.split(numbers, np.cumsum([len(part.starts) for part in whole])[:-1])
+    flat = np.concatenate(in_threads(lambda pair: pair[0][pair[1].numbers], list(zip(own, whole, strict=True))))
+    ends = np.cumsum([0, *(len(part.numbers) for part in whole)])
+    offsets = [part.offsets[1:] + first for part, first in zip(whole, ends, strict=False)]
+    return flat, np.concatenate([np.zeros(1, np.int64), *offsets]), names
+
+
+class _NumberedPart(NamedTuple):
+    """The words of some texts, each different one once."""
+
+    joined: str  # all texts
+    codes: Array  # their characters
+    starts: Array  # of the different words
+    lengths: Array
+    numbers: Array  # int32 [T]: which of them each word is
+    offsets: Array  # int64 [R + 1]: which words are whose
+
+
+def _numbered_part(texts: Sequence[str]) -> _NumberedPart | None:
+    found = native.cut(texts, _kind_of)
+    if found is None:
+        return None
+    joined, codes, starts, lengths, offsets = found
+    numbers, firsts = native.number(codes, starts, lengths)
+    return _NumberedPart(joined, codes, starts[firsts], lengths[firsts], numbers, offsets)
+
+
+def row_parts(count: int) -> list[tuple[int, int]]:
+    """``count`` rows in parts for threads: where each starts and ends."""
+    threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_THREADS)
+    cuts = np.linspace(0, count, max(min(threads, count // ROWS_A_THREAD), 1) + 1).astype(int).tolist()
+    return list(pairwise(cuts))
+
+
+def in_threads(run: Callable[[A], B], parts: Sequence[A]) -> list[B]:
+    """``run`` of each part, several at a time where there are several."""
+    if len(parts) == 1:
+        return [run(parts[0])]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(run, parts))
 
 
 def _kind_of(character: str) -> int:

@@ -1,0 +1,45 @@
+"""The numbers of a threshold: checked, written to JSON, and rounded to the type of the scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._checks import is_number
+
+INF = float("inf")
+
+
+def checked_thresholds(given: Any) -> float | tuple[float, ...]:
+    """A number, or a tuple of one per label; an error where it is something else."""
+    if isinstance(given, Tensor):
+        given = given.tolist()
+    listed = isinstance(given, (list, tuple))
+    numbers = list(given) if listed else [given]
+    for number in numbers:
+        if not is_number(number) or math.isnan(number):
+            raise ValueError(f"DecisionRule: `threshold` must be a number or one per label; got {number!r}.")
+    if listed and not numbers:
+        raise ValueError("DecisionRule: `threshold` must be a number or one per label; got an empty list.")
+    return tuple(float(number) for number in numbers) if listed else float(given)
+
+
+def number_out(number: float) -> float | str:
+    """A number for JSON, which has no infinite ones."""
+    return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+
+
+def number_in(number: Any) -> Any:
+    """What ``number_out`` wrote."""
+    return float(number) if number in ("inf", "-inf") else number
+
+
+def round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest number of ``dtype`` that is not above ``cut``: ``s > cut`` is the same for every ``s`` of ``dtype``."""
+    near = cut.to(dtype)
+    if cut.dtype == dtype or not cut.is_floating_point():
+        return near
+    return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_tensor(-INF)), near)

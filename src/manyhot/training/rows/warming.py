@@ -1,0 +1,85 @@
+"""Steps on made-up rows in a thread, so that kernels are compiled while words are still counted."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.bodies.info import WIDE
+from manyhot.training.rows.bodies.registry import get_body, make_body
+from manyhot.training.rows.bodies.wide import WideBody
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.wide_fit import WideFit, top_scores
+
+# Words of the made-up table, and of a row: few, since kernels do not depend on how many there are.
+WORDS, WORDS_A_ROW = 64, 8
+
+
+class Warming:
+    """A thread that makes the first steps of a wide body on made-up rows. On a CPU there is nothing to compile.
+
+    Args:
+        settings: those of the run, with its body.
+        num_labels: L.
+        device: of the run.
+    """
+
+    def __init__(self, settings: TrainSettings, num_labels: int, device: torch.device) -> None:
+        self.settings, self.num_labels, self.device = settings, num_labels, device
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> Warming:
+        """Start the thread, for a body whose kernels are worth it."""
+        known = self.settings.model != "auto" and get_body(self.settings.model).fitting == WIDE
+        if known and self.device.type == "cuda" and not self.settings.label_shards:
+            self.thread = threading.Thread(target=self._run, name="manyhot-warming", daemon=True)
+            self.thread.start()
+        return self
+
+    def wait(self) -> None:
+        """Return once the steps are done. Only then may the run draw random numbers that matter."""
+        if self.thread is not None:
+            self.thread.join()
+
+    def _run(self) -> None:
+        try:
+            made_up_steps(self.settings, self.num_labels, self.device)
+        except Exception:
+            # The run meets the same error and reports it.
+            return
+
+
+def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device) -> int:
+    """Steps on whole batches, on one with an odd number of words, and on a shorter one, then the best labels; how many steps.
+
+    Sizes that are multiples of 16 have kernels of their own.
+    """
+    from scipy import sparse
+
+    entry = get_body(settings.model)
+    dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
+    settings = replace(settings, batch_size=settings.batch_size or entry.batch_size, epochs=1, dropout=dropout)
+    shape = {"body": entry.name, "width": WORDS, "num_labels": num_labels, "hidden": settings.hidden or entry.hidden_size}
+    assert entry.describe is not None
+    body = make_body({**shape, "dropout": dropout, **entry.describe(settings, None)}).to(device)
+    assert isinstance(body, WideBody)
+    size, done = settings.batch_size, 0
+    for rows in (size, size, max(size // 7, 1)):
+        lengths = np.full(rows, WORDS_A_ROW)
+        lengths[0] += done % 2
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        columns = np.arange(offsets[-1]) % WORDS
+        matrix = sparse.csr_matrix((np.full(offsets[-1], 0.1, np.float32), columns, offsets), shape=(rows, WORDS))
+        counts = torch.arange(rows + 1)
+        labels = SparseLabels(torch.arange(rows) % num_labels, counts, num_labels)
+        fit = WideFit(body, TrainingRows(matrix, labels), settings, salt=0, device=device, linear=False)
+        fit.start()
+        fit.run_epoch(lambda: None)
+        top_scores(body, fit.on_device)
+        done += 1
+    return done
