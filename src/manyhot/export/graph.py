@@ -145,7 +145,8 @@ class _Listed(nn.Module):
 
     def forward(self, columns: Tensor, values: Tensor) -> Tensor:
         first: Any = self.first
-        summed = (values.unsqueeze(1) @ first.weight[columns]).squeeze(1)
+        # The table of a large wide body is float16.
+        summed = (values.unsqueeze(1) @ first.weight[columns].to(values.dtype)).squeeze(1)
         # The word vectors of a wide body have no bias.
         summed = summed if getattr(first, "bias", None) is None else summed + first.bias
         return summed if self.rest is None else self.rest(summed)  # type: ignore[no-any-return]
