@@ -37,6 +37,20 @@ def test_values_and_gradients_are_those_of_the_dense_tensor(chunk_size, kind, ma
     torch.testing.assert_close(torch.autograd.grad(lazy, parts), torch.autograd.grad(dense, parts))
 
 
+@pytest.mark.parametrize("score", [torch.inf, -torch.inf, torch.nan])
+def test_an_excluded_label_does_not_count_whatever_its_score(score):
+    (hidden, weight, bias), labels = head()
+    labels[2, 7] = True
+    with torch.no_grad():
+        bias[7] = score
+    where = torch.arange(labels.shape[1]) != 7
+    kept = where.nonzero().squeeze(1)
+    lazy = decoupled_softmax_loss(LinearScores(hidden, weight, bias), SparseLabels.from_dense(labels), where=where)
+    alone = decoupled_softmax_loss(LinearScores(hidden, weight[kept], bias[kept]).dense(), labels[:, kept])
+    torch.testing.assert_close(lazy, alone)
+    torch.testing.assert_close(torch.autograd.grad(lazy, hidden), torch.autograd.grad(alone, hidden))
+
+
 def test_gradients_agree_with_finite_differences():
     parts, labels = head(rows=3, size=3, num_labels=6)
     sparse = SparseLabels.from_dense(labels)

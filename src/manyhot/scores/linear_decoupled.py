@@ -73,7 +73,8 @@ class LinearDecoupled(torch.autograd.Function):
         scores = (hidden[rows].to(neg.dtype) * weight[labels].to(neg.dtype)).sum(dim=1)
         scores = scores if bias is None else scores + bias[labels].to(neg.dtype)
         counted, _ = terms.listed_weights(neg.dtype)
-        missed = neg[rows] - scores
+        # An entry that does not count may have any score.
+        missed = torch.where(counted > 0, neg[rows] - scores, 0.0)
         pulled = counted * missed.sigmoid()
         sums = row_sums(torch.stack([counted, counted * softplus(missed), pulled], dim=1), terms.offsets).mT.contiguous()
         total, lost, pull = sums if group is None else gather_equal(sums, group).sum(dim=0)
