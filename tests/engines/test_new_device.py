@@ -19,6 +19,7 @@ class ToyEngine:
     """As much of an engine as one loss with its gradient needs."""
 
     FINISHES_HALF = False
+    SUMS_OVERLAP = False
 
     def available(self, _=None):
         return True, ""

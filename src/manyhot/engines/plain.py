@@ -18,7 +18,7 @@ _FORMS: dict[str, Function] = {}
 
 
 def plain_form(name: str) -> Callable[[Function], Function]:
-    """Register the plain form of the engine function ``name``: ``"fused"``, ``"labelwise"`` or ``"rdrop"``."""
+    """Register the plain form of the engine function ``name``, such as ``"fused"`` or ``"dice"``."""
 
     def register(function: Function) -> Function:
         _FORMS[name] = function
@@ -40,6 +40,21 @@ def labelwise(*args: Any, **settings: Any) -> Any:
 def rdrop(*args: Any, **settings: Any) -> Any:
     """``engine.rdrop`` in plain torch."""
     return _FORMS["rdrop"](*args, **settings)
+
+
+def overlap(*args: Any, **settings: Any) -> Any:
+    """``engine.overlap`` in plain torch."""
+    return _FORMS["overlap"](*args, **settings)
+
+
+def overlap_gradient(*args: Any, **settings: Any) -> Any:
+    """``engine.overlap_gradient`` in plain torch."""
+    return _FORMS["overlap_gradient"](*args, **settings)
+
+
+def dice(*args: Any, **settings: Any) -> Any:
+    """``engine.dice`` in plain torch."""
+    return _FORMS["dice"](*args, **settings)
 
 
 def sides(x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:

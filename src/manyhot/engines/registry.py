@@ -23,6 +23,8 @@ class Engine(Protocol):
 
     # Whether ``half_fused`` and ``half_finish`` are there, which float16 needs: its gradients cannot be finished in forward.
     FINISHES_HALF: bool
+    # Whether ``overlap``, ``overlap_gradient`` and ``dice`` are there, which dice loss is made of.
+    SUMS_OVERLAP: bool
 
     def available(self, device: int | None = None) -> tuple[bool, str]:
         """Whether it can be used (on CUDA device number ``device``, if given), and if not, why."""
@@ -82,6 +84,29 @@ class Engine(Protocol):
         row_scale: Tensor | float = 1.0,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``(values, grad_a, grad_b)`` of two predictions."""
+        ...
+
+    def overlap(self, x: Tensor, terms: DenseTerms | SparseTerms, *, squared: bool) -> tuple[Tensor, Tensor]:
+        """``(apart, size)`` of each row: how far probabilities and labels are apart, and their sizes together."""
+        ...
+
+    def overlap_gradient(
+        self, x: Tensor, terms: DenseTerms | SparseTerms, by_apart: Tensor, by_size: Tensor, *, squared: bool
+    ) -> Tensor:
+        """The gradient by ``x`` from the derivatives by both sums."""
+        ...
+
+    def dice(
+        self,
+        x: Tensor,
+        terms: DenseTerms | SparseTerms,
+        *,
+        squared: bool,
+        epsilon: float,
+        row_scale: Tensor | float = 1.0,
+        whole: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """``(values, grad)`` of dice loss; with ``whole`` the values are reduced."""
         ...
 
     def total(self, values: Tensor, scale: Tensor | float) -> Tensor:

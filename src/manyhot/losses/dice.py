@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least
-from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Labels, arrange
 from manyhot.losses.core.logsumexp import Dim
-from manyhot.losses.core.reduction import reduce
+from manyhot.losses.core.overlap import dice_of_rows
 from manyhot.losses.module import LossModule
 
 
@@ -53,16 +51,15 @@ def dice_loss(
     """
     check_at_least("dice_loss", "epsilon", epsilon, 0, strict=True)
     rows = arrange("dice_loss", logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
-    power = 2 if squared else 1
-
-    def overlap(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
-        return pos * torch.sigmoid(x)
-
-    def sizes(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return (pos + neg) * torch.sigmoid(x) ** power + pos**power
-
-    values = 1 - (2 * sum_over_labels(rows, overlap) + epsilon) / (sum_over_labels(rows, sizes) + epsilon)
-    return reduce("dice_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    return dice_of_rows(
+        "dice_loss",
+        rows,
+        squared=squared,
+        epsilon=epsilon,
+        sample_weight=sample_weight,
+        reduction=reduction,
+        validate=validate,
+    )
 
 
 class DiceLoss(LossModule):

@@ -38,6 +38,7 @@ SPARSE = 7
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Float16 gradients are computed in backward.
 FINISHES_HALF = False
+SUMS_OVERLAP = False
 TASK_CODES = {"sides": 0, "gradient": 1, "fused": 2, "labelwise": 3, "rdrop": 4, "divergence": 5}
 FORM_CODES = {"split": 0, "joint": 1, "bce": 2, "focal": 3, "asymmetric": 3}
 

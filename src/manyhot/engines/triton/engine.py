@@ -25,6 +25,9 @@ from manyhot.engines.triton.half import half_fused as half_fused
 from manyhot.engines.triton.labelwise import labelwise as labelwise
 from manyhot.engines.triton.launch.gate import falls_back_to, refusal
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
+from manyhot.engines.triton.overlap import dice as dice
+from manyhot.engines.triton.overlap import overlap as overlap
+from manyhot.engines.triton.overlap import overlap_gradient as overlap_gradient
 from manyhot.engines.triton.pairs import rdrop as rdrop
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
@@ -35,6 +38,7 @@ from manyhot.engines.triton.replay import relaunch, remember, replay_key, worksp
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Float16 gradients are finished by ``half_fused`` and ``half_finish``.
 FINISHES_HALF = True
+SUMS_OVERLAP = True
 
 
 def available(device: int | None = None) -> tuple[bool, str]:

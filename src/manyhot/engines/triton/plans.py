@@ -235,6 +235,25 @@ def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
     return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
 
 
+def cut_overlaps(together: int | None, num_rows: int, num_labels: int, **_: Any) -> tuple[Plan, int]:
+    """The same for the overlap of probabilities and labels."""
+    cut = overlap_plan(num_rows, num_labels, together=together)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def overlap_plan(num_rows: int, num_labels: int, *, together: int | None) -> Plan:
+    """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
+    (kernel "waiting")."""
+    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
+    if block <= CHUNK:
+        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, block, 1, block, max(1, rows * block // 512))
+    most = 0 if together is None else min(SEGMENTS, together)
+    chunk = BLOCK if blocks(num_labels, BLOCK) <= most else CHUNK
+    chunks = blocks(num_labels, chunk)
+    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, chunk // 512)
+
+
 # The plan of a stage, and how many programs carry it out.
 CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
     "sides": cut_rows,
@@ -242,4 +261,5 @@ CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
     "fused": cut_rows,
     "labelwise": cut_labels,
     "rdrop": cut_pairs,
+    "overlap": cut_overlaps,
 }
