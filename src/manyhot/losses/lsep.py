@@ -8,6 +8,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least, check_logits
 from manyhot.engines.terms import INF, DenseTerms, SparseTerms, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.core.dispatch import side_loss
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Labels, Rows, arrange
 from manyhot.losses.core.logsumexp import Dim, log_sums
@@ -54,15 +55,41 @@ def lsep_loss(
         tensor(0.1698)
     """
     check_logits("lsep_loss", logits)
-    pos, neg = log_sums("lsep_loss", logits, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
-    values = softplus(pos.times(neg).value)
     if max_pairs is not None:
         check_at_least("lsep_loss", "max_pairs", max_pairs, 1)
         if smoothing:
             raise ValueError("lsep_loss: `smoothing` needs all pairs; pass max_pairs=None, or use pairwise_loss.")
-        rows = arrange("lsep_loss", logits, labels, where=where, dim=dim)
-        values = torch.where(_count_pairs(rows) <= max_pairs, values, _sampled_lsep(rows, max_pairs, generator))
+    if max_pairs is None or (dim == -1 and _most_pairs(labels, logits.shape[-1]) <= max_pairs):
+        return side_loss(
+            "lsep_loss",
+            "joint",
+            logits,
+            labels,
+            0.0,
+            where=where,
+            pos_weight=None,
+            neg_weight=None,
+            sample_weight=sample_weight,
+            smoothing=smoothing,
+            reduction=reduction,
+            dim=dim,
+            engine="auto",
+            validate=validate,
+        )
+    pos, neg = log_sums("lsep_loss", logits, labels, where=where, dim=dim, validate=validate)
+    rows = arrange("lsep_loss", logits, labels, where=where, dim=dim)
+    values = softplus(pos.times(neg).value)
+    values = torch.where(_count_pairs(rows) <= max_pairs, values, _sampled_lsep(rows, max_pairs, generator))
     return reduce("lsep_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+
+
+def _most_pairs(labels: Labels, num_labels: int) -> int:
+    """The most pairs that a row can have: a hard label is of one side, a soft one of both."""
+    if isinstance(labels, SparseLabels):
+        hard = labels.values is None
+    else:
+        hard = isinstance(labels, Tensor) and not labels.is_floating_point()
+    return (num_labels // 2) * (num_labels - num_labels // 2) if hard else num_labels * num_labels
 
 
 def _count_pairs(rows: Rows) -> Tensor:
