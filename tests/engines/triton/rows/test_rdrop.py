@@ -37,6 +37,54 @@ def test_pairs_agree_with_the_plain_form_in_the_interpreter(longest):
     check_interpreted(INTERPRETED, longest)
 
 
+RAGGED = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from engines.triton.rows.test_rdrop import check_ragged
+from manyhot.engines.triton import plans
+plans.PAIR = int(sys.argv[2])
+check_ragged("cpu", torch.float32, ((4, 1001), (8, 515), (4, 511)) if plans.PAIR > 1000 else ((4, 99), (8, 63), (8, 65)))
+print("checked")
+"""
+
+
+def check_ragged(device, dtype, shapes):
+    """Rows that begin anywhere in contiguous memory: what they share with their neighbours is theirs alone."""
+    generator = torch.Generator().manual_seed(0)
+    for shape in shapes:
+        for spread in (3.0, 60.0):
+            a, b = ((spread * torch.randn(*shape, generator=generator)).to(dtype) for _ in range(2))
+            a[1], b[-1] = -80.0, -80.0  # unlike their neighbours
+            for labels in (torch.rand(*shape, generator=generator) < 0.1, torch.ones(*shape, dtype=torch.uint8)):
+                check_pair(triton_engine, a, b, DenseTerms(labels), device, dtype, generator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [4096, 32])
+def test_rows_that_begin_anywhere_are_read_in_groups_in_the_interpreter(longest):
+    check_interpreted(RAGGED, longest)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_labels", [513, 4095, 4271, 8191, 20_001, 100_003])
+def test_rows_that_begin_anywhere_are_read_in_groups_on_the_device(dtype, num_labels):
+    check_ragged("cuda", dtype, [(16, num_labels)])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_infinite_and_missing_scores_stay_in_their_row(dtype):
+    a, b = (torch.randn(8, 4271, device="cuda").to(dtype) for _ in range(2))
+    labels = torch.rand(8, 4271, device="cuda") < 0.01
+    wanted = triton_engine.rdrop(a, b, DenseTerms(labels))
+    a[2, -1], a[2, 0], b[5, 0], b[5, -1] = float("nan"), float("inf"), -float("inf"), float("nan")
+    got = triton_engine.rdrop(a, b, DenseTerms(labels))
+    others = [0, 1, 3, 4, 6, 7]
+    assert all(torch.equal(one[others], two[others]) for one, two in zip(got, wanted, strict=True))
+
+
 @pytest.mark.slow
 def test_the_rules_for_two_predictions_hold_in_the_interpreter():
     check_tests_interpreted("losses/test_divergence.py", "interpreted-triton")

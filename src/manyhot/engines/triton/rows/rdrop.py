@@ -17,24 +17,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inverse
+from manyhot.engines.triton.math import LOG_2
 from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.merge import merge_chunks, publish, wait_for_row
-from manyhot.engines.triton.rows.tiles import (
-    careful_terms,
-    column_weight,
-    finish,
-    first_listed,
-    settle,
-    side_exponents,
-    tile_gradient,
-    tile_labels,
-    tile_where,
+from manyhot.engines.triton.rows.pair_tiles import (
+    LARGEST_ODDS,
+    apart,
+    derivatives,
+    exponentials,
+    loss_gradient,
+    pair_exponents,
+    pair_terms,
+    pair_tile,
+    ragged_place,
 )
-
-# Odds are clamped here: larger ones change nothing, and the product of two stays finite. A sum below this has no larger odds in
-# it, but only if LEAN: otherwise a confident positive has large odds and is in no sum.
-LARGEST_ODDS = tl.constexpr(1e18)
+from manyhot.engines.triton.rows.tiles import finish, first_listed, settle
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -46,11 +43,12 @@ def rdrop_kernel(
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, HAS_SCALE: tl.constexpr, LINK: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """SEGMENT labels of ROWS rows of both, in steps of BLOCK labels.
 
-    ``partial`` holds the sums of either loss, ``[2, R, CHUNKS, 4]``, and the divergence, ``[R, CHUNKS]``.
+    ``partial`` holds the sums of either loss, ``[2, R, CHUNKS, 4]``, and the divergence, ``[R, CHUNKS]``. RAGGED rows are
+    contiguous and begin anywhere, one to a program: see ``ragged_place``.
     """
     MERGED: tl.constexpr = LOSS and CHUNKS > 1
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
@@ -65,6 +63,9 @@ def rdrop_kernel(
         in_rows = tl.full([ROWS], True, tl.int1)
     begin = chunk * SEGMENT
     end = tl.minimum(begin + SEGMENT, num_labels)
+    if RAGGED:
+        WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
+        end = tl.minimum(begin + SEGMENT, num_labels + (row * num_labels % WIDTH).to(tl.int32))
     first, stop = first_listed(offsets, indices, row, rows, in_rows, begin, LABELS, ROWS, CHUNKS > 1, SEGMENT)
     all_a = partial
     all_b = all_a + tl.cast(num_rows, tl.int64) * CHUNKS * 4
@@ -76,20 +77,20 @@ def rdrop_kernel(
         a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum, total = _sums(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, link, rows, in_rows, begin, end, first, stop, zero, zero, zero, zero,
-            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK, UNIT,
+            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK, UNIT, RAGGED,
         )  # fmt: skip
         if LOSS:  # noqa: SIM102 - this is known to the compiler, what follows is not
             if tl.max(tl.where(a_pos_sum + a_neg_sum + b_pos_sum + b_neg_sum <= LARGEST_ODDS, 0, 1), axis=0) > 0:
                 a_pos_top, a_neg_top, b_pos_top, b_neg_top = _tops(
                     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride,
                     where_stride, b_stride, pos_number, neg_number, smoothing, rows, in_rows, begin, end, first, stop,
-                    LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+                    LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, RAGGED,
                 )  # fmt: skip
                 a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum, total = _sums(
                     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride,
                     where_stride, b_stride, pos_number, neg_number, smoothing, link, rows, in_rows, begin, end, first, stop,
                     a_pos_top, a_neg_top, b_pos_top, b_neg_top,
-                    LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK, UNIT,
+                    LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK, UNIT, RAGGED,
                 )  # fmt: skip
         total = alpha * link * LOG_2 * total
         if MERGED:
@@ -126,7 +127,7 @@ def rdrop_kernel(
                 a, labels, indices, values, where, pos_weight, neg_weight, b, grad_a, grad_b, num_labels, a_stride,
                 label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, link, alpha * scale, rows, in_rows,
                 begin, end, first, stop, zero, zero, zero, zero, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
-                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK,
+                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK, RAGGED,
             )  # fmt: skip
         else:
             _gradients(
@@ -134,7 +135,7 @@ def rdrop_kernel(
                 label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, link, alpha * scale, rows, in_rows,
                 begin, end, first, stop, a_pos_top, a_neg_top, b_pos_top, b_neg_top,
                 a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
-                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK,
+                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK, RAGGED,
             )  # fmt: skip
 
 
@@ -145,28 +146,28 @@ def _sums(
     a_pos_top, a_neg_top, b_pos_top, b_neg_top,
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, LINK: tl.constexpr, EVEN: tl.constexpr, CAREFUL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+    UNIT: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """The sums of both sides of both losses, in units of ``e^top``, and of the divergence."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
     # Neighbours read at once, and threads per row; a warp has several rows.
-    NEAR: tl.constexpr = min(UNIT, WIDTH)
+    NEAR: tl.constexpr = WIDTH if RAGGED else min(UNIT, WIDTH)
     LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     LANES: tl.constexpr = BLOCK // WIDTH if ROWS == 1 else min(32, BLOCK // NEAR)
     a_pos_sum, a_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
     b_pos_sum, b_neg_sum = tl.zeros([ROWS, LANES], tl.float32), tl.zeros([ROWS, LANES], tl.float32)
     total = tl.zeros([ROWS, LANES], tl.float32)
     for start in range(begin, end, BLOCK):
-        s, z, up, down, counts, cursor = _tile(
+        s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, cursor, stop,
-            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, RAGGED,
         )  # fmt: skip
-        x, y, e, f = _exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
-        total += _by_lanes(_apart(x, y, e, f, link, LINK, LARGE), ROWS, LANES, NEAR)
+        x, y, e, f = exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
+        total += _by_lanes(apart(x, y, e, f, link, LINK, LARGE), ROWS, LANES, NEAR)
         if LOSS:
-            a_pos, a_neg = _terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
-            b_pos, b_neg = _terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
+            a_pos, a_neg = pair_terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
+            b_pos, b_neg = pair_terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
             if LEAN:
                 a_pos, a_neg = tl.where(up, a_pos, 0.0), tl.where(up, 0.0, a_neg)
                 b_pos, b_neg = tl.where(up, b_pos, 0.0), tl.where(up, 0.0, b_neg)
@@ -194,35 +195,23 @@ def _tops(
     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
     b_stride, pos_number, neg_number, smoothing, rows, in_rows, begin, end, cursor, stop,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """The largest exponent of either side of both, at least 0."""
     lowest = -float("inf")
     a_pos_top, a_neg_top = tl.full([ROWS], lowest, tl.float32), tl.full([ROWS], lowest, tl.float32)
     b_pos_top, b_neg_top = a_pos_top, a_neg_top
     for start in range(begin, end, BLOCK):
-        s, z, up, down, counts, cursor = _tile(
+        s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, cursor, stop,
-            True, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            True, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, RAGGED,
         )  # fmt: skip
-        a_pos, a_neg = _exponents(s, up, down, counts, LEAN)
-        b_pos, b_neg = _exponents(z, up, down, counts, LEAN)
+        a_pos, a_neg = pair_exponents(s, up, down, counts, LEAN)
+        b_pos, b_neg = pair_exponents(z, up, down, counts, LEAN)
         a_pos_top, a_neg_top = tl.maximum(a_pos_top, tl.max(a_pos, axis=1)), tl.maximum(a_neg_top, tl.max(a_neg, axis=1))
         b_pos_top, b_neg_top = tl.maximum(b_pos_top, tl.max(b_pos, axis=1)), tl.maximum(b_neg_top, tl.max(b_neg, axis=1))
     return settle(a_pos_top, "split"), settle(a_neg_top, "split"), settle(b_pos_top, "split"), settle(b_neg_top, "split")
-
-
-@triton.jit
-def _exponents(s, up, down, counts, LEAN: tl.constexpr):
-    """The exponents of each side, -inf for terms of the other side."""
-    if LEAN:
-        lowest = -float("inf")
-        s = tl.where(counts, tl.where(up, -s, s), lowest)
-        pos, neg = tl.where(up, s, lowest), tl.where(up, lowest, s)
-    else:
-        pos, neg = side_exponents(-s, s, up, down, False)
-    return pos, neg
 
 
 @triton.jit
@@ -233,131 +222,40 @@ def _gradients(
     a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, LINK: tl.constexpr, EVEN: tl.constexpr, CAREFUL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    RAGGED: tl.constexpr,
 ):  # fmt: skip
     """Write both gradients: ``scale`` times that of the divergence, and the factors times the terms of either side."""
     LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     for start in range(begin, end, BLOCK):
-        s, z, up, down, counts, cursor = _tile(
+        s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, cursor, stop,
-            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, RAGGED,
         )  # fmt: skip
-        x, y, e, f = _exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
-        by_a, by_b = _derivatives(x, y, e, f, link, scale, up, LINK, LOSS and LEAN, LARGE)
+        x, y, e, f = exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
+        by_a, by_b = derivatives(x, y, e, f, link, scale, up, LINK, LOSS and LEAN, LARGE)
         if LOSS:
-            a_pos, a_neg = _terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
-            b_pos, b_neg = _terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
-            by_a += _loss_gradient(a_pos, a_neg, a_pos_factor, a_neg_factor, up, LEAN)
-            by_b += _loss_gradient(b_pos, b_neg, b_pos_factor, b_neg_factor, up, LEAN)
+            a_pos, a_neg = pair_terms(s, e, up, down, counts, a_pos_top, a_neg_top, LEAN, CAREFUL)
+            b_pos, b_neg = pair_terms(z, f, up, down, counts, b_pos_top, b_neg_top, LEAN, CAREFUL)
+            by_a += loss_gradient(a_pos, a_neg, a_pos_factor, a_neg_factor, up, LEAN)
+            by_b += loss_gradient(b_pos, b_neg, b_pos_factor, b_neg_factor, up, LEAN)
         if HAS_WHERE:
             by_a, by_b = tl.where(counts, by_a, 0.0), tl.where(counts, by_b, 0.0)
-        columns = start + tl.arange(0, BLOCK)
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        if EVEN:
-            in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
-        place = rows[:, None] * num_labels + columns[None, :]
-        tl.store(grad_a + place, by_a.to(grad_a.dtype.element_ty), mask=in_tile)
-        tl.store(grad_b + place, by_b.to(grad_b.dtype.element_ty), mask=in_tile)
-
-
-@triton.jit
-def _tile(
-    a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
-    b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, cursor, stop,
-    LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
-    NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Both scores, 0 where they do not count; then, twice where LEAN, the labels, or the weights of the positive and of the
-    negative terms; what counts; how far the lists were read."""
-    WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    columns = start + tl.arange(0, BLOCK)
-    in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-    if EVEN:
-        in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
-    s = tl.load(a + rows[:, None] * a_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-    z = tl.load(b + rows[:, None] * b_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-    counts = in_tile
-    if HAS_WHERE:
-        counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
-        s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
-    up, down = counts, counts
-    if LOSS:
-        up, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                                 LABELS, LEAN, ROWS, BLOCK, "", WIDTH)  # fmt: skip
-        down = up
-        if not LEAN:
-            pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)
-            neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)
-            down = tl.where(counts, (1.0 - up) * neg_w[None, :], 0.0)
-            up = tl.where(counts, up * pos_w[None, :], 0.0)
-    return s, z, up, down, counts, cursor
-
-
-@triton.jit
-def _exponentials(s, z, up, counts, TURNED: tl.constexpr, ALL: tl.constexpr):
-    """Both scores in units of log 2, negated for positives if TURNED, and both exponentials, 0 for excluded entries."""
-    x, y = s * LOG2_E, z * LOG2_E
-    if TURNED:
-        unit = tl.where(up, -LOG2_E, LOG2_E)
-        x, y = s * unit, z * unit
-    e, f = exp2(x), exp2(y)
-    if not ALL:
-        e, f = tl.where(counts, e, 0.0), tl.where(counts, f, 0.0)
-    return x, y, e, f
-
-
-@triton.jit
-def _odds(x, y, e, f, link, LINK: tl.constexpr, LARGE: tl.constexpr):
-    """The odds of ``p = sigma(k x)`` and ``q = sigma(k y)``, which may be LARGE, and ``(1 - p) (1 - q)``."""
-    if LINK == 2:
-        e, f = e * e, f * f
-    elif LINK != 1:
-        e, f = exp2(link * x), exp2(link * y)
-    if LARGE or LINK != 1:
-        e, f = tl.minimum(e, LARGEST_ODDS), tl.minimum(f, LARGEST_ODDS)
-    return e, f, inverse((1.0 + e) * (1.0 + f))
-
-
-@triton.jit
-def _apart(x, y, e, f, link, LINK: tl.constexpr, LARGE: tl.constexpr):
-    """``(p - q) (x - y)``; with odds, ``p - q`` is the difference of theirs times ``(1 - p) (1 - q)``, with all digits."""
-    e, f, lack = _odds(x, y, e, f, link, LINK, LARGE)
-    return (e - f) * lack * (x - y)
-
-
-@triton.jit
-def _derivatives(x, y, e, f, link, scale, up, LINK: tl.constexpr, TURNED: tl.constexpr, LARGE: tl.constexpr):
-    """The derivatives of the divergence by both scores, as they were, times the scale of the row."""
-    e, f, lack = _odds(x, y, e, f, link, LINK, LARGE)
-    between, far = (e - f) * lack, (x - y) * (LOG_2 * link)
-    p_lack, q_lack = lack * (1.0 + f), lack * (1.0 + e)
-    factor = (link * scale)[:, None]
-    if TURNED:
-        factor = tl.where(up, -factor, factor)
-    return factor * (between + e * p_lack * p_lack * far), -factor * (between + f * q_lack * q_lack * far)
-
-
-@triton.jit
-def _terms(s, e, up, down, counts, pos_top, neg_top, LEAN: tl.constexpr, CAREFUL: tl.constexpr):
-    """The terms in units of ``e^top``, from the exponentials where the tops are 0; where LEAN, one for both sides."""
-    pos, neg = e, e
-    if LEAN and CAREFUL:
-        turned, top = tl.where(up, -s, s), tl.where(up, pos_top[:, None], neg_top[:, None])
-        pos = tl.where(counts, exp(distance(turned, top)), 0.0)
-        neg = pos
-    elif CAREFUL:
-        pos, neg = careful_terms(-s, s, up, down, pos_top, neg_top, False)
-    elif not LEAN:
-        # Terms of weight 0 are 0, even if they are infinite.
-        pos, neg = tl.where(up > 0, up * exp(-s), 0.0), tl.where(down > 0, down * e, 0.0)
-    return pos, neg
-
-
-@triton.jit
-def _loss_gradient(pos, neg, pos_factor, neg_factor, up, LEAN: tl.constexpr):
-    """The gradient of a loss from its terms and the factors of its rows."""
-    if LEAN:
-        grad = pos * tl.where(up, -pos_factor[:, None], neg_factor[:, None])
-    else:
-        grad = tile_gradient(pos, neg, pos_factor, neg_factor, False)
-    return grad
+        by_a, by_b = by_a.to(grad_a.dtype.element_ty), by_b.to(grad_b.dtype.element_ty)
+        if RAGGED:
+            WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
+            place, own, whole, _ = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
+            tl.store(grad_a + place, by_a, mask=whole)
+            tl.store(grad_b + place, by_b, mask=whole)
+            # Only the first step and the last have groups that belong to another row too.
+            if start == 0 or start + BLOCK > num_labels:
+                tl.store(grad_a + place, by_a, mask=own & ~whole)
+                tl.store(grad_b + place, by_b, mask=own & ~whole)
+        else:
+            columns = start + tl.arange(0, BLOCK)
+            in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
+            if EVEN:
+                in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
+            place = rows[:, None] * num_labels + columns[None, :]
+            tl.store(grad_a + place, by_a, mask=in_tile)
+            tl.store(grad_b + place, by_b, mask=in_tile)
