@@ -235,6 +235,18 @@ class Call:
         return kernel, (*kinds, *sizes, total)
 
 
+def is_ragged(call: Call, *others: Tensor) -> bool:
+    """Whether rows are contiguous, begin anywhere, and can be read in groups of 16 bytes all the same (``ragged_place``): the
+    last group of all must be full, the plan must have room for what a row shares with others, and labels are a byte each."""
+    x, plan = call.x, call.layout.plan
+    labels, where, width = call.inputs[0], call.inputs[4], 16 // x.element_size()
+    if labels is None or where is not None or labels.dtype not in BYTES or x.shape[1] % width == 0 or x.numel() % width:
+        return False
+    if x.shape[1] + width - 1 > plan.chunks * plan.segment:
+        return False
+    return all(tensor.is_contiguous() for tensor in (x, labels, *others))
+
+
 def _together(x: Tensor) -> int | None:
     """How many programs run at once at least; None in the interpreter. Programs of long rows wait for each other, so the driver
     is asked what the current context has."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
-from manyhot.engines.triton.calls import BYTES, Call, as_matrix, new_grad, new_rows, per_row, type_of
+from manyhot.engines.triton.calls import Call, as_matrix, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.plans import COUNTER_STRIDE
 
@@ -49,7 +49,7 @@ def rdrop(
     numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
     labels, *kinds = layout.kinds
     which, unit = int(link) if link in (1, 2) else 0, math.gcd(layout.unit, b.stride(0))
-    ragged = losses and layout.plan.rows == 1 and layout.lean and _is_ragged(call, b)
+    ragged = losses and layout.plan.rows == 1 and layout.lean and is_ragged(call, b)
     for stage in ("sums", "gradient") if merged and not waits else ("fused",):
         constants = (losses, labels, layout.lean, *kinds, scales is not None, which, stage, layout.even)
         cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.segment, layout.plan.rows, layout.plan.block, unit, ragged)
@@ -57,15 +57,3 @@ def rdrop(
         key = (losses, which, stage, type_of(scales), b.stride(0), ragged)
         call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
     return values if values.ndim == 1 else values.sum(dim=1), *grads
-
-
-def _is_ragged(call: Call, b: Tensor) -> bool:
-    """Whether rows are contiguous, begin anywhere, and can be read in groups of 16 bytes all the same: the last group of all
-    must be full, a row must have room for what it shares with others, and the labels are a byte each."""
-    a, width, plan = call.x, 16 // call.x.element_size(), call.layout.plan
-    labels, where = call.inputs[0], call.inputs[4]
-    if labels is None or where is not None or labels.dtype not in BYTES or a.shape[1] % width == 0 or a.numel() % width:
-        return False
-    if a.shape[1] + width - 1 > plan.chunks * plan.segment:
-        return False
-    return a.is_contiguous() and b.is_contiguous() and labels.is_contiguous()

@@ -235,19 +235,26 @@ def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
     return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
 
 
-def cut_overlaps(together: int | None, num_rows: int, num_labels: int, **_: Any) -> tuple[Plan, int]:
+def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
     """The same for the overlap of probabilities and labels."""
-    cut = overlap_plan(num_rows, num_labels, together=together)
+    cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
-def overlap_plan(num_rows: int, num_labels: int, *, together: int | None) -> Plan:
+def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
     """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
-    (kernel "waiting")."""
-    block = max(16, 1 << max(num_labels - 1, 0).bit_length())
-    if block <= CHUNK:
+    (kernel "waiting"). A row is one tile if that is nearly full and stays in registers, else a program takes it in steps."""
+    block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 256 if score_bytes == 2 else 128
+    # What rows that begin anywhere share with others (``ragged_place``).
+    shared = 8 if num_labels % 8 else 0
+    if block <= BLOCK and (block <= 512 or 5 * num_labels > 4 * block) and (block <= 512 or num_labels + shared <= block):
         rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
         return Plan("rows", rows, block, 1, block, max(1, rows * block // 512))
+    if num_labels <= CHUNK:
+        step = 4 * each
+        while step > 2 * each and step * blocks(num_labels, step) > 1.125 * num_labels:
+            step //= 2
+        return Plan("rows", 1, step, 1, blocks(num_labels + shared, step) * step, step // each)
     most = 0 if together is None else min(SEGMENTS, together)
     chunk = BLOCK if blocks(num_labels, BLOCK) <= most else CHUNK
     chunks = blocks(num_labels, chunk)

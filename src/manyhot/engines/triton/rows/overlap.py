@@ -16,7 +16,7 @@ import triton.language as tl
 from manyhot.engines.triton.math import exp, inverse
 from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.merge import wait_for_row
-from manyhot.engines.triton.rows.tiles import add_pairs, first_listed, tile_labels, tile_where
+from manyhot.engines.triton.rows.tiles import add_pairs, first_listed, ragged_place, tile_labels, tile_where
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -26,10 +26,14 @@ def overlap_kernel(
     scale_number, pos_number, neg_number, smoothing, epsilon,
     SQUARED: tl.constexpr, LABELS: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, HAS_SCALE: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr, CHUNKS: tl.constexpr,
-    MANY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    RAGGED: tl.constexpr,
 ):  # fmt: skip
-    """One tile. STAGE is "fused" (dice loss and its gradient), "sums" (both sums of each chunk into ``state [R, CHUNKS, 2]``)
-    or "gradient" (``state [2, R]`` holds the derivatives by both sums). There are no weights."""
+    """SEGMENT labels of ROWS rows, in one tile that stays in registers, or in steps of BLOCK labels that are read twice.
+
+    STAGE is "fused" (dice loss and its gradient), "sums" (both sums of each chunk into ``state [R, CHUNKS, 2]``) or "gradient"
+    (``state [2, R]`` holds the derivatives by both sums). There are no weights. RAGGED rows are as in ``ragged_place``.
+    """
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
@@ -38,56 +42,113 @@ def overlap_kernel(
     chunk = program % CHUNKS
     row = tl.cast(program // CHUNKS, tl.int64) * ROWS
     rows = row + tl.arange(0, ROWS)
-    columns = chunk * BLOCK + tl.arange(0, BLOCK)
     in_rows = rows < num_rows
-    in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
     if EVEN:
-        in_rows, in_tile = tl.full([ROWS], True, tl.int1), tl.full([ROWS, BLOCK], True, tl.int1)
-    s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-    counts = in_tile
-    if HAS_WHERE:
-        counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
-        s = tl.where(counts, s, 0.0)
-    cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1, BLOCK)
-    t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                       LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
-    e = exp(-tl.abs(s))
-    larger = inverse(1.0 + e)
-    smaller = e * larger
-    p, rest = tl.where(s > 0, larger, smaller), tl.where(s > 0, smaller, larger)
+        in_rows = tl.full([ROWS], True, tl.int1)
+    begin = chunk * SEGMENT
+    end = tl.minimum(begin + SEGMENT, num_labels)
+    if RAGGED:
+        end = tl.minimum(begin + SEGMENT, num_labels + (row * num_labels % WIDTH).to(tl.int32))
+    first, stop = first_listed(offsets, indices, row, rows, in_rows, begin, LABELS, ROWS, CHUNKS > 1, SEGMENT)
+    zero = tl.zeros([ROWS], tl.float32)
+    apart, size, by_apart, by_size = zero, zero, zero, zero
+    q, t, counts = zero[:, None], zero[:, None], in_rows[:, None]
+    if SEGMENT == BLOCK:
+        q, t, counts, _ = _tile(
+            x, labels, indices, values, where, num_labels, x_stride, label_stride, where_stride, smoothing, rows, in_rows,
+            begin, first, stop, LABELS, HARD, HAS_WHERE, EVEN, ROWS, BLOCK, RAGGED, WIDTH,
+        )  # fmt: skip
     if STAGE == "gradient":
         by_apart = tl.load(state + rows, mask=in_rows, other=0)
         by_size = tl.load(state + num_rows + rows, mask=in_rows, other=0)
+    elif SEGMENT == BLOCK:
+        apart, size = tl.reduce(_terms(q, t, counts, SQUARED, HARD, EVEN and not HAS_WHERE), 1, add_pairs)
     else:
-        apart, size = _terms(p, rest, t, SQUARED, HARD)
-        if not EVEN or HAS_WHERE:
-            apart, size = tl.where(counts, apart, 0.0), tl.where(counts, size, 0.0)
-        apart, size = tl.reduce((apart, size), 1, add_pairs)
-        if CHUNKS > 1 or STAGE == "sums":
-            place = state + (rows * CHUNKS + chunk) * 2
-            tl.store(place, apart, mask=in_rows)
-            tl.store(place + 1, size, mask=in_rows)
-        if STAGE == "fused":
-            if CHUNKS > 1:
-                wait_for_row(arrived, row, CHUNKS)
-                apart, size = _add_chunks(state, row, CHUNKS, MANY)
-            scale = tl.zeros([ROWS], tl.float32) + scale_number
-            if HAS_SCALE:
-                scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-            share = 1.0 / (size + epsilon)
-            value = apart * share
-            tl.store(out_value + rows, value, mask=in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0))
-            by_apart, by_size = share * scale, -value * share * scale
+        aparts, sizes = tl.zeros([ROWS, BLOCK // WIDTH], tl.float32), tl.zeros([ROWS, BLOCK // WIDTH], tl.float32)
+        cursor = first
+        for start in range(begin, end, BLOCK):
+            q_here, t_here, counts_here, cursor = _tile(
+                x, labels, indices, values, where, num_labels, x_stride, label_stride, where_stride, smoothing, rows, in_rows,
+                start, cursor, stop, LABELS, HARD, HAS_WHERE, EVEN, ROWS, BLOCK, RAGGED, WIDTH,
+            )  # fmt: skip
+            more, larger = _terms(q_here, t_here, counts_here, SQUARED, HARD, EVEN and not HAS_WHERE)
+            aparts += tl.sum(tl.reshape(more, [ROWS, BLOCK // WIDTH, WIDTH]), axis=2)
+            sizes += tl.sum(tl.reshape(larger, [ROWS, BLOCK // WIDTH, WIDTH]), axis=2)
+        apart, size = tl.reduce((aparts, sizes), 1, add_pairs)
+    if STAGE != "gradient" and (CHUNKS > 1 or STAGE == "sums"):
+        place = state + (rows * CHUNKS + chunk) * 2
+        tl.store(place, apart, mask=in_rows)
+        tl.store(place + 1, size, mask=in_rows)
+    if STAGE == "fused":
+        if CHUNKS > 1:
+            wait_for_row(arrived, row, CHUNKS)
+            apart, size = _add_chunks(state, row, CHUNKS, MANY)
+        scale = zero + scale_number
+        if HAS_SCALE:
+            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+        share = 1.0 / (size + epsilon)
+        value = apart * share
+        tl.store(out_value + rows, value, mask=in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0))
+        by_apart, by_size = share * scale, -value * share * scale
     if STAGE != "sums":
-        grad = larger * smaller * _slopes(p, rest, t, by_apart[:, None], by_size[:, None], SQUARED, HARD)
-        if HAS_WHERE:
-            grad = tl.where(counts, grad, 0.0)
-        tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
+        if SEGMENT == BLOCK:
+            grad = _gradient(q, t, counts, by_apart, by_size, SQUARED, HARD, HAS_WHERE)
+            _store(out_grad, grad, num_labels, rows, in_rows, begin, EVEN, ROWS, BLOCK, RAGGED, WIDTH)
+        else:
+            cursor = first
+            for start in range(begin, end, BLOCK):
+                q_here, t_here, counts_here, cursor = _tile(
+                    x, labels, indices, values, where, num_labels, x_stride, label_stride, where_stride, smoothing, rows,
+                    in_rows, start, cursor, stop, LABELS, HARD, HAS_WHERE, EVEN, ROWS, BLOCK, RAGGED, WIDTH,
+                )  # fmt: skip
+                grad = _gradient(q_here, t_here, counts_here, by_apart, by_size, SQUARED, HARD, HAS_WHERE)
+                _store(out_grad, grad, num_labels, rows, in_rows, start, EVEN, ROWS, BLOCK, RAGGED, WIDTH)
 
 
 @triton.jit
-def _terms(p, rest, t, SQUARED: tl.constexpr, HARD: tl.constexpr):
-    """The terms of both sums; ``rest`` is 1 - p with all its digits."""
+def _tile(
+    x, labels, indices, values, where, num_labels, x_stride, label_stride, where_stride, smoothing, rows, in_rows,
+    start, cursor, stop, LABELS: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Probabilities as ``min(p, 1 - p)``, negative where p is the larger one, so that both keep their digits; labels; which
+    entries count; how far the lists were read."""
+    if RAGGED:
+        place, counts, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
+        s = tl.load(x + place, mask=there, other=0).to(tl.float32)
+        t = tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0
+    else:
+        columns = start + tl.arange(0, BLOCK)
+        counts = in_rows[:, None] & (columns < num_labels)[None, :]
+        if EVEN:
+            counts = tl.full([ROWS, BLOCK], True, tl.int1)
+        in_tile = counts
+        s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
+        if HAS_WHERE:
+            counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
+        t, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
+                                LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
+    if RAGGED or HAS_WHERE:
+        # What does not count may be infinite.
+        s = tl.where(counts, s, 0.0)
+    e = exp(-tl.abs(s))
+    q = e * inverse(1.0 + e)
+    return tl.where(s > 0, -q, q), t, counts, cursor
+
+
+@triton.jit
+def _chances(q):
+    """p and 1 - p."""
+    smaller = tl.abs(q)
+    larger = 1.0 - smaller
+    high = q < 0
+    return tl.where(high, larger, smaller), tl.where(high, smaller, larger)
+
+
+@triton.jit
+def _terms(q, t, counts, SQUARED: tl.constexpr, HARD: tl.constexpr, ALL: tl.constexpr):
+    """The terms of both sums."""
+    p, rest = _chances(q)
     if HARD:
         apart, listed = tl.where(t, rest, p), tl.where(t, 1.0, 0.0)
     elif SQUARED:
@@ -96,20 +157,49 @@ def _terms(p, rest, t, SQUARED: tl.constexpr, HARD: tl.constexpr):
         apart, listed = (1.0 - t) * p + t * rest, t
     if SQUARED:
         apart, p = apart * apart, p * p
-    return apart, p + listed
+    size = p + listed
+    if not ALL:
+        apart, size = tl.where(counts, apart, 0.0), tl.where(counts, size, 0.0)
+    return apart, size
 
 
 @triton.jit
-def _slopes(p, rest, t, by_apart, by_size, SQUARED: tl.constexpr, HARD: tl.constexpr):
-    """The derivative by each p."""
+def _gradient(q, t, counts, by_apart, by_size, SQUARED: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr):
+    """The gradient of a tile from the derivatives by both sums of its rows."""
+    p, rest = _chances(q)
+    by_apart, by_size = by_apart[:, None], by_size[:, None]
     if SQUARED:
         between = tl.where(t, -rest, p) if HARD else (1.0 - t) * p - t * rest
-        slope = 2.0 * (by_apart * between + by_size * p)
+        grad = 2.0 * (by_apart * between + by_size * p)
     elif HARD:
-        slope = by_size + tl.where(t, -by_apart, by_apart)
+        grad = by_size + tl.where(t, -by_apart, by_apart)
     else:
-        slope = by_size + (1.0 - 2.0 * t) * by_apart
-    return slope
+        grad = by_size + (1.0 - 2.0 * t) * by_apart
+    grad = p * rest * grad
+    if HAS_WHERE:
+        grad = tl.where(counts, grad, 0.0)
+    return grad
+
+
+@triton.jit
+def _store(
+    out_grad, grad, num_labels, rows, in_rows, start,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile."""
+    grad = grad.to(out_grad.dtype.element_ty)
+    if RAGGED:
+        place, own, whole, _ = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
+        tl.store(out_grad + place, grad, mask=whole)
+        # Only the first tile and the last have groups that belong to another row too.
+        if start == 0 or start + BLOCK > num_labels:
+            tl.store(out_grad + place, grad, mask=own & ~whole)
+    else:
+        columns = start + tl.arange(0, BLOCK)
+        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
+        if EVEN:
+            in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
+        tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad, mask=in_tile)
 
 
 @triton.jit

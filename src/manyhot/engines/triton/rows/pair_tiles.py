@@ -9,6 +9,7 @@ from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inve
 from manyhot.engines.triton.rows.tiles import (
     careful_terms,
     column_weight,
+    ragged_place,
     side_exponents,
     tile_gradient,
     tile_labels,
@@ -18,26 +19,6 @@ from manyhot.engines.triton.rows.tiles import (
 # Odds are clamped here: larger ones change nothing, and the product of two stays finite. A sum below this has no larger odds in
 # it, but only if LEAN: otherwise a confident positive has large odds and is in no sum.
 LARGEST_ODDS = tl.constexpr(1e18)
-
-
-@triton.jit
-def ragged_place(rows, num_labels, start, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """A step of a row that begins anywhere in contiguous memory, from the last multiple of WIDTH before it on.
-
-    Reads and writes of WIDTH labels are one instruction each if they begin at a multiple of WIDTH. So a row is read in such
-    groups, with what its first and last one have of other rows; the host sees to it that the last group of all is full.
-
-    Returns:
-        Where each label is, which are of the row, which are in groups that are of the row alone, and which can be read.
-    """
-    columns = start + tl.arange(0, BLOCK)[None, :]
-    first = rows[:, None] * num_labels
-    base = first // WIDTH * WIDTH
-    ahead = (first - base).to(tl.int32)
-    end = ahead + num_labels
-    own = (columns >= ahead) & (columns < end)
-    whole = (columns >= (ahead + WIDTH - 1) // WIDTH * WIDTH) & (columns < end // WIDTH * WIDTH)
-    return base + columns, own, whole, columns < (end + WIDTH - 1) // WIDTH * WIDTH
 
 
 @triton.jit

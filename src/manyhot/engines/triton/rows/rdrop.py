@@ -29,9 +29,8 @@ from manyhot.engines.triton.rows.pair_tiles import (
     pair_exponents,
     pair_terms,
     pair_tile,
-    ragged_place,
 )
-from manyhot.engines.triton.rows.tiles import finish, first_listed, settle
+from manyhot.engines.triton.rows.tiles import finish, first_listed, ragged_place, settle
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)

@@ -41,6 +41,26 @@ def first_listed(
 
 
 @triton.jit
+def ragged_place(rows, num_labels, start, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """A step of a row that begins anywhere in contiguous memory, from the last multiple of WIDTH before it on.
+
+    Reads and writes of WIDTH labels are one instruction each if they begin at a multiple of WIDTH. So a row is read in such
+    groups, with what its first and last one have of other rows; the host sees to it that the last group of all is full.
+
+    Returns:
+        Where each label is, which are of the row, which are in groups that are of the row alone, and which can be read.
+    """
+    columns = start + tl.arange(0, BLOCK)[None, :]
+    first = rows[:, None] * num_labels
+    base = first // WIDTH * WIDTH
+    ahead = (first - base).to(tl.int32)
+    end = ahead + num_labels
+    own = (columns >= ahead) & (columns < end)
+    whole = (columns >= (ahead + WIDTH - 1) // WIDTH * WIDTH) & (columns < end // WIDTH * WIDTH)
+    return base + columns, own, whole, columns < (end + WIDTH - 1) // WIDTH * WIDTH
+
+
+@triton.jit
 def tile_where(where, where_stride, rows, columns, in_tile, WIDTH: tl.constexpr):
     """Which entries of the tile count."""
     place = tl.max_contiguous(where + rows[:, None] * where_stride + columns[None, :], [1, WIDTH])
