@@ -17,8 +17,8 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.rows.test_overlap import check_overlaps
 from manyhot.engines.triton import plans
-plans.CHUNK = int(sys.argv[2])
-check_overlaps("cpu", torch.float32, ((3, 5), (7, 33), (4, 701), (4, 1031)) if plans.CHUNK > 16 else ((2, 601),))
+plans.BLOCK, plans.CHUNK = map(int, sys.argv[2:4])
+check_overlaps("cpu", torch.float32, [tuple(map(int, sys.argv[4:]))])
 print("checked")
 """
 
@@ -53,9 +53,9 @@ def check_overlap(x, terms, device, squared, generator, epsilon=0.7):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("longest", [8192, 16])
-def test_dice_loss_agrees_with_float64_in_the_interpreter(longest):
-    check_interpreted(INTERPRETED, longest)
+@pytest.mark.parametrize("sizes", [(4096, 8192, 7, 33), (16, 8192, 4, 301), (16, 16, 2, 40)], ids=["tiles", "steps", "chunks"])
+def test_dice_loss_agrees_with_float64_in_the_interpreter(sizes):
+    check_interpreted(INTERPRETED, *sizes)
 
 
 @on_device
