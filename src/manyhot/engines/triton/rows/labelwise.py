@@ -1,7 +1,8 @@
 """Labelwise losses (BCE, focal, asymmetric) and their gradient, in one read and one write of the scores (CUDA).
 
-Both sides have one form: the cost of a score u that should be low, ``-sigma(u)^gamma log(1 - sigma(u))``, is that of a
-negative, and with -u for u that of a positive. A HARD label has one side, so only one cost is computed.
+A HARD label has one side, so only one cost is computed. Of one row with an index list, all labels are judged as negatives in
+groups of neighbours; groups with a listed label are left out of the sum and judged again, and the gradient of listed labels is
+overwritten (see ``lists``).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit, log2
-from manyhot.engines.triton.rows.lists import LISTS
+from manyhot.engines.triton.rows.costs import label_cost, one_cost, shifted_cost
+from manyhot.engines.triton.rows.lists import AT_ONCE, LISTS
 from manyhot.engines.triton.rows.tiles import column_weight, first_listed, tile_labels, tile_where
 
 
@@ -46,137 +47,107 @@ def labelwise_kernel(
     if HAS_WHERE:
         counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
     cursor, stop = first_listed(offsets, indices, row, rows, in_rows, chunk * BLOCK, LABELS, ROWS, CHUNKS > 1, BLOCK)
-    t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                       LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
-    pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)[None, :]
-    neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)[None, :]
-    if HARD:
-        weight = tl.where(t, pos_w, neg_w)
-        if not EVEN or HAS_WHERE:
-            weight = tl.where(counts, weight, 0.0)
-        # Entries of weight 0 are skipped, whatever their score.
-        s = tl.where(weight > 0, s, 0.0)
-        cost, slope = _cost(tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
-        total, grad = weight * cost, weight * tl.where(t, -slope, slope)
+    LISTED: tl.constexpr = LABELS == "lists" and HARD and ROWS == 1 and not HAS_WHERE and POS != "label" and NEG != "label"
+    if LISTED:
+        s, negative = tl.where(neg_number > 0, s, 0.0), tl.full([ROWS, BLOCK], False, tl.int1)
+        cost, slope = label_cost(s, negative, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
+        cost, grad = tl.where(in_tile, cost * neg_number, 0.0), slope * neg_number
+        total = _with_listed(
+            cost, x + row * x_stride, indices, num_labels, chunk * BLOCK, cursor, stop, pos_number, neg_number, gamma_pos,
+            gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BLOCK, WIDTH,
+        )  # fmt: skip
     else:
-        up, down = tl.where(counts, t * pos_w, 0.0), tl.where(counts, (1.0 - t) * neg_w, 0.0)
-        s = tl.where((up > 0) | (down > 0), s, 0.0)
-        pos, pos_slope = _one_cost(-s, gamma_pos, KIND)
-        if HAS_MARGIN:
-            neg, neg_slope = _shifted_cost(s, gamma_neg, margin)
+        t, _ = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
+                           LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
+        pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)[None, :]
+        neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)[None, :]
+        if HARD:
+            weight = tl.where(t, pos_w, neg_w)
+            if not EVEN or HAS_WHERE:
+                weight = tl.where(counts, weight, 0.0)
+            # Entries of weight 0 are skipped, whatever their score.
+            s = tl.where(weight > 0, s, 0.0)
+            cost, slope = label_cost(
+                tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG
+            )
+            total, grad = weight * cost, weight * tl.where(t, -slope, slope)
         else:
-            neg, neg_slope = _one_cost(s, gamma_neg, KIND)
-        total = tl.where(up > 0, up * pos, 0.0) + tl.where(down > 0, down * neg, 0.0)
-        grad = down * neg_slope - up * pos_slope
-    tl.store(out_value + rows * CHUNKS + chunk, tl.sum(total, axis=1), mask=in_rows)
+            up, down = tl.where(counts, t * pos_w, 0.0), tl.where(counts, (1.0 - t) * neg_w, 0.0)
+            s = tl.where((up > 0) | (down > 0), s, 0.0)
+            pos, pos_slope = one_cost(-s, gamma_pos, KIND)
+            if HAS_MARGIN:
+                neg, neg_slope = shifted_cost(s, gamma_neg, margin)
+            else:
+                neg, neg_slope = one_cost(s, gamma_neg, KIND)
+            total = tl.where(up > 0, up * pos, 0.0) + tl.where(down > 0, down * neg, 0.0)
+            grad = down * neg_slope - up * pos_slope
+        total = tl.sum(total, axis=1)
+    tl.store(out_value + rows * CHUNKS + chunk, total, mask=in_rows)
     scale = tl.zeros([ROWS], tl.float32) + scale_number
     if HAS_SCALE:
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
     grad = grad * scale[:, None]
     tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
+    if LISTED:
+        _store_listed(
+            out_grad + row * num_labels, x + row * x_stride, indices, cursor, stop, pos_number, gamma_pos, gamma_neg, margin,
+            scale, KIND, HAS_MARGIN, POWER_POS, POWER_NEG,
+        )  # fmt: skip
 
 
 @triton.jit
-def _cost(
-    u, t, gamma_pos, gamma_neg, margin,
+def _with_listed(
+    cost, x, indices, num_labels, first, cursor, stop, pos_number, neg_number, gamma_pos, gamma_neg, margin,
+    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """The sum ``[1]`` of the costs of a row's tile, in which all labels were judged as negatives. The row starts at ``x``."""
+    sums = tl.sum(tl.reshape(cost, [BLOCK // GROUP, GROUP]), axis=1)
+    groups = first // GROUP + tl.arange(0, BLOCK // GROUP)
+    positive, negative = tl.full([AT_ONCE], True, tl.int1), tl.full([AT_ONCE, GROUP], False, tl.int1)
+    again = tl.zeros([AT_ONCE], tl.float32)
+    start = cursor
+    while start < stop:
+        entries = start + tl.arange(0, AT_ONCE)
+        here = entries < stop
+        place = tl.load(indices + entries, mask=here, other=-1)
+        own = tl.load(x + place, mask=here & (pos_number > 0), other=0).to(tl.float32)
+        pos, _ = label_cost(-own, positive, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
+        again += tl.where(here, pos * pos_number, 0.0)
+        # A group is judged again with the first of its listed labels.
+        before = tl.load(indices + entries - 1, mask=here & (entries > cursor), other=-1)
+        fresh = here & ((before < 0) | (before // GROUP != place // GROUP))
+        beside = (place // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+        counts = fresh[:, None] & (beside < num_labels)
+        for step in tl.static_range(GROUP):
+            listed = tl.load(indices + entries + step, mask=entries + step < stop, other=-1)
+            counts = counts & (beside != listed[:, None])
+        around = tl.load(x + beside, mask=counts & (neg_number > 0), other=0).to(tl.float32)
+        neg, _ = label_cost(around, negative, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
+        again += tl.sum(tl.where(counts, neg * neg_number, 0.0), axis=1)
+        hit = tl.full([BLOCK // GROUP], False, tl.int1)
+        for step in tl.static_range(AT_ONCE):
+            listed = tl.load(indices + start + step, mask=start + step < stop, other=-1)
+            hit = hit | (groups == tl.where(listed < 0, -1, listed // GROUP).to(tl.int32))
+        sums = tl.where(hit, 0.0, sums)
+        start += AT_ONCE
+    return tl.zeros([1], tl.float32) + tl.sum(sums, axis=0) + tl.sum(again, axis=0)
+
+
+@triton.jit
+def _store_listed(
+    out_grad, x, indices, cursor, stop, pos_number, gamma_pos, gamma_neg, margin, scale,
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
 ):  # fmt: skip
-    """The cost of each hard label, positives turned round, and its derivative by u; a margin is for negatives."""
-    if HAS_MARGIN and POWER_POS >= 0:
-        cost, slope = _power_cost(u, t, margin, POWER_POS, POWER_NEG)
-    elif HAS_MARGIN:
-        pos, pos_slope = _one_cost(u, gamma_pos, KIND)
-        neg, neg_slope = _shifted_cost(u, gamma_neg, margin)
-        cost, slope = tl.where(t, pos, neg), tl.where(t, pos_slope, neg_slope)
-    else:
-        cost, slope = _one_cost(u, tl.where(t, gamma_pos, gamma_neg), KIND)
-    return cost, slope
-
-
-@triton.jit
-def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
-    """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - shift, 0)`` and its derivative by u; the shift of positives is 0.
-
-    Most of the time goes into special functions, so both sides share one logarithm, and powers are multiplied out.
-    """
-    e = exp(-tl.abs(u))
-    larger = inverse(1.0 + e)
-    smaller = e * larger
-    high = u > 0
-    p, rest = tl.where(high, larger, smaller), tl.where(high, smaller, larger)
-    shift = tl.where(t, 0.0, margin)
-    m, kept = tl.maximum(p - shift, 0.0), rest + shift
-    # sigma(-u) is e^-u sigma(u) for a large u: its logarithm is taken apart, so that it never is that of 0.
-    apart = high & t
-    ratio = tl.where(t, p, larger * smaller * inverse(kept))
-    log_cost = tl.where(apart, u, 0.0) - LOG_2 * log2(tl.where(apart, larger, kept))
-    series = 0.125 + m * (0.11111111 + m * 0.1)
-    series = 0.2 + m * (0.16666667 + m * (0.14285715 + m * series))
-    series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * (0.25 + m * series))))
-    log_cost = tl.where(m < 0.15, series, log_cost)
-    focus, pull = _power(m, t, POWER_POS, POWER_NEG)
-    slope = focus * ratio + pull * (larger * smaller) * tl.minimum(log_cost, 1e30)
-    some = m > 0
-    return tl.where(some, focus * log_cost, 0.0), tl.where(some, slope, 0.0)
-
-
-@triton.jit
-def _power(m, t, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
-    """``m^gamma`` and its derivative by m."""
-    focus, pull = _one_power(m, POWER_NEG)
-    if POWER_POS != POWER_NEG:
-        pos_focus, pos_pull = _one_power(m, POWER_POS)
-        focus, pull = tl.where(t, pos_focus, focus), tl.where(t, pos_pull, pull)
-    return focus, pull
-
-
-@triton.jit
-def _one_power(m, POWER: tl.constexpr):
-    below = m * 0.0 + 1.0
-    for _ in tl.static_range(POWER - 1):
-        below = below * m
-    if POWER == 0:
-        focus, pull = below, below * 0.0
-    else:
-        focus, pull = below * m, POWER * below
-    return focus, pull
-
-
-@triton.jit
-def _one_cost(u, gamma, KIND: tl.constexpr):
-    """``sigma(u)^gamma log(1 + e^u)`` and its derivative; with "bce" gamma is 0."""
-    e = exp(-tl.abs(u))
-    larger, rest = inverse(1.0 + e), log1p_unit(e)
-    smaller = e * larger
-    cost, slope = tl.maximum(u, 0.0) + rest, tl.where(u > 0, larger, smaller)
-    if KIND != "bce":
-        # Bounded, so that an infinite score gives no 0 times infinity.
-        focus = exp(gamma * (tl.maximum(tl.minimum(u, 0.0), -1e30) - rest))
-        slope = focus * (gamma * tl.where(u > 0, smaller, larger) * tl.minimum(cost, 1e30) + slope)
-        cost = focus * cost
-    return cost, slope
-
-
-@triton.jit
-def _shifted_cost(u, gamma, margin):
-    """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - margin, 0)``, and its derivative by u."""
-    e = exp(-tl.abs(u))
-    larger = inverse(1.0 + e)
-    smaller = e * larger
-    p = tl.where(u > 0, larger, smaller)
-    m = tl.maximum(p - margin, 0.0)
-    some = m > 0
-    shifted = tl.where(some, m, 1.0)
-    log_cost = _log_kept(m)
-    focus = exp(gamma * tl.log(shifted))
-    slope = larger * smaller * focus * (gamma * inverse(shifted) * log_cost + inverse(1.0 - m))
-    return tl.where(some, focus * log_cost, 0.0), tl.where(some, slope, 0.0)
-
-
-@triton.jit
-def _log_kept(shifted):
-    """``-log(1 - m)`` for m in [0, 1), exact near 0 too."""
-    z = shifted * inverse(2.0 - shifted)
-    w = z * z
-    series = 2.0 * z * (1.0 + w * (0.33333334 + w * (0.2 + w * (0.14285715 + w * 0.11111111))))
-    return tl.where(shifted < 0.3, series, -tl.log(1.0 - shifted))
+    """Overwrite the gradient of a row's listed labels, after all threads have written theirs."""
+    tl.debug_barrier()
+    positive = tl.full([AT_ONCE], True, tl.int1)
+    start = cursor
+    while start < stop:
+        entries = start + tl.arange(0, AT_ONCE)
+        here = entries < stop
+        place = tl.load(indices + entries, mask=here, other=0)
+        own = tl.load(x + place, mask=here & (pos_number > 0), other=0).to(tl.float32)
+        _, slope = label_cost(-own, positive, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
+        tl.store(out_grad + place, (-slope * pos_number * scale).to(out_grad.dtype.element_ty), mask=here)
+        start += AT_ONCE
