@@ -243,22 +243,25 @@ def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_
 
 def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
     """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
-    (kernel "waiting"). A row is one tile if that is nearly full and stays in registers, else a program takes it in steps."""
-    block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 256 if score_bytes == 2 else 128
+    (kernel "waiting"). A row is one tile that stays in registers, or a program takes it in steps; sizes as measured."""
+    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
     # What rows that begin anywhere share with others (``ragged_place``).
     shared = 8 if num_labels % 8 else 0
-    if block <= BLOCK and (block <= 512 or 5 * num_labels > 4 * block) and (block <= 512 or num_labels + shared <= block):
+    full = 5 * num_labels > 4 * block and num_labels + shared <= block
+    if block <= 512 or (full and block <= (BLOCK if half else CHUNK)):
         rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
-        return Plan("rows", rows, block, 1, block, max(1, rows * block // 512))
+        warps = rows * block // (512 if half or block >= 512 else 256)
+        return Plan("rows", rows, block, 1, block, max(1, warps), 64 if block > BLOCK else None)
     if num_labels <= CHUNK:
-        step = 4 * each
-        while step > 2 * each and step * blocks(num_labels, step) > 1.125 * num_labels:
+        step = 2048 if half and not shared else 512
+        while step > 512 and step * blocks(num_labels, step) > 1.125 * num_labels:
             step //= 2
-        return Plan("rows", 1, step, 1, blocks(num_labels + shared, step) * step, step // each)
+        return Plan("rows", 1, step, 1, blocks(num_labels + shared, step) * step, step // (256 if half else 128))
     most = 0 if together is None else min(SEGMENTS, together)
     chunk = BLOCK if blocks(num_labels, BLOCK) <= most else CHUNK
-    chunks = blocks(num_labels, chunk)
-    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, chunk // 512)
+    step, chunks = chunk // 4 if half else chunk, blocks(num_labels, chunk)
+    warps, registers = step // (256 if half else 512), 64 if step > BLOCK else None
+    return Plan("waiting" if chunks <= most else "rows", 1, step, chunks, chunk, warps, registers)
 
 
 # The plan of a stage, and how many programs carry it out.

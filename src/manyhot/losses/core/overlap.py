@@ -83,7 +83,8 @@ class _Dice:
     def plain(self, x: Tensor, _: Any, terms: Terms) -> Tensor:
         """Values of the rows in the plain form."""
         apart, size = overlap_of_rows(x, terms, squared=self.squared)
-        return apart / (size + self.epsilon)
+        values: Tensor = apart / (size + self.epsilon)
+        return values
 
 
 @plain_form("dice")

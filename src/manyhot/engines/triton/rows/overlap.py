@@ -111,8 +111,8 @@ def _tile(
     start, cursor, stop, LABELS: tl.constexpr, HARD: tl.constexpr, HAS_WHERE: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Probabilities as ``min(p, 1 - p)``, negative where p is the larger one, so that both keep their digits; labels; which
-    entries count; how far the lists were read."""
+    """Probabilities as ``min(p, 1 - p)``, with the sign - where p is the larger one, so that both keep their digits; labels;
+    which entries count; how far the lists were read."""
     if RAGGED:
         place, counts, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
         s = tl.load(x + place, mask=there, other=0).to(tl.float32)
@@ -141,7 +141,7 @@ def _chances(q):
     """p and 1 - p."""
     smaller = tl.abs(q)
     larger = 1.0 - smaller
-    high = q < 0
+    high = q.to(tl.int32, bitcast=True) < 0  # -0 has a sign too
     return tl.where(high, larger, smaller), tl.where(high, smaller, larger)
 
 

@@ -1,0 +1,103 @@
+"""The other losses on a CUDA device: label-wise losses, dice and pairwise loss on uint8 labels and on index lists, and R-Drop.
+
+    python -m benchmarks.baselines_gpu
+
+Forward and backward in milliseconds on the device: medians over replays of a captured graph whose calls have a problem of their
+own each, so that nothing is in the cache. In brackets the multiple of the byte floor: read the scores, read uint8 labels (index
+lists count nothing), write the gradient, at the speed of a copy measured in the same run. A loss whose gradient is further from
+float64 than its type explains is not timed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.few_gpu import COLD, POSITIVES, cold_milliseconds
+from benchmarks.gpu_engine import copy_bandwidth, table
+from manyhot import SparseLabels, asymmetric_loss, bce_loss, dice_loss, focal_loss, pairwise_loss, rdrop_loss
+
+SHAPES = [(65536, 128), (65536, 1024), (16384, 4096), (16384, 4271), (8192, 8192), (4096, 32768), (1024, 131072)]
+PAIRS = [(65536, 128), (16384, 4096), (16384, 4271), (4096, 20001), (4096, 32768)]
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "BCE": bce_loss,
+    "focal": focal_loss,
+    "asymmetric": asymmetric_loss,
+    "dice": dice_loss,
+    "pairwise": pairwise_loss,
+}
+TYPES = (torch.bfloat16, torch.float32)
+# The largest error of a gradient against float64, relative to the largest entry.
+SLACK = {torch.bfloat16: 1e-2, torch.float32: 1e-5}
+
+
+def problem(rows: int, num_labels: int, dtype: torch.dtype, passes: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Scores of one pass or two, and uint8 labels."""
+    scores = tuple((3 * torch.randn(rows, num_labels, device="cuda")).to(dtype).requires_grad_() for _ in range(passes))
+    labels = torch.zeros(rows, num_labels, dtype=torch.uint8, device="cuda")
+    return scores, labels.scatter_(1, torch.randint(0, num_labels, (rows, POSITIVES), device="cuda"), 1)
+
+
+def gradients(loss: Callable[..., Tensor], scores: tuple[Tensor, ...], labels: Any) -> tuple[Tensor, ...]:
+    """Forward and backward."""
+    return torch.autograd.grad(loss(*scores, labels), scores)
+
+
+def error(loss: Callable[..., Tensor], scores: tuple[Tensor, ...], labels: Any) -> float:
+    """The largest error of the gradients against float64, relative to the largest entry."""
+    few = tuple(each[:64].detach().requires_grad_() for each in scores)
+    exact = tuple(each.detach().double().requires_grad_() for each in few)
+    pairs = zip(gradients(loss, few, labels[:64]), gradients(loss, exact, labels[:64]), strict=True)
+    return max(((one.double() - two).abs().max() / two.abs().max()).item() for one, two in pairs)
+
+
+def cell(loss: Callable[..., Tensor], problems: list[tuple[tuple[Tensor, ...], Any]], floor: float) -> str:
+    """The time of a call and its multiple of the floor, both in milliseconds."""
+    scores, labels = problems[0]
+    wrong = error(loss, scores, labels)
+    if wrong > SLACK[scores[0].dtype]:
+        return f"error {wrong:.1e}: not timed"
+    taken = cold_milliseconds([lambda each=each: gradients(loss, *each) for each in problems])
+    return f"{taken:.3f} ({taken / floor:.2f})"
+
+
+def line(rows: int, num_labels: int, dtype: torch.dtype, bandwidth: float, *, passes: int) -> list[str]:
+    """A row of a table: every loss of one pass on either kind of labels, or R-Drop of two."""
+    size = rows * num_labels
+    scores = 2 * passes * size * dtype.itemsize
+    made = [problem(rows, num_labels, dtype, passes) for _ in range(max(2, min(16, COLD // scores)))]
+    lists = [(each, SparseLabels.from_dense(labels)) for each, labels in made]
+    floors = [count / bandwidth * 1e3 for count in (scores + size, scores)]
+    found = [f"{rows:,} x {num_labels:,}", str(dtype)[6:]]
+    for loss in (rdrop_loss,) if passes == 2 else LOSSES.values():
+        found += [cell(loss, made, floors[0]), cell(loss, lists, floors[1])]
+    torch.cuda.empty_cache()
+    return found
+
+
+def main() -> None:
+    """Print the page."""
+    import triton
+
+    bandwidth = copy_bandwidth()
+    date = datetime.datetime.now(datetime.UTC).date()
+    print(f"# The other losses on {torch.cuda.get_device_name()}\n")
+    print(f"{date}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s.")
+    print(f"Command: `python -m benchmarks.baselines_gpu`. {POSITIVES} positives a row.\n")
+    print(
+        "Forward and backward in milliseconds on the device over buffers that are in no cache, in brackets the multiple of the"
+    )
+    print("byte floor (index lists count nothing). Every gradient was compared with float64 first.\n")
+    head = ["rows x labels", "type", *(f"{name}, {kind}" for name in LOSSES for kind in ("uint8", "lists"))]
+    print(table(head, [line(*shape, dtype, bandwidth, passes=1) for dtype in TYPES for shape in SHAPES]))
+    print("\nR-Drop of two passes; the floor is to read both and the labels, and to write both gradients.\n")
+    head = ["rows x labels", "type", "R-Drop, uint8", "R-Drop, lists"]
+    print(table(head, [line(*shape, dtype, bandwidth, passes=2) for dtype in TYPES for shape in PAIRS]))
+
+
+if __name__ == "__main__":
+    main()
