@@ -109,7 +109,7 @@ def parse_method(text: str) -> Method:
     """Read a row's name: a loss, and options after ``+``. ``br``, ``lr`` and ``lp`` are ``bce``, ``pairwise``, ``powerset``.
 
     Options: ``smoothing``, ``mixup``, ``rdrop`` (each with ``=value`` or tuned), ``threshold`` (learned; also written
-    ``tlpr``), ``pos_weight=`` a number, ``labels`` (as many as there are, 100 at most) or ``auto`` (see ``FollowedCut``),
+    ``tlpr``), ``pos_weight=`` a number, ``labels`` (as many as there are, 100 at most) or ``auto`` (see ``TrackingThreshold``),
     ``min_labels`` (natural decisions give every row its best label at least; or ``=value`` of them).
 
     Example:

@@ -16,7 +16,7 @@ from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.two_way import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.choose import MOST_WEIGHT
-from manyhot.training.rows.tracking_threshold import FollowedCut, density_cut
+from manyhot.training.rows.tracking_threshold import TrackingThreshold, density_cut
 
 Loss = Callable[..., Tensor]
 MOST_PAIRS = 1000
@@ -46,7 +46,7 @@ class MemberLoss:
         self.num_labels = num_labels
         learns = bool(method.options.get("threshold"))
         self.threshold = torch.zeros(seeds, len(trials), device=device, requires_grad=True) if learns else None
-        self.cut = FollowedCut(seeds, len(trials)).to(device) if method.options.get("pos_weight") == AUTO else None
+        self.cut = TrackingThreshold(seeds, len(trials)).to(device) if method.options.get("pos_weight") == AUTO else None
         self.most = torch.full((seeds, len(trials)), float("inf"), device=device)
 
     @property

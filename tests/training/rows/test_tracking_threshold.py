@@ -9,14 +9,14 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.zlpr import zlpr_loss
 from manyhot.training.rows.rule import Tuning, bounded_cut
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.tracking_threshold import FollowedCut, density_cut
+from manyhot.training.rows.tracking_threshold import TrackingThreshold, density_cut
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, text_examples
 
 
 def test_the_cut_comes_to_lie_at_half_the_f1_of_calibrated_scores():
     draw = torch.Generator().manual_seed(0)
-    cut = FollowedCut()
+    cut = TrackingThreshold()
     scores = torch.randn(4000, 10, generator=draw) * 1.5 - 1.5
     labels = (torch.rand(4000, 10, generator=draw) < scores.sigmoid()).float()
     for _ in range(600):
@@ -43,10 +43,10 @@ def test_each_model_has_its_own_cut():
     draw = torch.Generator().manual_seed(1)
     logits = torch.randn(2, 50, 3, 4, generator=draw)
     labels = (torch.rand(2, 50, 1, 4, generator=draw) < 0.3).float()
-    cuts = FollowedCut(2, 3)
+    cuts = TrackingThreshold(2, 3)
     for _ in range(20):
         cuts.update(logits, labels)
-    alone = FollowedCut()
+    alone = TrackingThreshold()
     for _ in range(20):
         alone.update(logits[1:, :, 2:], labels[1:])
     torch.testing.assert_close(cuts.value[1:, 2:], alone.value)
@@ -56,7 +56,7 @@ def test_what_is_unknown_does_not_move_the_cut():
     draw = torch.Generator().manual_seed(2)
     logits, where = torch.randn(1, 30, 1, 5, generator=draw), torch.rand(1, 30, 1, 5, generator=draw) < 0.6
     labels = (torch.rand(1, 30, 1, 5, generator=draw) < 0.4).float()
-    cuts = [FollowedCut(), FollowedCut()]
+    cuts = [TrackingThreshold(), TrackingThreshold()]
     for cut, filler in zip(cuts, (0.0, 1.0), strict=True):
         cut.update(logits, torch.where(where, labels, filler), where)
     torch.testing.assert_close(cuts[0].value, cuts[1].value)

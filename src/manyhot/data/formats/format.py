@@ -40,7 +40,7 @@ class FileStart:
         return cls(bare_name(file.name), content, tuple(kept))
 
 
-def _never(_: Any) -> bool:
+def _matches_nothing(_: Any) -> bool:
     return False
 
 
@@ -80,8 +80,8 @@ class Format:
     suffixes: tuple[str, ...] = ()
     likely_suffixes: tuple[str, ...] = ()
     magic: bytes = b""
-    looks: Callable[[FileStart], bool] = _never
-    certain: Callable[[FileStart], bool] = _never
+    looks: Callable[[FileStart], bool] = _matches_nothing
+    certain: Callable[[FileStart], bool] = _matches_nothing
     by_lines: bool = False
     read_part: Callable[[Any, Any, Any, Any], Any] | None = None
     columns: bool = False

@@ -22,7 +22,7 @@ from manyhot.training.rows.mixing import mix_batch
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO
 from manyhot.training.rows.strategies import get_strategy
-from manyhot.training.rows.tracking_threshold import FollowedCut
+from manyhot.training.rows.tracking_threshold import TrackingThreshold
 
 
 class Objective(nn.Module):
@@ -42,7 +42,7 @@ class Objective(nn.Module):
         self.info = get_loss(settings.usual_loss)
         self.loss_settings = loss_settings(settings)
         self.learned = nn.Parameter(torch.zeros(1)) if settings.learns_threshold else None
-        self.cut = FollowedCut() if settings.pos_weight == AUTO else None
+        self.cut = TrackingThreshold() if settings.pos_weight == AUTO else None
 
     @property
     def threshold(self) -> Tensor | None:

@@ -10,7 +10,7 @@ RATE_OF_SUMS, RATE_OF_CUT = 0.05, 0.05
 LEAST, MOST = 0.01, 0.5
 
 
-class FollowedCut(nn.Module):
+class TrackingThreshold(nn.Module):
     """The best threshold for micro-F1, estimated from the training batches.
 
     At the best cut c the probability of a label is half the F1 that is reached. Both are kept as running sums: F1 by the
@@ -26,7 +26,7 @@ class FollowedCut(nn.Module):
         trials: T; one cut for each of ``S x T`` models.
 
     Example:
-        >>> cut = FollowedCut(1, 1)
+        >>> cut = TrackingThreshold(1, 1)
         >>> labels = torch.tensor([[[[1.0, 0.0, 0.0, 1.0]]]])
         >>> for _ in range(500):
         ...     cut.update(torch.tensor([[[[-0.2, -0.8, -3.0, -1.0]]]]), labels)
