@@ -184,7 +184,7 @@ class SparseTerms(NamedTuple):
 
     def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The weight of every listed entry on either side, each ``[P]``, 0 where it does not count."""
-        values = torch.ones_like(self.rows, dtype=dtype) if self.values is None else self.values.to(dtype)
+        values = torch.ones_like(self.indices, dtype=dtype) if self.values is None else self.values.to(dtype)
         labels = soften(values, self.smoothing)
         pos, neg = labels, 1 - labels
         if self.pos_weight is not None:

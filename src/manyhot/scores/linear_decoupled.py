@@ -80,7 +80,7 @@ class LinearDecoupled(torch.autograd.Function):
         total, lost, pull = sums if group is None else gather_equal(sums, group).sum(dim=0)
         total = torch.where(total > 0, total, 1.0)
         # The derivatives by the listed scores, and by this process's sum of the negatives.
-        remember(ctx, problem, (*memory, pulled / total[rows], pull / total * own), fields)
+        remember(ctx, problem, (*memory, pulled / total[rows], pull / total * own, rows), fields)
         ctx.group, ctx.engine, ctx.update, ctx.strict, ctx.kind = group, engine, update, strict, kind
         value: Tensor = lost / total
         return value
@@ -89,12 +89,13 @@ class LinearDecoupled(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden, weight and bias."""
-        problem, (*memory, shares, pull) = recall(ctx)
+        problem, (*memory, shares, pull, rows) = recall(ctx)
         terms = problem.terms
         assert isinstance(terms, SparseTerms)
         assert shares is not None
         assert pull is not None
-        rows, labels = terms.rows, terms.indices
+        assert rows is not None
+        labels = terms.indices
         entries = -shares * grad[rows]
         pulls = (torch.zeros_like(grad), pull * grad)
         needs, update = ctx.needs_input_grad[:3], ctx.update

@@ -139,6 +139,7 @@ def train(
 def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
     # Imported here because they load slowly, and --help should be fast.
     from manyhot.training.rows.train import train as train_model
+    from manyhot.training.rows.warming import warm_early
     from manyhot.training.run.processes import several_processes
 
     with several_processes() as processes:
@@ -153,6 +154,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
+        warm_early(chosen)
         examples = read_files(files["train"], {}, inherited=tables["read"], quiet=silent, processes=processes)
         held_out, test = (
             _read_like(examples, files.get(each), tables["read"], quiet=silent, processes=processes)

@@ -74,6 +74,9 @@ def _add_block(table: TableExamples, block: bytes, keys: tuple[str, str], known:
     block.decode("utf-8")
     ends, texts, counts, labels = native.scan(block, *keys)
     names = [block[first:last] for first, last in zip(*labels, strict=True)]
+    # All names of a later block are known as a rule; looking them up together is faster than row by row.
+    numbers = list(map(known.get, names))
+    every_known, add_plain = None not in numbers, table.add_plain
     start = at = 0
     for end, first, last, count in zip(ends, *texts, counts, strict=True):
         line += 1
@@ -82,13 +85,13 @@ def _add_block(table: TableExamples, block: bytes, keys: tuple[str, str], known:
             record = json_object(text, line, table.problems) if text and not text.isspace() else None
             table.extend(() if record is None else ((line, record),))
         else:
-            own = names[at : at + count]
+            own = numbers[at : at + count]
+            if not every_known and None in own:
+                known |= {
+                    name: table.number_of(name.decode("utf-8"), line) for name in names[at : at + count] if name not in known
+                }
+                own = [known[name] for name in names[at : at + count]]
+            add_plain(block[first:last].decode("utf-8"), own)
             at += count
-            try:
-                numbers = {known[name] for name in own}
-            except KeyError:
-                known |= {name: table.number_of(name.decode("utf-8"), line) for name in own if name not in known}
-                numbers = {known[name] for name in own}
-            table.add_plain(block[first:last].decode("utf-8"), numbers)
         start = end + 1
     return line

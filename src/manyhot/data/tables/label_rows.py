@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,8 +78,10 @@ class LabelRows:
             self.unknown[len(self.counts)] = open_entries
         self.counts.append(len(self.entries) - before)
 
-    def add_hard(self, positive: set[int]) -> None:
-        """A row's labels by number, where all are hard and known."""
+    def add_hard(self, positive: Collection[int]) -> None:
+        """A row's labels by number, where all are hard and known; a number that comes twice counts once."""
+        if len(positive) > 1:
+            positive = set(positive)
         if self.values is not None:
             self.add_numbers(positive)
             return

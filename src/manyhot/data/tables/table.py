@@ -91,11 +91,10 @@ class TableExamples:
             raise self.problems.fatal("labels must be a list of names that are not empty.", line=line)
         return self.sets.rows.number_of(name.strip(), line)
 
-    def add_plain(self, text: str, labels: set[int]) -> None:
-        """One more row of plain columns, its labels by their numbers."""
-        assert self.sets is not None
+    def add_plain(self, text: str, labels: list[Any]) -> None:
+        """One more row of plain columns, its labels by their numbers; a number that comes twice counts once."""
         self.texts.append(text)
-        self.sets.rows.add_hard(labels)
+        self.sets.rows.add_hard(labels)  # type: ignore[union-attr]
 
     def _add(self, row: Any, line: int) -> None:
         columns = self.columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from manyhot.training.run.bundle_folder import (
     read_weights,
     remove_others,
 )
-from manyhot.training.run.checkpoint import packed_parts
+from manyhot.training.run.checkpoint import bytes_of, on_cpu, packed_parts
 from manyhot.training.run.schema import (
     TABLE,
     TEXT,
@@ -85,14 +86,18 @@ def write_bundle(folder: Path, tensors: dict[str, Tensor], described: dict[str, 
     """Write the files of a model, ``model.json`` last, and remove those of the model that was there before."""
     make_folder(folder)
     remove_drafts(folder)
-    parts = packed_parts(tensors, {"format": FORMAT})
-    weights = f"weights-{content_digest(*parts)}.safetensors"
+    whole = on_cpu(tensors)
+    with ThreadPoolExecutor(1) as pool:
+        # A digest and a checksum of gigabytes take a second each; both release the interpreter.
+        digest = pool.submit(content_digest, *(bytes_of(each) for each in whole.values()))
+        parts = packed_parts(whole, {"format": FORMAT})
+        weights = f"weights-{content_digest(digest.result().encode(), parts[0])}.safetensors"
     with writing(folder / weights) as file:
         for part in parts:
             file.write(part)
     documents = write_documents(folder, described)
-    whole = {"format": FORMAT, "weights": weights, "documents": documents, **described}
-    write_whole(folder / DESCRIPTION, json_bytes(whole))
+    about = {"format": FORMAT, "weights": weights, "documents": documents, **described}
+    write_whole(folder / DESCRIPTION, json_bytes(about))
     for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
         remove_others(folder, pattern, (weights, *documents.values()))
 

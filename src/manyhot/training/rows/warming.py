@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 
@@ -15,9 +16,29 @@ from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.wide_fit import WideFit, top_scores
+from manyhot.training.run.device import choose_device
 
 # Words of the made-up table, and of a row: few, since kernels do not depend on how many there are.
 WORDS, WORDS_A_ROW = 64, 8
+
+
+# A number of labels whose kernels are those of most others: no multiple of 16.
+USUAL_LABELS = 9_999
+_early: list[threading.Thread] = []
+
+
+def warm_early(settings: TrainSettings) -> None:
+    """Start to compile the kernels of a run before its files are read, where the settings name the body wide."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):
+            device = choose_device(settings.device)
+            if device.type == "cuda":
+                made_up_steps(settings, USUAL_LABELS, device)
+
+    if settings.model != "auto" and get_body(settings.model).fitting == WIDE and not settings.label_shards:
+        _early.append(threading.Thread(target=run, name="manyhot-warming-early", daemon=True))
+        _early[-1].start()
 
 
 class Warming:
@@ -47,17 +68,17 @@ class Warming:
             self.thread.join()
 
     def _run(self) -> None:
-        try:
+        while _early:
+            _early.pop().join()
+        # The run meets the same error and reports it.
+        with contextlib.suppress(Exception):
             made_up_steps(self.settings, self.num_labels, self.device)
-        except Exception:
-            # The run meets the same error and reports it.
-            return
 
 
 def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device) -> int:
-    """Steps on whole batches, on one with an odd number of words, and on a shorter one, then the best labels; how many steps.
+    """Steps on two batches, one with an odd number of words, and the best labels of their rows; how many steps.
 
-    Sizes that are multiples of 16 have kernels of their own.
+    Sizes that are multiples of 16 have kernels of their own; rows of a batch are always such a multiple.
     """
     from scipy import sparse
 
@@ -69,7 +90,7 @@ def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device
     body = make_body({**shape, "dropout": dropout, **entry.describe(settings, None)}).to(device)
     assert isinstance(body, WideBody)
     size, done = settings.batch_size, 0
-    for rows in (size, size, max(size // 7, 1)):
+    for rows in (size, size):
         lengths = np.full(rows, WORDS_A_ROW)
         lengths[0] += done % 2
         offsets = np.concatenate([[0], lengths.cumsum()])

@@ -21,6 +21,8 @@ WIDE_RATE = 0.03
 # Length of the top list of a row: the rule is tuned on it and predicts at most that many labels.
 LISTED = 100
 ROWS_AT_ONCE = 1024
+# Triton compiles other kernels for sizes that are no multiple of this.
+ROWS_TOGETHER = 16
 # Steps after which processes with label shards read the loss, and agree whether a checkpoint is due.
 STEPS_BETWEEN_READS = 16
 
@@ -76,6 +78,9 @@ class WideFit(RowFit):
         """The batches of an epoch, on the device."""
         order = np.random.default_rng([self.seed, self.salt, epoch]).permutation(len(self.rows))
         order = order if self.picked is None else self.picked[order]
+        if self.device.type == "cuda" and len(order) > self.batch_size:
+            # A last batch of another kind of size would have kernels of its own; other rows are left out in each epoch.
+            order = order[: len(order) // ROWS_TOGETHER * ROWS_TOGETHER]
         for inputs, labels, weights in self.on_device.batches(order, self.batch_size, start):
             yield (inputs, labels, None, weights), len(labels)
 

@@ -14,7 +14,7 @@ from manyhot.training.rows.bodies.wide import WideBody, assembled, finished
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.rule import Tuning
-from manyhot.training.rows.wide_fit import WideFit, joined_lists, top_scores
+from manyhot.training.rows.wide_fit import ROWS_TOGETHER, WideFit, joined_lists, top_scores
 
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
@@ -32,6 +32,7 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
     """
     rows, settings = session.rows, session.settings
     count = min(round(settings.validation * len(rows)), MOST_LISTED_ROWS) // WIDE_MEMBERS
+    count = count // ROWS_TOGETHER * ROWS_TOGETHER or count
     parts: list[np.ndarray[Any, Any]] = []
     if held is None and count:
         drawn = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))

@@ -104,7 +104,7 @@ def packed_parts(tensors: Tensors, about: dict[str, Any]) -> list[bytes | memory
     The format is that of safetensors: the size of a header, the header, and the tensors one after the other. The package's own
     writer copies all of it several times, and orders the header differently from run to run.
     """
-    whole = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    whole = on_cpu(tensors)
     header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about), "checksum": checksum(whole)}}
     end = 0
     # Wide types first, so that every tensor starts at a multiple of its element.
@@ -114,10 +114,15 @@ def packed_parts(tensors: Tensors, about: dict[str, Any]) -> list[bytes | memory
         header[name] = {"dtype": _CODES[whole[name].dtype], "shape": list(whole[name].shape), "data_offsets": [start, end]}
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little") + text, *(_bytes_of(whole[name]) for name in ordered)]
+    return [len(text).to_bytes(8, "little") + text, *(bytes_of(whole[name]) for name in ordered)]
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def on_cpu(tensors: Tensors) -> Tensors:
+    """The tensors as they are written: contiguous, in the order of their names."""
+    return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the CPU."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
 
@@ -151,5 +156,5 @@ def checksum(tensors: Tensors) -> str:
         part = tensors[name]
         total = zlib.crc32(f"{name}{tuple(part.shape)}{part.dtype}".encode(), total)
         if part.numel():
-            total = zlib.crc32(_bytes_of(part.contiguous()), total)
+            total = zlib.crc32(bytes_of(part.contiguous()), total)
     return f"{total:08x}"

@@ -14,6 +14,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.inputs.row_batches import SparseRows
 
 Array = np.ndarray[Any, Any]
+ALIGNMENT = 16
 
 
 class _Lists(NamedTuple):
@@ -35,7 +36,12 @@ class _Lists(NamedTuple):
     def cut(self, first: int, last: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         """``(offsets [last - first + 1], parts)`` of consecutive lists."""
         begin, end = int(self.starts[first]), int(self.starts[last])
-        return self.on_device[first : last + 1] - begin, tuple(part[begin:end] for part in self.parts)
+        return self.on_device[first : last + 1] - begin, tuple(_aligned(part[begin:end]) for part in self.parts)
+
+
+def _aligned(part: Tensor) -> Tensor:
+    """The same where it starts at a multiple of 16 bytes, otherwise a copy: a kernel is compiled for either."""
+    return part if not part.is_cuda or part.data_ptr() % ALIGNMENT == 0 else part.clone()
 
 
 class DeviceRows:
