@@ -104,6 +104,8 @@ def test_the_cuda_engine_is_near_the_dense_tensor(dtype):
     exact = [part.detach().double().requires_grad_() for part in moved]
     lazy = decoupled_softmax_loss(LinearScores(*moved), sparse)
     dense = decoupled_softmax_loss(torch.nn.functional.linear(*exact), labels.cuda())
+    # Scores up to 33 are rounded to bfloat16, which moves e^s by up to 6 %. In float64, rounded scores alone move the gradients
+    # of weight and hidden by 1.9 % and that of the bias by 2.1 %; rounding the gradient of the scores adds 0.1 %.
     bound = 1e-4 if dtype == torch.float32 else 4e-2
     torch.testing.assert_close(lazy.double(), dense, rtol=bound, atol=bound)
     for found, wanted in zip(torch.autograd.grad(lazy, moved), torch.autograd.grad(dense, exact), strict=True):

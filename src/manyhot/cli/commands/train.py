@@ -139,7 +139,6 @@ def train(
 def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool) -> None:
     # Imported here because they load slowly, and --help should be fast.
     from manyhot.training.rows.train import train as train_model
-    from manyhot.training.rows.warming import warm_early
     from manyhot.training.run.processes import several_processes
 
     with several_processes() as processes:
@@ -154,8 +153,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
-        warm_early(chosen)
-        examples = read_files(files["train"], {}, inherited=tables["read"], quiet=silent, processes=processes)
+        examples = _read_warming(chosen, files["train"], inherited=tables["read"], quiet=silent, processes=processes)
         held_out, test = (
             _read_like(examples, files.get(each), tables["read"], quiet=silent, processes=processes)
             for each in ("validation", "test")
@@ -179,6 +177,14 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
                 )
             if first:
                 _tell(model, folder, test, files, report=report, json=json, search=found)
+
+
+def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -> Examples:
+    """Read the training files; kernels that the settings name are compiled meanwhile."""
+    from manyhot.training.rows.warming import warm_early
+
+    warm_early(settings)
+    return read_files(files, {}, **about)
 
 
 def _tell(
