@@ -30,13 +30,8 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
 
     Rows to tune on are drawn at random: with very many labels most are too rare to stratify by.
     """
-    rows, settings = session.rows, session.settings
-    count = min(round(settings.validation * len(rows)), MOST_LISTED_ROWS) // WIDE_MEMBERS
-    count = count // ROWS_TOGETHER * ROWS_TOGETHER or count
-    parts: list[np.ndarray[Any, Any]] = []
-    if held is None and count:
-        drawn = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
-        parts = [np.sort(drawn[place * count : (place + 1) * count]) for place in range(WIDE_MEMBERS)]
+    rows = session.rows
+    parts = _left_out(session) if held is None else []
     bodies, tops = [], []
     on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, session.device)
     for place in range(WIDE_MEMBERS):
@@ -68,6 +63,15 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
         return body, None, None
     apart = np.concatenate(parts)
     values, indices, sums = (joined_lists(tops, name) for name in ("values", "indices", "log_sums"))
-    fold = torch.arange(WIDE_MEMBERS).repeat_interleave(count)
+    fold = torch.arange(WIDE_MEMBERS).repeat_interleave(len(parts[0]))
     listed = TopScores(values, indices, rows.labels.num_labels, sums)
     return body, None, Tuning(listed, rows.take(apart).labels, None, torch.from_numpy(apart), fold)
+
+
+def _left_out(session: RowSession) -> list[np.ndarray[Any, Any]]:
+    """The rows that each member does not see, on which the rule is tuned; no parts where the settings hold none out."""
+    num_rows = len(session.rows)
+    count = min(round(session.settings.validation * num_rows), MOST_LISTED_ROWS) // WIDE_MEMBERS
+    count = count // ROWS_TOGETHER * ROWS_TOGETHER or count
+    drawn = np.random.default_rng([session.settings.seed, 1 << 22]).permutation(num_rows)
+    return [np.sort(drawn[place * count : (place + 1) * count]) for place in range(WIDE_MEMBERS)] if count else []
