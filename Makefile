@@ -36,9 +36,10 @@ bench: setup
 	$(BIN)/python -m benchmarks.tuning
 
 # On a machine with a CUDA device and the dependencies installed; uses its own Python.
-# One thread for each test process: they multiply, and so do the workers of torch's compiler.
+# One thread for each test process: they multiply, and so do the workers of torch's compiler. Neighbouring tests share kernels,
+# so each process gets a stretch of them, and takes from others when it is done.
 test-gpu:
-	PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8 OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(PYTHON) -m pytest -m gpu -n 14 -p no:benchmark tests
+	PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8 OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(PYTHON) -m pytest -m gpu -n 14 --dist worksteal -p no:benchmark tests
 
 # Fifty kills of every command that writes, where make test has a few.
 test-kills: setup

@@ -68,7 +68,7 @@ def test_rows_that_begin_anywhere_are_read_in_groups_in_the_interpreter(longest)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("num_labels", [513, 4095, 4271, 8191, 20_001, 100_003])
+@pytest.mark.parametrize("num_labels", [513, 4271, 8191, 20_001])
 def test_rows_that_begin_anywhere_are_read_in_groups_on_the_device(dtype, num_labels):
     check_ragged("cuda", dtype, [(16, num_labels)])
 
