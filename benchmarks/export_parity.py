@@ -9,6 +9,7 @@ is kept there too. Sizes and times are always measured. Needs the extras ``onnx`
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -56,6 +57,7 @@ PART = 8192
 PIPELINE = "transformers pipeline"
 
 
+@functools.cache
 def examples_of(data: Path, name: str) -> tuple[Examples, Examples]:
     """Training and test rows."""
     if name != "yeast":
@@ -177,8 +179,8 @@ def _pipeline_parity(model: TrainedModel, rows: Examples, folder: Path) -> Parit
     for start in range(0, len(rows), PART):
         texts = list(rows[start : start + PART].texts or [])
         scores = pipeline_scores(folder, texts, model.label_names, max_tokens=TOKENS)
-        # The logits of the folder are moved by the rule, so that they are not compared.
-        answers.append({"decisions": scores > 0.5, "logits": model.logits(texts)})
+        # The logits of the folder are moved by the rule; NaN is not compared.
+        answers.append({"decisions": scores > 0.5, "logits": torch.full_like(scores, float("nan"))})
     return compare_parts(model, rows, answers, batch_size=PART)
 
 
@@ -269,23 +271,29 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--only", help="a set and a body, like yeast-mlp")
+    parser.add_argument("--only", nargs="*", help="sets and bodies, like yeast-mlp")
+    parser.add_argument("--compare", action="store_true", help="compare, and take no times")
+    parser.add_argument("--ready", action="store_true", help="leave out what was not compared yet")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.models.mkdir(parents=True, exist_ok=True)
     lines: list[dict[str, Any]] = []
     for name, body in CELLS:
-        if given.only not in (None, f"{name}-{body}"):
-            continue
-        model, rows = model_of(given.data, given.models, name, body)
         folder = given.models / f"{name}-{body}"
         kept = folder.with_name(f"{folder.name}-compared.json")
+        if (given.only and folder.name not in given.only) or (given.ready and not kept.exists()):
+            continue
+        model, rows = model_of(given.data, given.models, name, body)
         if not kept.exists():
             kept.write_text(json.dumps(compared(model, rows, folder)))
+        if given.compare:
+            continue
         for line in [{"form": "manyhot"}, *json.loads(kept.read_text())]:
             measured = {} if "refused" in line else times(model, rows, folder, line["form"])
             lines.append({"set": name, "body": body, **line, **measured})
             sys.stderr.write(f"{lines[-1]}\n")
+    if given.compare:
+        return
     text = page(lines, "python -m benchmarks.export_parity --data DATA --models MODELS --page PAGE")
     if given.page:
         given.page.write_text(text)

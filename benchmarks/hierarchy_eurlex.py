@@ -119,7 +119,7 @@ def device_name() -> str:
 
 def given_flags(given: argparse.Namespace) -> list[str]:
     """The flags that make the page again."""
-    named = {"rows": given.rows, "characters": given.characters, "epochs": given.epochs or None, "threads": given.threads}
+    named = {"rows": given.rows, "characters": given.characters, "epochs": given.epochs, "threads": given.threads}
     return [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
 
 
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--characters", type=int)
-    parser.add_argument("--epochs", type=int, default=0, help="0: the default of the body")
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()

@@ -196,7 +196,7 @@ def test_a_span_is_explained_by_its_words(show, models):
     predict(page, text)
     span = models["spans"].predict([text])[0][0]
     page.find_element("css selector", "#spans button").click()
-    until(lambda: text_of(page, "why-heading") == f"Why is \u201c{text[span.start : span.end]}\u201d {span.type}?")
+    until(lambda: text_of(page, "why-heading") == f"Why is \u201c{text[span.start : span.end]}\u201d marked as {span.type}?")
     assert "left unexplained" in text_of(page, "why-words")
     assert page.find_elements("css selector", "#why-text .for")
 

@@ -194,7 +194,7 @@ async function explain(label, choose) {
 }
 
 function drawWhy(found, exact) {
-  at("why-heading").textContent = about.kind === "spans" ? `Why is “${found.text}” ${found.type}?` : `Why ${found.label}?`;
+  at("why-heading").textContent = about.kind === "spans" ? `Why is “${found.text}” marked as ${found.type}?` : `Why ${found.label}?`;
   const threshold = found.threshold === null ? "" : `, threshold ${found.threshold.toFixed(3)}`;
   const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} is left unexplained.`;
   at("why-words").textContent = `Score ${found.score.toFixed(3)}${threshold}. ${how}`;
