@@ -341,7 +341,7 @@ def test_a_reload_that_is_asked_for_while_the_server_starts_does_not_end_it(fold
 
 def test_a_request_that_comes_as_the_server_stops_is_answered(folders):
     """On a connection that was opened before and on one that had a request already."""
-    server = Server(folders["texts"], "--drain", 0.1)
+    server = Server(folders["texts"], "--drain", 0.1, "--grace", PATIENCE)
     body = b'{"inputs": ["salt"]}'
     request = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with (

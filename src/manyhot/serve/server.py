@@ -29,8 +29,6 @@ log = logging.getLogger("manyhot.serve")
 # Seconds for which the rest of a refused body is read and discarded, so that the client can read the response.
 LINGER = 2.0
 KEEP_ALIVE = 30
-# Seconds that a connection without a request stays open after the server has stopped listening: one may be on its way.
-GRACE = 1.0
 # Seconds after which a worker that was told to stop does so, also if its supervisor does not say that all of them stop.
 ALONE = 5.0
 
@@ -39,6 +37,7 @@ class PatientProtocol(H11Protocol):
     """uvicorn's HTTP protocol with timeouts: headers must arrive in time, and so must the rest of a refused body."""
 
     receive_timeout = 10.0
+    grace = 1.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """A client connects: it has some seconds to send its first headers."""
@@ -61,11 +60,14 @@ class PatientProtocol(H11Protocol):
             self._start_timer(self.receive_timeout)
 
     def shutdown(self) -> None:
-        """The server stops: a connection without a request is closed after a while, the others after their answer."""
+        """The server stops: a connection is closed after its answer, and after a while where none is due.
+
+        A request may be on its way.
+        """
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
         elif not self.conn.trailing_data[0]:
-            self._start_timer(GRACE)
+            self._start_timer(self.grace)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left."""
@@ -220,7 +222,7 @@ def run_worker(
     torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // workers))
     service = Service(folder, settings, counters)
     _, guard = make_app(service)
-    protocol = type("Protocol", (PatientProtocol,), {"receive_timeout": settings.receive_timeout})
+    protocol = type("Protocol", (PatientProtocol,), {"receive_timeout": settings.receive_timeout, "grace": settings.grace})
     config = uvicorn.Config(
         guard,
         http=protocol,
@@ -235,7 +237,7 @@ def run_worker(
         h11_max_incomplete_event_size=MAX_HEADERS,
         limit_concurrency=None,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=int(settings.timeout) + 5,
+        timeout_graceful_shutdown=int(settings.timeout + settings.grace) + 5,
     )
     # The guard passes the lifespan on to the application.
     ModelServer(config, service, guard, listening, supervised=workers > 1).run(sockets=[listening])

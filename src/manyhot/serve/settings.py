@@ -39,6 +39,7 @@ class ServeSettings:
     batch_rows: int = _setting(256, "most rows in one batch")
     batch_wait: float = _setting(2.0, "milliseconds that a request waits at most for others to form a batch")
     drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still accepted")
+    grace: float = _setting(1.0, "seconds after which a stopping server closes connections without a request")
     reload_every: float = _setting(2.0, "seconds between checks for a new model in the folder, 0 for never")
     threads: int = _setting(0, "CPU threads per worker; 0 divides the cores among the workers")
 

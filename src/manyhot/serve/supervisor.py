@@ -147,7 +147,7 @@ class _Supervisor:
                 process.send_signal(number)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self.settings.drain + self.settings.timeout + 10
+        deadline = time.monotonic() + self.settings.drain + self.settings.grace + self.settings.timeout + 10
         for process in self.processes:
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
