@@ -91,6 +91,8 @@ def search_settings(
         (2, True)
     """
     check_at_least("search_settings", "trials", trials, 1)
+    if settings is not None and settings.budget:
+        raise ValueError(f"search_settings: `settings` must have no budget, a trial is one training; got {settings.budget!r}.")
     settings = settings or TrainSettings()
     metric = parse_metric(metric or settings.stop_metric).text
     space = default_space(examples, settings) if space is None else space

@@ -41,6 +41,8 @@ def search_table(before: Mapping[str, Any], given: Mapping[str, Any], settings: 
         raise typer.BadParameter("--search-space and --search-metric need --search N, the number of trials.")
     if table and (not isinstance(table["trials"], int) or table["trials"] < 1):
         raise typer.BadParameter(f"--search must be a whole number >= 1; got {table['trials']!r}.")
+    if table and settings.get("budget"):
+        raise typer.BadParameter("--search and --budget must not go together: both choose settings. Leave one of them out.")
     usual = TrainSettings().to_dict()
     fixed = [name for name in parse_space(table.get("space", [])) if name in settings and settings[name] != usual[name]]
     if fixed:

@@ -14,7 +14,7 @@ from manyhot.training.rows.bodies.registry import BODIES, trained_bodies
 from manyhot.training.rows.steering import AUTO, TUNINGS, steering_of, stopped_by
 from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
-from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
+from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, seconds_of, setting
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
 # Settings that have no effect with a loss without a threshold.
@@ -89,6 +89,11 @@ class TrainSettings(RunSettings):
         AUTO,
         "metric to train for; manyhot metrics lists them. It steers early stopping, the decision rule, the loss and the"
         " calibration. Default: micro-F1 stops, and the rule is tuned for micro-F1 and macro-F1 together",
+    )
+    budget: str = setting(
+        "",
+        "time for trying several losses, steps and features, such as 60s or 5m; the best on rows not seen is kept. Default: the"
+        " usual settings alone",
     )
     validation: float = setting(
         0.1, "share of the rows held out if there is no --validation-file (mlp, bag, conv; tree: at most 5,000 rows)"
@@ -167,6 +172,8 @@ class TrainSettings(RunSettings):
         for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         check_rate(who, self.learning_rate)
+        if self.budget:
+            seconds_of(who, "budget", self.budget)
         self._check_loss(who)
         self._check_pos_weight(who)
         if self.encoder and self.model not in (AUTO_BODY, ENCODER):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.objective import check_loss, natural_rule
 from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
+from manyhot.training.rows.racing import HeldOut, race
 from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
@@ -39,8 +39,6 @@ from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.random_state import seeded
 from manyhot.training.run.versions import versions
-
-HeldOut = Callable[[TrainedModel, Tuning | None], None]
 
 
 def train(
@@ -59,6 +57,7 @@ def train(
     A linear body on sparse inputs is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model
     that did not see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping
     and the rule; on few rows the model is the mean of several such fits, each without another share of the rows.
+    With the setting ``budget`` several candidates are trained, and the best on rows not seen is the model.
     The same seed on the same machine gives the same numbers; so does a run that was killed and resumed (on a CPU).
 
     Args:
@@ -90,6 +89,9 @@ def train(
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
         check_finite("validation", validation)
+    if given.budget:
+        rows = {"validation": validation, "sample_weight": sample_weight}
+        return race(train, train_examples, given, run=run, resume=resume, progress=progress, held_out=held_out, **rows)
     processes = Processes.current()
     settings = resolved(with_body(given, train_examples), train_examples)
     check_loss(settings)

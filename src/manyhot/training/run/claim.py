@@ -88,7 +88,7 @@ class RunClaim:
     def _has_begun(self) -> bool:
         checkpoints = self.path / "checkpoints"
         saved = checkpoints.is_dir() and any(checkpoints.glob("*.safetensors"))
-        return saved or (self.path / "model").exists()
+        return saved or any((self.path / name).exists() for name in ("model", "candidates"))
 
     def _discard(self) -> None:
         for name in UNBEGUN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, ClassVar, Self
@@ -31,6 +32,24 @@ def check_rate(who: str, rate: float | None) -> None:
         check_at_least(who, "learning_rate", rate, 0, strict=True)
         if rate > LARGEST_RATE:
             raise ValueError(f"{who}: `learning_rate` must be a number > 0 and <= {LARGEST_RATE:g}; got {rate:g}.")
+
+
+def seconds_of(who: str, name: str, text: str) -> float:
+    """The seconds of a time such as ``60s``, ``5m`` or ``1h``; a bare number is seconds.
+
+    Example:
+        >>> seconds_of("train", "budget", "1.5m")
+        90.0
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{who}: `{name}` must be a time > 0 such as 60s, 5m or 1h; got {text!r}.")
+    return seconds
 
 
 class RunSettings:

@@ -1,0 +1,65 @@
+"""What ``train`` tries beside the usual settings where it has a budget of time: one entry a candidate, in the order tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from manyhot.data.examples import Examples
+from manyhot.metrics.info import CERTAINTY, ROW_SETS, WHOLE_SETS
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import steering_of
+
+USUAL = "usual"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings to try.
+
+    Args:
+        name: in the log, the report and the run folder.
+        changes: settings that differ from the usual ones.
+        step: multiple of the learning rate that the usual settings were trained with; 1 leaves the choice to training.
+        kinds: of examples that it is tried on; empty: all.
+        aims: of metrics that it is tried for (``MetricInfo.aim``); empty: all but probabilities.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    step: float = 1.0
+    kinds: tuple[str, ...] = ()
+    aims: tuple[str, ...] = ()
+
+    def suits(self, given: TrainSettings, examples: Examples) -> bool:
+        """Whether it is tried: nothing that it changes is given, and examples and metric are of its kind."""
+        usual = {each.name: each.default for each in fields(given)}
+        changed = [*self.changes, *(("learning_rate",) if self.step != 1 else ())]
+        if any(getattr(given, name) != usual[name] for name in changed):
+            return False
+        aim = steering_of(given.metric).aim
+        wanted = aim in self.aims if self.aims else not self.changes or aim != CERTAINTY
+        return wanted and (not self.kinds or examples.kind in self.kinds)
+
+    def settings(self, given: TrainSettings, rate: float) -> TrainSettings:
+        """The given settings with its changes; ``rate`` is the learning rate of the usual ones."""
+        changed = replace(given, **self.changes)
+        return changed if self.step == 1 else replace(changed, learning_rate=rate * self.step)
+
+
+# In the order of what they add to the mean of all before them, on training rows of emotions, birds and medical.
+_ENTRIES = (
+    Candidate(USUAL),
+    Candidate("bce", {"loss": "bce"}),
+    Candidate("two-way", {"loss": "two_way"}),
+    Candidate("powerset", {"strategy": "powerset"}, aims=(WHOLE_SETS, ROW_SETS)),
+    Candidate("small-steps", step=1 / 3, kinds=("features", "images")),
+    Candidate("bce-small-steps", {"loss": "bce"}, step=1 / 3, kinds=("features", "images")),
+)
+CANDIDATES = {entry.name: entry for entry in _ENTRIES}
+
+
+def candidates_for(given: TrainSettings, examples: Examples) -> Iterator[Candidate]:
+    """The candidates that suit settings and examples; the usual settings come first."""
+    return (entry for entry in CANDIDATES.values() if entry.suits(given, examples))

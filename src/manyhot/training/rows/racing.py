@@ -1,0 +1,289 @@
+"""Several candidates trained within a budget of time: the best on rows not seen, or the mean of all, is the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhot._files import append_line, write_json
+from manyhot.data.examples import Examples
+from manyhot.decisions.rule import decide
+from manyhot.labels.sparse import SparseLabels
+from manyhot.labels.split import stratified_folds
+from manyhot.metrics.info import DECISIONS, PROBABILITIES
+from manyhot.metrics.names import parse_metric
+from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED
+from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.bundle import TrainedModel, load_model
+from manyhot.training.rows.candidates import CANDIDATES, USUAL, Candidate, candidates_for
+from manyhot.training.rows.choose import with_body
+from manyhot.training.rows.mean_candidate import Scored, can_be_averaged, mean_model
+from manyhot.training.rows.objective import natural_rule
+from manyhot.training.rows.rule import Tuning, fit_rule
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import AUTO
+from manyhot.training.run.claim import RunClaim
+from manyhot.training.run.fit import DivergedError
+from manyhot.training.run.folder import RunFolder, claimed, fingerprint
+from manyhot.training.run.processes import Processes, ProcessesError
+from manyhot.training.run.progress import Event, Progress, json_line
+from manyhot.training.run.settings import seconds_of
+
+RECORD, FOLDER, LOG, MEAN = "race.json", "candidates", "metrics.jsonl", "mean"
+# On few held-out rows one candidate is best by luck, while the mean is rarely bad: a candidate must be better by a point.
+MARGIN = 0.01
+HeldOut = Callable[[TrainedModel, Tuning | None], None]
+# Trains one model: (settings, run folder or None, resume, callback for the held-out scores).
+TrainOne = Callable[[TrainSettings, Path | None, bool, HeldOut], TrainedModel]
+
+
+def race(
+    train: Callable[..., TrainedModel],
+    examples: Examples,
+    given: TrainSettings,
+    *,
+    run: Path | str | RunClaim | None,
+    resume: bool,
+    progress: Progress | None,
+    held_out: HeldOut | None,
+    **rows: Any,
+) -> TrainedModel:
+    """The best of the candidates that the budget of ``given`` allows; the arguments are those of ``train``."""
+    if Processes.current().count > 1:
+        raise ProcessesError("train: `budget` must be left out in several processes; race in one, then train with what won.")
+    _check_body(given, examples)
+
+    def train_one(settings: TrainSettings, folder: Path | None, again: bool, keep: HeldOut) -> TrainedModel:
+        return train(examples, settings, run=folder, resume=again, progress=progress, held_out=keep, **rows)
+
+    if run is None:
+        model, tuning = Race(train_one, given, examples, None, progress).run()
+    else:
+        prints = {"train": fingerprint(examples, rows["sample_weight"])}
+        if rows["validation"] is not None:
+            prints["validation"] = fingerprint(rows["validation"])
+        with claimed(run) as path:
+            folder = RunFolder(path, given, prints, resume=resume)
+            if folder.finished and held_out is None:
+                return load_model(folder.model)
+            model, tuning = Race(train_one, given, examples, path, progress).run()
+            if not folder.finished:
+                model.save(folder.model)
+    if held_out is not None:
+        held_out(model, tuning)
+    return model
+
+
+def _check_body(given: TrainSettings, examples: Examples) -> None:
+    """The candidates are losses, steps and features, and compared by the scores of all labels."""
+    model = with_body(given, examples).model
+    if model == AUTO_BODY:
+        return
+    entry = get_body(model)
+    if entry.lazy or entry.fitting == SOLVED:
+        raise ValueError(
+            f"train: `budget` must be left out for the model {model}, which has no candidates; `hidden`, `epochs` and `trees`"
+            " are what matters there."
+        )
+
+
+class Race:
+    """The candidates of a run, trained one after the other while the budget lasts.
+
+    Each candidate is a whole model with a run folder of its own, so a race that was killed continues with the candidate it
+    was at. A candidate is not begun where its expected time, that of the usual settings, is more than what is left. How many
+    are tried depends on the speed of the machine; the same candidates give the same model.
+
+    Args:
+        train_one: trains one model.
+        given: settings with a ``budget``.
+        examples: the training rows.
+        path: the run folder; None keeps everything in memory.
+        progress: is called with every event.
+    """
+
+    def __init__(
+        self, train_one: TrainOne, given: TrainSettings, examples: Examples, path: Path | None, progress: Progress | None
+    ) -> None:
+        self.train_one, self.given, self.examples, self.path, self.progress = train_one, given, examples, path, progress
+        self.budget = seconds_of("train", "budget", given.budget)
+        self.done: list[dict[str, Any]] = []
+        if path is not None and (path / RECORD).is_file():
+            self.done = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        # Models and held-out scores of the candidates that were trained in this process.
+        self.trained: dict[str, tuple[TrainedModel, Tuning | None]] = {}
+
+    def run(self) -> tuple[TrainedModel, Tuning | None]:
+        """``(model, scores its rule was tuned on)`` of the winner."""
+        names = {each["name"] for each in self.done}
+        for candidate in () if MEAN in names else candidates_for(self._plain(), self.examples):
+            if candidate.name in names:
+                continue
+            spent = sum(each["seconds"] for each in self.done)
+            if self.done and spent + self.done[0]["seconds"] > self.budget:
+                self._tell(f"{spent:.0f} of {self.budget:.0f} s are used: {candidate.name} and what follows are not tried")
+                break
+            self._try(candidate)
+        if MEAN not in names:
+            self._try_mean()
+        winner = self._winner()
+        model, tuning = self._mean() if winner["name"] == MEAN else self._candidate(winner["name"])
+        model.about["candidates"] = self.done
+        model.about["why"] = {**model.about["why"], "candidate": self._sentence(winner)}
+        self._tell(f"candidate: {self._sentence(winner)}")
+        self._copy_log(USUAL if winner["name"] == MEAN else winner["name"])
+        return model, tuning
+
+    def _plain(self) -> TrainSettings:
+        """The settings without the budget."""
+        return TrainSettings.from_dict({**self.given.to_dict(), "budget": ""})
+
+    def _try(self, candidate: Candidate) -> None:
+        begun = time.monotonic()
+        self._tell(f"candidate {candidate.name}: {_listed(candidate)}")
+        record: dict[str, Any] = {"name": candidate.name, "changes": _listed(candidate)}
+        try:
+            model, tuning = self._candidate(candidate.name)
+            record["value"] = value_of(model, tuning, self.examples.hardened().labels)
+            record["learning_rate"] = model.about["learning_rate"]
+        except (ValueError, DivergedError) as error:
+            if candidate.name == USUAL:
+                if self.path is not None and isinstance(error, ValueError):
+                    shutil.rmtree(self.path / FOLDER, ignore_errors=True)
+                raise
+            record["refused"] = str(error)
+        self._keep(record, begun)
+
+    def _try_mean(self) -> None:
+        """The mean of all candidates that differ by their loss or steps alone; it takes no training."""
+        begun = time.monotonic()
+        if can_be_averaged(self._averaged()):
+            model, tuning = self._mean()
+            value = value_of(model, tuning, self.examples.hardened().labels)
+            names = ", ".join(each["name"] for each in self.done if self._averages(each))
+            self._keep({"name": MEAN, "changes": f"the mean of {names}", "value": value}, begun)
+
+    def _keep(self, record: dict[str, Any], begun: float) -> None:
+        record["seconds"] = time.monotonic() - begun
+        self.done.append(record)
+        if self.path is not None:
+            write_json(self.path / RECORD, self.done)
+        found = f"{self._metric()} {record['value']:.4f} on rows not seen" if "value" in record else record["refused"]
+        self._tell(f"candidate {record['name']}: {found}, {record['seconds']:.1f} s", value=record.get("value"))
+
+    def _candidate(self, name: str) -> tuple[TrainedModel, Tuning | None]:
+        """Train a candidate, or make its model and scores again from its run folder where it is finished."""
+        if name not in self.trained:
+            rate = self.done[0]["learning_rate"] if self.done else 0.0
+            settings = CANDIDATES[name].settings(self._plain(), rate)
+            held: list[Tuning | None] = []
+            folder = None if self.path is None else self.path / FOLDER / name
+            resume = folder is not None and folder.exists()
+            self.trained[name] = self.train_one(settings, folder, resume, lambda _, tuning: held.append(tuning)), held[0]
+        return self.trained[name]
+
+    def _averages(self, record: dict[str, Any]) -> bool:
+        return "value" in record and record["name"] in CANDIDATES and set(CANDIDATES[record["name"]].changes) <= {"loss"}
+
+    def _averaged(self) -> list[Scored]:
+        trained = [self._candidate(each["name"]) for each in self.done if self._averages(each)]
+        return [(model, tuning) for model, tuning in trained if tuning is not None]
+
+    def _mean(self) -> Scored:
+        return mean_model(self._averaged(), self.examples.hardened().labels)
+
+    def _winner(self) -> dict[str, Any]:
+        """The first of the best, or the mean where no candidate is better than it by more than ``MARGIN``."""
+        best = max((each for each in self.done if "value" in each), key=lambda each: each["value"])
+        means = [each for each in self.done if each["name"] == MEAN]
+        return means[0] if means and best["value"] <= means[0]["value"] + MARGIN else best
+
+    def _metric(self) -> str:
+        return "mean of micro-F1 and macro-F1" if self.given.metric == AUTO else self.given.metric
+
+    def _sentence(self, winner: dict[str, Any]) -> str:
+        tried = ", ".join(f"{each['name']} {each['value']:.4f}" for each in self.done if "value" in each)
+        kept = "is not behind by more than a point" if winner["name"] == MEAN else "is best"
+        return f"{winner['name']} {kept}, by {self._metric()} on rows not seen: {tried}"
+
+    def _tell(self, message: str, value: float | None = None) -> None:
+        event = Event("note", message) if value is None else Event("note", message, metric=self._metric(), value=value)
+        if self.path is not None:
+            append_line(self.path / LOG, json_line(event))
+        if self.progress is not None:
+            self.progress(event)
+
+    def _copy_log(self, name: str) -> None:
+        """The winner's log behind that of the race, for the report's learning curves."""
+        if self.path is not None:
+            append_line(self.path / LOG, (self.path / FOLDER / name / LOG).read_text(encoding="utf-8"))
+
+
+def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -> float:
+    """The metric of the model's settings on held-out rows, larger is better.
+
+    Each row is decided by a rule that was tuned without it.
+
+    Args:
+        model: as trained.
+        tuning: scores of rows that it did not see.
+        labels: hard ones, of all training rows.
+    """
+    settings = model.settings
+    if tuning is None or not len(tuning.labels):
+        raise ValueError(
+            "train: `budget` must have held-out rows to compare candidates on; there are none. Give validation rows, or leave"
+            " out `budget`."
+        )
+    from manyhot.metrics.running import Metrics
+
+    names = ("micro-F1", "macro-F1") if settings.metric == AUTO else (settings.metric,)
+    info = parse_metric(names[0]).info
+    scores, link = tuning.all_scores, None
+    if info.needs in (DECISIONS, PROBABILITIES):
+        scores, link = _cross_fitted(model, tuning, labels, probabilities=info.needs == PROBABILITIES), "identity"
+    propensities = model.propensities() if names[0].startswith("PSP@") else None
+    measured = Metrics(names, num_labels=labels.num_labels, link=link, propensities=propensities)
+    measured.update(scores, tuning.labels, tuning.where)
+    value = sum(float(each) for each in measured.compute().values()) / len(names)
+    return value if info.direction == "up" else -value
+
+
+def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, probabilities: bool) -> Tensor:
+    """``[R, L]``: 1 for a decision and -1 for none, or probabilities, of rules and calibrations tuned on the other rows."""
+    settings, scores = model.settings, tuning.all_scores
+    natural = natural_rule(settings, None, cardinality=labels.indices.numel() / max(len(labels), 1))
+    others = labels
+    if tuning.rows is not None:
+        apart = torch.ones(len(labels), dtype=torch.bool)
+        apart[tuning.rows] = False
+        others = labels[apart]
+    count = len(tuning.labels)
+    parts = stratified_folds(tuning.labels, num_folds=5, seed=settings.seed) if count >= 20 else [torch.arange(count)]
+    found = torch.empty_like(scores)
+    for held in parts:
+        kept = torch.full((count,), count < 20)
+        kept |= ~torch.isin(torch.arange(count), held)
+        where = None if tuning.where is None else tuning.where[kept]
+        fold = None if tuning.fold is None else tuning.fold[kept]
+        own = Tuning(scores[kept], tuning.labels[kept], where, None, fold)
+        rule, calibration, _ = fit_rule(settings, natural, own, others)
+        if not probabilities:
+            found[held] = 2.0 * decide(scores[held], rule) - 1
+        else:
+            found[held] = model.to_probabilities(scores[held]) if calibration is None else calibration(scores[held])
+    return found
+
+
+def _listed(candidate: Candidate) -> str:
+    texts = [f"{name} {value}" for name, value in candidate.changes.items()]
+    if candidate.step != 1:
+        texts.append(f"steps of {candidate.step:.2g} the size")
+    return ", ".join(texts) or "the usual settings"
