@@ -114,6 +114,12 @@ def main() -> None:
                     )
                 else:
                     calls[about] = lambda x=x, terms=terms: engine.fused(x, terms, row_scale=1.0 / len(x), whole=True)
+    for kind, dtype in types.items():
+        x, lists = torch.zeros(64, 4271, dtype=dtype), SparseLabels.from_lists([[0]] * 64, num_labels=4271)
+        hard, listed = DenseTerms(torch.zeros(64, 4271, dtype=torch.uint8)), SparseTerms(lists.indices, lists.offsets)
+        calls[f"64x4271 {kind} dice"] = lambda x=x, terms=hard: engine.dice(x, terms, squared=False, epsilon=1.0)
+        calls[f"64x4271 {kind} rdrop"] = lambda x=x, terms=hard: engine.rdrop(x, x, terms)
+        calls[f"64x4271 {kind} focal lists"] = lambda x=x, terms=listed: engine.labelwise(x, terms, "focal", gamma_pos=2.0)
     wanted = {name: calls[name] for name in sys.argv[2:]} or calls
     for name, taken in compile_all(int(sys.argv[1]), wanted).items():
         print(name, *[f"{key}={value}" for key, value in taken.items()], flush=True)

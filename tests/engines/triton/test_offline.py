@@ -10,6 +10,7 @@ import pytest
 from manyhot.engines.triton.engine import interpreted
 
 CALLS = ("64x20 bfloat16 hard", "64x4096 float16 hard", "512x20001 float32 lists", "64x131072 float16 lists again")
+CALLS += ("64x4271 bfloat16 dice", "64x4271 float32 rdrop", "64x4271 bfloat16 focal lists")
 OFFLINE = Path(__file__).with_name("offline.py")
 
 
