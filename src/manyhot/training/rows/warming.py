@@ -24,6 +24,7 @@ WORDS, WORDS_A_ROW = 64, 8
 
 # A number of labels whose kernels are those of most others: no multiple of 16.
 USUAL_LABELS = 9_999
+# No daemons: a process that ends while a kernel is compiled would be aborted.
 _early: list[threading.Thread] = []
 
 
@@ -37,7 +38,7 @@ def warm_early(settings: TrainSettings) -> None:
                 made_up_steps(settings, USUAL_LABELS, device)
 
     if settings.model != "auto" and get_body(settings.model).fitting == WIDE and not settings.label_shards:
-        _early.append(threading.Thread(target=run, name="manyhot-warming-early", daemon=True))
+        _early.append(threading.Thread(target=run, name="manyhot-warming-early"))
         _early[-1].start()
 
 
@@ -58,7 +59,7 @@ class Warming:
         """Start the thread, for a body whose kernels are worth it."""
         known = self.settings.model != "auto" and get_body(self.settings.model).fitting == WIDE
         if known and self.device.type == "cuda" and not self.settings.label_shards:
-            self.thread = threading.Thread(target=self._run, name="manyhot-warming", daemon=True)
+            self.thread = threading.Thread(target=self._run, name="manyhot-warming")
             self.thread.start()
         return self
 
