@@ -15,6 +15,7 @@ from manyhot.decisions.rule import decide
 from manyhot.export.graph import ModelGraph, graph_inputs
 from manyhot.training.rows.bundle import load_model
 from training.problems import feature_examples
+from training.rows.bodies.test_encoder import encoder  # noqa: F401 - a fixture
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed; make test-production installs it")
 pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed; make test-production installs it")
@@ -99,6 +100,17 @@ def test_an_encoder_goes_out_with_its_tokeniser(encoder_model, tmp_path):
     parity = export_onnx(model, tmp_path, rows=examples)
     assert (parity.rows, parity.different) == (60, 0)
     assert json.loads((tmp_path / "tokenizer.json").read_text()) == model.inputs.tokenizer
+
+
+def test_a_classifier_of_transformers_goes_out_whole(encoder_model, encoder, tmp_path):  # noqa: F811
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
+    from manyhot.integrations.huggingface import to_manyhot
+
+    torch.manual_seed(0)
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=3)
+    model = to_manyhot(network.eval(), transformers.AutoTokenizer.from_pretrained(encoder), max_tokens=24)
+    parity = export_onnx(model, tmp_path, rows=encoder_model[1].texts)
+    assert (parity.rows, parity.different) == (60, 0)
 
 
 def test_one_row_is_too_few_to_trace_on(trained, tmp_path):

@@ -209,7 +209,7 @@ class _Tokens(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         body: Any = self.body
-        if hasattr(body, "encoder"):
+        if hasattr(body, "head"):
             states = body.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
             weight = attention_mask.to(states.dtype)[:, :, None]
             return body.head((states * weight).sum(dim=1) / weight.sum(dim=1))  # type: ignore[no-any-return]
