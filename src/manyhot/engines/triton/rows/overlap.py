@@ -133,7 +133,9 @@ def _tile(
         s = tl.where(counts, s, 0.0)
     e = exp(-tl.abs(s))
     q = e * inverse(1.0 + e)
-    return tl.where(s > 0, -q, q), t, counts, cursor
+    # Set the bit of the sign: Triton negates by a subtraction from 0, which gives 0 no sign.
+    bits = q.to(tl.int32, bitcast=True)
+    return tl.where(s > 0, bits | -2147483648, bits).to(tl.float32, bitcast=True), t, counts, cursor
 
 
 @triton.jit
