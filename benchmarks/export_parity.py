@@ -55,6 +55,12 @@ TOKENS = 64
 # Rows that one pipeline decides.
 PART = 8192
 PIPELINE = "transformers pipeline"
+ROUNDING = (
+    "A decision of onnxruntime that differs has a score within rounding of its threshold: the two logits lie on either side of",
+    "it, and no further apart than the largest difference above. The pipeline's head has the rule folded into its float32",
+    "weights, which rounds as well. An export that meets such a row among those it is compared on writes nothing.",
+    "",
+)
 
 
 @functools.cache
@@ -250,6 +256,7 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
             "",
             *table,
             "",
+            *(ROUNDING if any(line.get("different") for line in lines) else ()),
             *(line for each in refused for line in (each, "")),
             "Times begin with texts or raw features and end with decisions; for onnxruntime the features are made by",
             "manyhot's own vectoriser. Sizes are whole folders. Loading is measured in a fresh process after the import of",
