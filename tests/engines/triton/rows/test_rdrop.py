@@ -93,9 +93,10 @@ def test_the_rules_for_two_predictions_hold_in_the_interpreter():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(300, 33), (3, 20_001), (5, 9000)])
-@pytest.mark.parametrize("spread_and_link", SPREADS_AND_LINKS)
-def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape, spread_and_link):
-    check_pairs(triton_engine, "cuda", dtype, [shape], [spread_and_link])
+def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape):
+    # A factor of the link has kernels of its own, which take long to compile: it is tried at one length.
+    tried = SPREADS_AND_LINKS if shape[1] == 33 else SPREADS_AND_LINKS[:2]
+    check_pairs(triton_engine, "cuda", dtype, [shape], tried)
 
 
 @pytest.mark.gpu
