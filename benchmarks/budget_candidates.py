@@ -65,7 +65,7 @@ def run(task: tuple[str, str, int, str], *, data: str, out: str) -> None:
     rows, judging = examples[kept.numpy()], examples[apart.numpy()]
     settings = TrainSettings(metric="micro-F1", model=body, seed=seed, device="cpu", threads=1, **CANDIDATES[candidate])
     if candidate in PARTS:
-        rate = train(rows, replace(settings, members=1)).about["learning_rate"]
+        rate = train(rows, settings).about["learning_rate"]
         settings = replace(settings, learning_rate=rate / PARTS[candidate])
     held: list[Tuning] = []
     model = train(rows, settings, held_out=lambda _, tuning: held.append(tuning))

@@ -38,7 +38,9 @@ from manyhot.engines.triton.replay import relaunch, remember, replay_key, worksp
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Float16 gradients are finished by ``half_fused`` and ``half_finish``.
 FINISHES_HALF = True
-SUMS_OVERLAP = True
+# The kernel of dice loss counted a probability of exactly 1 as 0 on an H200. It is mended, and dice loss takes it again when
+# tests/engines/triton/rows/test_overlap.py has passed on a GPU.
+SUMS_OVERLAP = False
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
