@@ -26,7 +26,7 @@ from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.metrics.running import Metrics
-from manyhot.training.rows.rule import Tuning, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import tuned_for
 from manyhot.training.rows.train import train

@@ -74,8 +74,8 @@ def run_ours(folder: Path, out: Path) -> None:
     from manyhot.training.rows.fit import TrainingRows
     from manyhot.training.rows.inputs.row_batches import take_rows
     from manyhot.training.rows.settings import TrainSettings
-    from manyhot.training.rows.tree_cost import negative_cost
-    from manyhot.training.rows.tree_fit import TreeFit
+    from manyhot.training.rows.trees.cost import negative_cost
+    from manyhot.training.rows.trees.fit import TreeFit
     from manyhot.training.run.session import RunSession
 
     torch.set_num_threads(THREADS)

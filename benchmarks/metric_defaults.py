@@ -37,7 +37,7 @@ from manyhot.losses import catalog
 from manyhot.losses.info import LossInfo
 from manyhot.losses.zlpr import zlpr_loss
 from manyhot.metrics.running import Metrics
-from manyhot.training.rows.rule import Tuning
+from manyhot.training.rows.rules.fitting import Tuning
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 

@@ -31,7 +31,7 @@ ROWS = [
     ("training.rows.bodies.registry", "make_body"),
     ("training.run.session", "RunSession.run"),
     ("training.run.fit", "Fit.run_epoch"),
-    ("training.rows.rule", "fit_rule"),
+    ("training.rows.rules.fitting", "fit_rule"),
     ("training.rows.bundle", "TrainedModel.save"),
     ("report.run.measure", "measure_run"),
     ("report.files", "write_report"),

@@ -16,7 +16,7 @@ from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.two_way import two_way_loss
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.training.rows.choose import MOST_WEIGHT
-from manyhot.training.rows.tracking_threshold import TrackingThreshold, density_cut
+from manyhot.training.rows.rules.tracking_threshold import TrackingThreshold, density_cut
 
 Loss = Callable[..., Tensor]
 MOST_PAIRS = 1000

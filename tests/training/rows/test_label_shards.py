@@ -10,10 +10,10 @@ from torch.distributed.tensor import DTensor
 
 from manyhot import evaluate, load_model
 from manyhot.heads.mesh import LabelMesh
-from manyhot.training.rows import wide_phase
 from manyhot.training.rows.bodies.wide import BodyElsewhere, WideBody
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
+from manyhot.training.rows.wide import phase as wide_phase
 from manyhot.training.run.processes import ProcessesError, process_mesh
 from scores.scale_page import formulas
 from training.problems import same_weights, title_examples

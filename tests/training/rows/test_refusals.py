@@ -9,7 +9,7 @@ from scipy import sparse
 
 from manyhot import Examples, TrainSettings, train
 from manyhot.cli.main import main
-from manyhot.training.rows.objective import Objective
+from manyhot.training.rows.targets.objective import Objective
 from manyhot.training.run.checkpoint import Checkpoints
 from training.problems import RUNS, feature_examples, image_examples, text_examples
 

@@ -14,7 +14,7 @@ from manyhot.data.files.problems import DataError
 from manyhot.training.rows.bundle import TrainedModel
 
 if TYPE_CHECKING:
-    from manyhot.training.rows.rule import Tuning
+    from manyhot.training.rows.rules.fitting import Tuning
 
 HTML, JSON = "report.html", "report.json"
 TEST_REPORT = "test"
@@ -44,7 +44,7 @@ def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: S
     from manyhot.report.files import write_report
     from manyhot.report.run.judged import Judged, Origin, drawn_rows
     from manyhot.report.run.measure import measure_run
-    from manyhot.training.rows.wide_fit import LISTED
+    from manyhot.training.rows.wide.fit import LISTED
 
     examples, drawn_from = examples.with_labels(model.label_names), 0
     drawn = drawn_rows(len(examples), LISTED if model.lazy else examples.num_labels)

@@ -181,7 +181,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
 
 def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -> Examples:
     """Read the training files; kernels that the settings name are compiled meanwhile."""
-    from manyhot.training.rows.warming import warm_early
+    from manyhot.training.rows.wide.warming import warm_early
 
     warm_early(settings)
     return read_files(files, {}, **about)

@@ -16,9 +16,9 @@ from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.networks import Columns
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
-from manyhot.training.rows.objective import Objective, inverse_propensities
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import without_reader
+from manyhot.training.rows.targets.objective import Objective, inverse_propensities
 from manyhot.training.run.fit import Fit
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.steps import AdamSteps, EmbeddingSteps, PlainSteps

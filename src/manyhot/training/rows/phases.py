@@ -15,16 +15,16 @@ from manyhot.training.rows.bodies.networks import set_prior
 from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
-from manyhot.training.rows.held_scores import logits_of
-from manyhot.training.rows.objective import link_of
-from manyhot.training.rows.row_threshold import RowThreshold
-from manyhot.training.rows.rule import Tuning, best_value
+from manyhot.training.rows.rules.fitting import Tuning, best_value
+from manyhot.training.rows.rules.held_scores import logits_of
+from manyhot.training.rows.rules.row_threshold import RowThreshold
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.soft_steps import fit_of_best_step
 from manyhot.training.rows.strategies import ReadBody, without_reader
-from manyhot.training.rows.tree_cost import negative_cost
-from manyhot.training.rows.tree_fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
-from manyhot.training.rows.wide_phase import fit_wide
+from manyhot.training.rows.targets.objective import link_of
+from manyhot.training.rows.targets.soft_steps import fit_of_best_step
+from manyhot.training.rows.trees.cost import negative_cost
+from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
+from manyhot.training.rows.wide.phase import fit_wide
 from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder
 from manyhot.training.run.processes import Processes, ProcessesError

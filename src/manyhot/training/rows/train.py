@@ -14,23 +14,23 @@ from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body, with_loss
 from manyhot.training.rows.example_checks import check_examples, check_finite
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
-from manyhot.training.rows.objective import check_loss, natural_rule
 from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
-from manyhot.training.rows.racing import HeldOut, race
 from manyhot.training.rows.reasons import reasons_of
-from manyhot.training.rows.rule import Tuning, bounded_cut, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import Posed, get_strategy
-from manyhot.training.rows.teacher import open_teacher, taught_labels
-from manyhot.training.rows.warming import Warming
-from manyhot.training.rows.wide_fit import LISTED
+from manyhot.training.rows.targets.objective import check_loss, natural_rule
+from manyhot.training.rows.targets.teacher import open_teacher, taught_labels
+from manyhot.training.rows.wide.fit import LISTED
+from manyhot.training.rows.wide.warming import Warming
 from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device

@@ -6,7 +6,7 @@ import pytest
 from manyhot.engines.native import tree as native
 from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.tree_growing import MOST_HALVINGS, halvings, label_vectors, plan_tree
+from manyhot.training.rows.trees.growing import MOST_HALVINGS, halvings, label_vectors, plan_tree
 from training.problems import title_examples
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native engine was not built")

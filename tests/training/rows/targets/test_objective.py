@@ -13,8 +13,8 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses import divergence
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.losses.zlpr import zlpr_loss
-from manyhot.training.rows.objective import Objective, check_loss, inverse_propensities, link_of
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.targets.objective import Objective, check_loss, inverse_propensities, link_of
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, same_weights, text_examples
 

@@ -21,14 +21,14 @@ from manyhot.metrics.info import DECISIONS, PROBABILITIES
 from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED
 from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.budget.candidates import CANDIDATES, USUAL, Candidate, candidates_for
+from manyhot.training.rows.budget.mean import Scored, can_be_averaged, mean_model
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.candidates import CANDIDATES, USUAL, Candidate, candidates_for
 from manyhot.training.rows.choose import with_body
-from manyhot.training.rows.mean_candidate import Scored, can_be_averaged, mean_model
-from manyhot.training.rows.objective import natural_rule
-from manyhot.training.rows.rule import Tuning, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO
+from manyhot.training.rows.targets.objective import natural_rule
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint

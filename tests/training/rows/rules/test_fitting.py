@@ -10,7 +10,7 @@ from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
-from manyhot.training.rows.rule import Tuning, best_value, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning, best_value, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 
 

@@ -15,7 +15,7 @@ from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.wide_fit import WideFit, top_scores
+from manyhot.training.rows.wide.fit import WideFit, top_scores
 from manyhot.training.run.device import choose_device
 
 # Words of the made-up table, and of a row: few, since kernels do not depend on how many there are.

@@ -19,7 +19,7 @@ from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
-from manyhot.training.rows.warming import Warming, made_up_steps
+from manyhot.training.rows.wide.warming import Warming, made_up_steps
 
 WIDE = TrainSettings(model="wide", loss="zlpr", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
 

@@ -12,7 +12,7 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel
-from manyhot.training.rows.rule import Tuning, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 
 Scored = tuple[TrainedModel, Tuning]
 

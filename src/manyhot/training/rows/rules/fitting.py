@@ -16,9 +16,9 @@ from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
+from manyhot.training.rows.rules.tracking_threshold import density_cut
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
-from manyhot.training.rows.tracking_threshold import density_cut
 
 
 class Tuning(NamedTuple):

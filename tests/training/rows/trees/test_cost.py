@@ -8,8 +8,8 @@ from scipy import sparse
 
 from manyhot.engines.native import tree as native
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows import tree_cost
 from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.trees import cost as tree_cost
 from manyhot.training.run.session import RunSession
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native engine is not built")

@@ -9,7 +9,7 @@ from manyhot.evaluation import evaluate
 from manyhot.losses.zlpr import tlpr_loss, zlpr_loss
 from manyhot.training.rows.bodies.registry import make_body
 from manyhot.training.rows.bundle import load_model
-from manyhot.training.rows.row_threshold import RowThreshold
+from manyhot.training.rows.rules.row_threshold import RowThreshold
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, image_examples, same_weights, text_examples

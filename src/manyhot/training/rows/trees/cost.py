@@ -13,7 +13,7 @@ import numpy as np
 from manyhot.metrics.at_k import precision_at_k
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.row_batches import SparseRows, take_rows
-from manyhot.training.rows.tree_fit import NEG_COST, TreeFit
+from manyhot.training.rows.trees.fit import NEG_COST, TreeFit
 from manyhot.training.run.session import RunSession
 
 NEG_COSTS = (NEG_COST, 1.0)

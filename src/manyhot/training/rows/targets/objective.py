@@ -18,11 +18,11 @@ from manyhot.losses.divergence import rdrop_loss
 from manyhot.losses.zlpr import tlpr_loss
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 from manyhot.training.rows.inputs.row_batches import Batch
-from manyhot.training.rows.mixing import mix_batch
+from manyhot.training.rows.rules.tracking_threshold import TrackingThreshold
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO
 from manyhot.training.rows.strategies import get_strategy
-from manyhot.training.rows.tracking_threshold import TrackingThreshold
+from manyhot.training.rows.targets.mixing import mix_batch
 
 
 class Objective(nn.Module):

@@ -12,8 +12,8 @@ from manyhot.decisions.tune import tune_rule
 from manyhot.labels.split import stratified_folds
 from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.running import Metrics
-from manyhot.training.rows import racing
-from manyhot.training.rows.candidates import CANDIDATES, candidates_for
+from manyhot.training.rows.budget import racing
+from manyhot.training.rows.budget.candidates import CANDIDATES, candidates_for
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, same_weights, text_examples, title_examples

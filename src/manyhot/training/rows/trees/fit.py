@@ -14,7 +14,7 @@ from manyhot.engines.native import tree as native
 from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeights, Level, Rows, Tree
 from manyhot.training.rows.bodies.tree import TreeBody, sizes_of, unit_rows
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.tree_growing import Plan, label_vectors, plan_tree
+from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 

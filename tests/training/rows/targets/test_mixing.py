@@ -2,9 +2,9 @@
 
 import torch
 
-from manyhot.training.rows import mixing
 from manyhot.training.rows.inputs.row_batches import SparseRows
-from manyhot.training.rows.mixing import mix_batch, mix_sparse
+from manyhot.training.rows.targets import mixing
+from manyhot.training.rows.targets.mixing import mix_batch, mix_sparse
 
 
 def dense_of(rows, width):

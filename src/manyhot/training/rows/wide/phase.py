@@ -13,8 +13,8 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows.bodies.wide import WideBody, assembled, finished
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
-from manyhot.training.rows.rule import Tuning
-from manyhot.training.rows.wide_fit import ROWS_TOGETHER, WideFit, joined_lists, top_scores
+from manyhot.training.rows.rules.fitting import Tuning
+from manyhot.training.rows.wide.fit import ROWS_TOGETHER, WideFit, joined_lists, top_scores
 
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession

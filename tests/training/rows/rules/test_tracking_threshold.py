@@ -7,9 +7,9 @@ import torch
 
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.zlpr import zlpr_loss
-from manyhot.training.rows.rule import Tuning, bounded_cut
+from manyhot.training.rows.rules.fitting import Tuning, bounded_cut
+from manyhot.training.rows.rules.tracking_threshold import TrackingThreshold, density_cut
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.tracking_threshold import TrackingThreshold, density_cut
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, text_examples
 

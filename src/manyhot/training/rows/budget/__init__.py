@@ -1,0 +1,1 @@
+"""A budget of time: candidates, their race and their mean."""

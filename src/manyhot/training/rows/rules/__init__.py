@@ -1,0 +1,1 @@
+"""Decision rules of a run: fitted, learned or tracked while training."""

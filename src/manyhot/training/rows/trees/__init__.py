@@ -1,0 +1,1 @@
+"""Label trees: their shape, their fit, and the cost of a negative."""

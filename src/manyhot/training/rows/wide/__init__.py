@@ -1,0 +1,1 @@
+"""The fit of a body for very many labels on a device."""
