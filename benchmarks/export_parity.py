@@ -3,7 +3,8 @@
     python -m benchmarks.export_parity --data FOLDER --models FOLDER [--page PAGE]
 
 Models that are not in the folder of models yet are trained there, exported, and compared on every row; what the comparison gave
-is kept there too. Sizes and times are always measured. Needs the extras ``onnx`` and ``text``.
+is kept there too, and so are sizes and times. Several processes may share the folder, each with its own ``--only``; a last one
+makes the page. Needs the extras ``onnx`` and ``text``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.text_sets import SETS
+from benchmarks.tuning import processor
 from manyhot import TrainSettings, load_model, read_examples, zlpr_loss
 from manyhot.data.examples import Examples, concatenate_examples
 from manyhot.export.graph import graph_inputs
@@ -221,14 +223,42 @@ def times(model: TrainedModel, rows: Examples, folder: Path, form: str) -> dict[
     return {"size": size_of(place), "load": load_seconds(code), **_latency(ask, one, many)}
 
 
+def cell(data: Path, folder: Path, name: str, body: str) -> list[dict[str, Any]]:
+    """The lines of one model: what was kept of them, and the rest measured now."""
+    together, timed = (folder.with_name(f"{folder.name}-{what}.json") for what in ("compared", "times"))
+    if not timed.exists():
+        model, rows = model_of(data, folder.parent, name, body)
+        if not together.exists():
+            together.write_text(json.dumps(compared(model, rows, folder)))
+        found = {
+            line["form"]: times(model, rows, folder, line["form"])
+            for line in [{"form": "manyhot"}, *json.loads(together.read_text())]
+            if "refused" not in line
+        }
+        timed.write_text(json.dumps({**found, "about": machine()}))
+        sys.stderr.write(f"{folder.name} {found}\n")
+    took = json.loads(timed.read_text())
+    lines = [{"form": "manyhot"}, *json.loads(together.read_text())]
+    return [{"set": name, "body": body, "about": took["about"], **line, **took.get(line["form"], {})} for line in lines]
+
+
+def machine() -> str:
+    """Where and when times were taken."""
+    import onnxruntime
+    import transformers
+
+    return (
+        f"{time.strftime('%Y-%m-%d')}, one core of {processor()} ({os.cpu_count()} cores), Python {platform.python_version()},"
+        f" torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, transformers {transformers.__version__}"
+    )
+
+
 def _latency(run: Callable[[Any], Any], one: Examples, many: Examples) -> dict[str, float]:
     return {"one": milliseconds(lambda: run(one)), "many": milliseconds(lambda: run(many), 7)}
 
 
 def page(lines: list[dict[str, Any]], command: str) -> str:
     """The result page."""
-    import onnxruntime
-
     head = "| set | body | form | rows | decisions | different | MB | load s | 1 row ms | 256 rows ms |"
     table = [head, "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     for line in lines:
@@ -240,11 +270,7 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
     refused = sorted({f"`{line['body']}` is refused: {line['refused']}" for line in lines if "refused" in line})
     far = max((line["logits"] for line in lines if "logits" in line), default=0.0)
     probs = max((line["probabilities"] or 0 for line in lines if "probabilities" in line), default=0.0)
-    about = (
-        f"{time.strftime('%Y-%m-%d')}, {platform.processor() or platform.machine()}, one core, Python"
-        f" {platform.python_version()}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}. Times are medians;"
-        f" the machine had a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores when the last of them was taken."
-    )
+    where = [f"{each}. Times are medians." for each in sorted({line["about"] for line in lines})]
     return "\n".join(
         [
             "# Exported models beside the model",
@@ -265,7 +291,7 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
             "epoch on at most 6,000 rows, the classifier a stock BertForSequenceClassification of that size, trained by a loop",
             "of its own for 200 steps; `wide` has three members of 64 hidden units. They show parity, not quality.",
             "",
-            about,
+            *where,
             "",
             f"    {command}",
             "",
@@ -279,28 +305,14 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--only", nargs="*", help="sets and bodies, like yeast-mlp")
-    parser.add_argument("--compare", action="store_true", help="compare, and take no times")
-    parser.add_argument("--ready", action="store_true", help="leave out what was not compared yet")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.models.mkdir(parents=True, exist_ok=True)
     lines: list[dict[str, Any]] = []
     for name, body in CELLS:
         folder = given.models / f"{name}-{body}"
-        kept = folder.with_name(f"{folder.name}-compared.json")
-        if (given.only and folder.name not in given.only) or (given.ready and not kept.exists()):
-            continue
-        model, rows = model_of(given.data, given.models, name, body)
-        if not kept.exists():
-            kept.write_text(json.dumps(compared(model, rows, folder)))
-        if given.compare:
-            continue
-        for line in [{"form": "manyhot"}, *json.loads(kept.read_text())]:
-            measured = {} if "refused" in line else times(model, rows, folder, line["form"])
-            lines.append({"set": name, "body": body, **line, **measured})
-            sys.stderr.write(f"{lines[-1]}\n")
-    if given.compare:
-        return
+        if not given.only or folder.name in given.only:
+            lines += cell(given.data, folder, name, body)
     text = page(lines, "python -m benchmarks.export_parity --data DATA --models MODELS --page PAGE")
     if given.page:
         given.page.write_text(text)

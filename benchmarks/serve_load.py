@@ -28,7 +28,9 @@ from typing import Any
 import torch
 
 from benchmarks.text_sets import SETS
+from benchmarks.tuning import processor
 from manyhot import load_model
+from manyhot._cores import available_cores
 
 SECONDS = 5.0
 WORKERS = (1, 2)
@@ -338,18 +340,29 @@ def page(found: dict[str, Any], command: str) -> str:
     lines = [
         "# `manyhot serve` on loopback",
         "",
-        f"Comments of goemotions, one row a request, {os.cpu_count()} CPU cores shared by",
+        "Comments of goemotions, one row a request; server and clients share the cores that a part names. `load` is the",
+        "machine's load when a part began: other work on all of its cores.",
+        "",
     ]
-    lines += ["server and clients. `load` is the machine's load when a part began: other work on the same cores.", ""]
     for part, written in (("speed", speed_lines), ("reloads", reload_lines), ("stops", stop_lines), ("hostile", hostile_lines)):
         if part in found:
-            lines += [*written(found[part]["found"]), "", f"{found[part]['date']}, load {found[part]['load']:.1f}.", ""]
+            lines += [
+                *written(found[part]["found"]),
+                "",
+                f"{found[part]['date']}, {found[part]['where']}, load {found[part]['load']:.1f}.",
+                "",
+            ]
     lines += [
-        f"Python {platform.python_version()}, torch {torch.__version__}. The plain server is FastAPI (sync endpoint) and",
-        "uvicorn round scikit-learn's TfidfVectorizer and one SGDClassifier for each label: about the same arithmetic, other",
-        "weights.",
+        "The plain server is FastAPI (sync endpoint) and uvicorn round scikit-learn's TfidfVectorizer and one SGDClassifier",
+        "for each label: about the same arithmetic, other weights.",
     ]
     return "\n".join([*lines, "", f"    {command}", ""])
+
+
+def machine() -> str:
+    """Where a part was measured."""
+    cores = f"{available_cores()} of {os.cpu_count()} cores of {processor()}"
+    return f"{cores}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def speed_lines(found: dict[str, Any]) -> list[str]:
@@ -418,7 +431,7 @@ def main() -> None:
     texts = list(test.texts or [])[:2000]
     found: dict[str, Any] = json.loads(given.store.read_text()) if given.store and given.store.exists() else {}
     for part in given.parts:
-        about = {"date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0]}
+        about = {"date": time.strftime("%Y-%m-%d"), "where": machine(), "load": os.getloadavg()[0]}
         with tempfile.TemporaryDirectory() as draft:
             # Keys as the store gives them back.
             found[part] = json.loads(json.dumps({**about, "found": measure(part, given.model, Path(draft), rows, texts)}))

@@ -20,7 +20,7 @@ SOURCE = Path(manyhot.__file__).parent
 # rung's. A module imports from its own rung's room or from lower rungs.
 LADDER = [
     ["_suggest"],
-    ["_checks", "_doors", "_files", "_sparse"],
+    ["_checks", "_cores", "_doors", "_files", "_sparse"],
     ["labels"],
     ["engines"],
     ["losses"],

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from manyhot._checks import check_choice
+from manyhot._cores import available_cores
 from manyhot.comparison.job import Job
 from manyhot.comparison.methods import Method, parse_method
 from manyhot.comparison.records import Record, cell_key
@@ -102,9 +103,7 @@ def _versions() -> dict[str, str]:
 
 def hardware() -> str:
     """The machine in words."""
-    import os
-
-    cores = f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} CPU cores"
+    cores = f"{available_cores()} CPU cores"
     if not torch.cuda.is_available():
         return cores
     return f"{cores}, {torch.cuda.get_device_name(0)}"

@@ -18,6 +18,7 @@ import torch
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from manyhot._cores import available_cores
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
 from manyhot.serve.guard import MAX_HEADERS, Guard
@@ -219,7 +220,7 @@ def run_worker(
         counters: of this worker.
         workers: how many share the cores.
     """
-    torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // workers))
+    torch.set_num_threads(settings.threads or max(1, available_cores() // workers))
     service = Service(folder, settings, counters)
     _, guard = make_app(service)
     protocol = type("Protocol", (PatientProtocol,), {"receive_timeout": settings.receive_timeout, "grace": settings.grace})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from manyhot._cores import available_cores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, messages, say, show_json, show_table, show_text
 from manyhot.cli.io.flags import flags_of, with_flags
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -75,7 +75,7 @@ def compare(
 
     Every loss is judged by its own decision rule and by a threshold tuned on validation rows. Cells are saved as they finish.
     """
-    workers = jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    workers = jobs or available_cores()
     if resume is not None:
         if files or losses or out or reading or settings:
             raise typer.BadParameter("--resume continues a comparison as it was begun; leave files, losses and settings out.")

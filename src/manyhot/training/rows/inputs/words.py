@@ -7,7 +7,6 @@ built for any of them, and only for prefixes that are themselves frequent enough
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from manyhot._cores import available_cores
 from manyhot.data.files.collection import collection_paused
 from manyhot.engines.native import words as native
 
@@ -220,7 +220,7 @@ def _numbered_part(texts: Sequence[str]) -> _NumberedPart | None:
 
 def row_parts(count: int) -> list[tuple[int, int]]:
     """``count`` rows in parts for threads: where each starts and ends."""
-    threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_THREADS)
+    threads = min(available_cores(), MOST_THREADS)
     cuts = np.linspace(0, count, max(min(threads, count // ROWS_A_THREAD), 1) + 1).astype(int).tolist()
     return list(pairwise(cuts))
 
