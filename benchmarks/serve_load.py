@@ -69,7 +69,7 @@ class Running:
         while True:
             try:
                 with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
-                    client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                    client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                     if b" 200 " in client.recv(4096):
                         return
             except OSError:
@@ -94,7 +94,7 @@ def manyhot_server(model: Path, *flags: str) -> Running:
 async def post(reader: Any, writer: Any, body: bytes) -> tuple[int, bool, bytes]:
     """``(status, whether the connection stays, body)`` of one request on an open connection."""
     writer.write(
-        b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     )
     writer.write(body)
     await writer.drain()
@@ -247,14 +247,16 @@ def hostile_requests(draw: random.Random) -> list[tuple[str, bytes]]:
     """Kinds of requests that nobody should send."""
 
     def request(body: bytes) -> bytes:
-        head = b"POST /predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+        head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
     junk = bytes(draw.randrange(256) for _ in range(200))
+    lies = request(b"{}").replace(b"Content-Length: 2", b"Content-Length: 2\r\nContent-Length: 5")
     deep = b"[" * 100_000 + b"]" * 100_000
     return [
         ("broken JSON", request(b'{"inputs": ["a"' + junk[:20])),
         ("deep nesting", request(b'{"inputs": ' + deep + b"}")),
+        ("a million mistakes", request(b'{"inputs": [' + b"1," * 900_000 + b"1]}")),
         ("wrong types", request(json.dumps({"inputs": draw.choice([1, None, {}, [[1]], [None], "a"])}).encode())),
         ("unknown names", request(b'{"inputs": ["a"], "__class__": 1}')),
         ("too many rows", request(json.dumps({"inputs": ["a"] * 5000}).encode())),
@@ -262,13 +264,19 @@ def hostile_requests(draw: random.Random) -> list[tuple[str, bytes]]:
         ("a large number", request(b'{"inputs": ["a"], "top": ' + b"9" * 5000 + b"}")),
         ("not HTTP", junk),
         ("header flood", b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 50) for n in range(1500)) + b"\r\n"),
-        ("other addresses", b"GET /../../%2e%2e/etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
-        ("other methods", b"DELETE /predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+        ("other addresses", b"GET /../../%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        ("other methods", b"DELETE /predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
         ("cut off", request(b'{"inputs": ["a"]}')[:-5]),
-        ("slow sender", b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Le"),
-        ("a length that lies", request(b"{}").replace(b"Content-Length: 2", b"Content-Length: 2\r\nContent-Length: 5")),
-        ("100 MB announced", b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 104857600\r\n\r\n" + b" " * 100_000),
-        ("100 MB in chunks", b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ("slow sender", b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Le"),
+        ("a length that lies", lies),
+        ("a length and chunks", lies.replace(b"Length: 5", b"Length: 5\r\nTransfer-Encoding: chunked")),
+        ("another site", request(b'{"inputs": ["a"]}').replace(b"Host", b"Sec-Fetch-Site: cross-site\r\nHost")),
+        ("another name", request(b'{"inputs": ["a"]}').replace(b"localhost", b"evil.example")),
+        (
+            "100 MB announced",
+            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n" + b" " * 100_000,
+        ),
+        ("100 MB in chunks", b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"),
     ]
 
 
@@ -301,7 +309,7 @@ def hostile(model: Path, texts: list[str], count: int = 1000) -> dict[str, Any]:
     with ThreadPoolExecutor(8) as pool:
         # The first round makes the server allocate its buffers; growth counts from there.
         for part in range(4):
-            kinds = [each for _ in range(count // 4 // 16 + 1) for each in hostile_requests(draw)][: count // 4]
+            kinds = [each for _ in range(count // 4 // 20 + 1) for each in hostile_requests(draw)][: count // 4]
             for (kind, _), got in zip(kinds, pool.map(lambda each: attack(server.port, *each), kinds), strict=True):
                 results.setdefault(kind, {})[got] = results.setdefault(kind, {}).get(got, 0) + 1
             memory.append(server.memory())

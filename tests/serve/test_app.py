@@ -11,6 +11,8 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make 
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
 from manyhot.serve.guard import POLICY
+from manyhot.serve.refusals import Refusal
+from manyhot.serve.served import ServedRows
 from manyhot.serve.settings import ServeSettings
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
@@ -201,3 +203,20 @@ def test_a_request_is_answered_by_one_model_from_first_row_to_last(folders, mode
         served(folders["texts"], work)
     finally:
         models["texts"].save(folders["texts"])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"a": "1"}, r"inputs\[0\]: the value of 'a' must be a number of at most 3.4e\+38, or null"),
+        ({"a": True}, "the value of 'a' must be a number"),
+        ({"h": 10**400}, "the value of 'h' must be a number"),
+        ({"a": 1.0, "z": None}, "must name features of the model; got 'z'"),
+    ],
+)
+def test_cells_by_name_are_checked_to_the_first_mistake(models, row, words):
+    served = ServedRows(models["features"], "digest")
+    served.columns = {name: place for place, name in enumerate("abcdefgh")}
+    assert served.check([{"a": 1, "b": None, "c": 0.5}], ServeSettings())[0][0] == 1
+    with pytest.raises(Refusal, match=words):
+        served.check([row], ServeSettings())

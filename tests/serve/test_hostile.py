@@ -20,14 +20,16 @@ GROWTH = 20
 
 
 def post(body):
-    return b"POST /predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return b"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\n"
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
 # What is sent, and the statuses that may come back; "closed" is a connection that ended without an answer.
 KINDS = {
     "broken JSON": (post(b'{"inputs": ["a"\xff\x00'), {"422"}),
     "deep nesting": (post(b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"), {"422"}),
+    "very many mistakes": (post(b'{"inputs": [' + b"1," * 900_000 + b"1]}"), {"413"}),
+    "very many names": (post(b'{"inputs": ["a"]' + b"".join(b',"%d":1' % name for name in range(100_000)) + b"}"), {"422"}),
     "wrong types": (post(b'{"inputs": [[1], null, {}, 2]}'), {"422"}),
     "unknown names": (post(b'{"inputs": ["a"], "__class__": 1}'), {"422"}),
     "too many rows": (post(json.dumps({"inputs": ["a"] * 5000}).encode()), {"413"}),
@@ -35,10 +37,14 @@ KINDS = {
     "a large number": (post(b'{"inputs": ["a"], "top": ' + b"9" * 5000 + b"}"), {"422"}),
     "not HTTP": (bytes(random.Random(0).randrange(256) for _ in range(200)), {"400", "closed"}),
     "header flood": (HEAD + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 50) for n in range(1500)) + b"\r\n", {"400", "closed"}),
-    "other addresses": (b"GET /../../%2e%2e/etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", {"404"}),
+    "other addresses": (b"GET /../../%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", {"404"}),
     "cut off": (post(b'{"inputs": ["a"]}')[:-5], {"400", "408", "closed"}),
     "slow headers": (HEAD + b"Content-Le", {"closed"}),
     "slow body": (HEAD + b"Content-Length: 50\r\nConnection: close\r\n\r\n{", {"408"}),
+    "a length and chunks": (HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", {"400"}),
+    "another site": (post(b'{"inputs": ["a"]}').replace(b"Host", b"Sec-Fetch-Site: cross-site\r\nHost"), {"403"}),
+    "another name": (post(b'{"inputs": ["a"]}').replace(b"localhost", b"evil.example"), {"421"}),
+    "a long address": (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", {"400"}),
     "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\n{}", {"400"}),
     "100 MB announced": (HEAD + b"Content-Length: 104857600\r\n\r\n" + b" " * 100_000, {"413", "closed"}),
     "100 MB in chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", {"408", "413", "closed"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -150,8 +150,8 @@ class Service:
             return True
 
 
-def make_app(service: Service) -> tuple[FastAPI, Guard]:
-    """The application of a service, wrapped in the guard."""
+def make_app(service: Service, *, hosts: Collection[str] | None = None) -> tuple[FastAPI, Guard]:
+    """The application of a service, wrapped in the guard; ``hosts`` are the names that requests may ask for, None for all."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -162,7 +162,7 @@ def make_app(service: Service) -> tuple[FastAPI, Guard]:
 
     # The usual pages for OpenAPI load scripts from elsewhere; the description itself is at /openapi.json.
     app = FastAPI(title="manyhot", version=manyhot.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    guard = Guard(app, service.settings, service.counters)
+    guard = Guard(app, service.settings, service.counters, hosts=hosts)
     service.guard = guard
     _add_questions(app, service)
     _add_page(app)
@@ -213,8 +213,7 @@ def _add_refusals(app: FastAPI) -> None:
     """Every refusal is JSON with a status and a reason."""
 
     async def refused(_: Request, refusal: Any) -> Response:
-        again = {"retry-after": "1"} if refusal.status in (429, 503) else None
-        return Response(refusal.body(), status_code=refusal.status, media_type="application/json", headers=again)
+        return Response(refusal.body(), status_code=refusal.status, headers=dict(refusal.headers))
 
     async def unknown(request: Request, error: Any) -> Response:
         words = {404: "there is nothing at this address", 405: f"{request.method} is not answered at this address"}

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 PATHS = ("/predict", "/explain", "/health", "/metrics", "/", "other")
-STATUSES = (200, 400, 404, 405, 408, 413, 422, 429, 500, 503)
+STATUSES = (200, 400, 403, 404, 405, 408, 413, 421, 422, 429, 500, 503)
 # Upper ends of the histogram of seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, float("inf"))
 SINGLE = ("rows", "batches", "batch_rows", "reloads", "reload_failures", "waiting", "open")

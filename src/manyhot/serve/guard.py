@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from manyhot.serve.counters import PATHS, Counters
 from manyhot.serve.refusals import Refusal
+from manyhot.serve.request_head import check_head
 from manyhot.serve.settings import ServeSettings
 
 Message = MutableMapping[str, Any]
@@ -32,10 +33,6 @@ HEADERS = [
 ]
 
 
-# Bytes of a request's first line and headers at most.
-MAX_HEADERS = 32 << 10
-
-
 class Guard:
     """ASGI middleware.
 
@@ -45,10 +42,11 @@ class Guard:
         app: the application.
         settings: the limits.
         counters: where requests are counted.
+        hosts: the names that requests may ask for, None for all (``check_head``).
     """
 
-    def __init__(self, app: App, settings: ServeSettings, counters: Counters) -> None:
-        self.app, self.settings, self.counters = app, settings, counters
+    def __init__(self, app: App, settings: ServeSettings, counters: Counters, *, hosts: Collection[str] | None = None) -> None:
+        self.app, self.settings, self.counters, self.hosts = app, settings, counters, hosts
         self.open = 0
         self.stopping = False
 
@@ -64,8 +62,9 @@ class Guard:
             nonlocal status, told
             if message["type"] == "http.response.start":
                 status, told = int(message["status"]), True
-                closing = [(b"connection", b"close")] if self.stopping else []
-                message["headers"] = [*message.get("headers", []), *HEADERS, *closing]
+                given = message.get("headers", [])
+                closing = [(b"connection", b"close")] if self.stopping and (b"connection", b"close") not in given else []
+                message["headers"] = [*given, *HEADERS, *closing]
             await send(message)
 
         self.open += 1
@@ -87,9 +86,7 @@ class Guard:
     async def _guarded(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if self.open > self.settings.max_connections:
             raise Refusal(429, f"{self.settings.max_connections:,} requests are being answered already. Try again later.")
-        # The parser counts what it waits for; headers that come in one piece pass it.
-        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > MAX_HEADERS:
-            raise Refusal(400, f"the headers must have at most {MAX_HEADERS:,} bytes; got more.")
+        check_head(scope, self.hosts)
         body = await self._body(scope, receive)
         given = False
 
@@ -127,9 +124,6 @@ class Guard:
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:
-    body = refusal.body()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status in (429, 503):
-        headers.append((b"retry-after", b"1"))
+    headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": refusal.body()})

@@ -16,6 +16,8 @@ SO_ATTACH_FILTER = 26
 DROP_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 # Seconds in which handshakes that had begun before new ones were turned away come to their end.
 SETTLE = 0.1
+# Files that a worker may open beside its connections: models, libraries, connections that are being turned away.
+OTHER_FILES = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -32,6 +34,24 @@ def listen(host: str, port: int) -> socket.socket:
         raise ValueError(f"serve: {host}:{port} cannot be listened on: {error.strerror}. Choose another --port.") from error
     listening.set_inheritable(True)
     return listening
+
+
+def room_for(connections: int) -> int:
+    """How many connections the process may have open: as many as asked for, or what the system allows it.
+
+    The number of open files is raised as far as needed, and some are left for other things than connections.
+    """
+    try:
+        import resource
+    except ImportError:
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted, most = connections + OTHER_FILES, hard if hard != resource.RLIM_INFINITY else sys.maxsize
+    if soft not in (resource.RLIM_INFINITY, most) and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, most), hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - OTHER_FILES))
 
 
 def turn_away(listening: socket.socket) -> bool:

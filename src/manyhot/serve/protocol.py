@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import http
+import sys
+import termios
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -15,19 +19,32 @@ LINGER = 2.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with timeouts: headers must arrive in time, and so must the rest of a refused body."""
+    """uvicorn's HTTP protocol with limits.
+
+    Headers must arrive in time, and so must the rest of a refused body. A client must read its answers, and there are only so
+    many connections.
+    """
 
     receive_timeout = 10.0
     grace = 1.0
+    max_connections = 1024
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """A client connects: it has some seconds to send its first headers."""
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.receive_timeout, self._give_up)
         self._lingering = False
+        self._reading: asyncio.TimerHandle | None = None
+        self._turned_away = len(self.connections) > self.max_connections
+        if self._turned_away:
+            self._answer(Refusal(429, f"{self.max_connections:,} connections are open already. Try again later.", close=True))
+            transport.write_eof()
+            self._start_timer(LINGER)
 
     def data_received(self, data: bytes) -> None:
         """Some bytes came."""
+        if self._turned_away:
+            return
         super().data_received(data)
         busy = self.cycle is not None and not self.cycle.response_complete
         if busy:
@@ -39,6 +56,12 @@ class PatientProtocol(H11Protocol):
         elif self._timer is None and not self.transport.is_closing():
             # The headers of another request have begun.
             self._start_timer(self.receive_timeout)
+
+    def on_response_complete(self) -> None:
+        """An answer was given; the client must read it."""
+        super().on_response_complete()
+        if self._reading is None:
+            self._watch_reading()
 
     def shutdown(self) -> None:
         """The server stops: a connection is closed after its answer, and after a while where none is due.
@@ -53,18 +76,41 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left."""
         self._stop_timer()
+        if self._reading is not None:
+            self._reading.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """Invalid HTTP gets a JSON error too."""
-        refusal = Refusal(400, f"this is not an HTTP request the server can read: {msg}")
-        body = refusal.body()
-        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        with contextlib.suppress(h11.LocalProtocolError):
-            for event in (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body)):
-                self.transport.write(self.conn.send(event) or b"")
-            self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self._answer(Refusal(400, f"this is not an HTTP request the server can read: {msg}", close=True))
         self.transport.close()
+
+    def _answer(self, refusal: Refusal) -> None:
+        reason = http.HTTPStatus(refusal.status).phrase
+        start = h11.Response(status_code=refusal.status, headers=refusal.headers, reason=reason.encode())
+        with contextlib.suppress(h11.LocalProtocolError):
+            for event in (start, h11.Data(data=refusal.body()), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+
+    def _watch_reading(self, before: int = 0) -> None:
+        """A client that has read nothing of what waits for it since the last look is cut off."""
+        self._reading, waits = None, self._unread()
+        if waits and waits == before:
+            self.transport.abort()
+        elif waits:
+            self._reading = self.loop.call_later(self.receive_timeout, self._watch_reading, waits)
+
+    def _unread(self) -> int:
+        """Bytes for the client that wait here, and where the system tells (Linux) those that wait in its own buffer.
+
+        That one is large, and empties in large steps for the process: a slow client would seem to read nothing.
+        """
+        own = bytearray(4)
+        waits: int = self.transport.get_write_buffer_size()
+        if waits and sys.platform.startswith("linux"):
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, own)
+        return waits + int.from_bytes(own, sys.byteorder)
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()

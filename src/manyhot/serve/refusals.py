@@ -12,11 +12,19 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault of the server
     Args:
         status: the HTTP status.
         reason: a sentence for the client: what was wanted, what was received, what to do.
+        close: whether the connection ends with the answer.
     """
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, *, close: bool = False) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.close = status, reason, close
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The headers that the status and the body ask for."""
+        found = [("content-type", "application/json"), ("content-length", str(len(self.body())))]
+        found += [("retry-after", "1")] if self.status in (429, 503) else []
+        return [*found, ("connection", "close")] if self.close else found
 
     def body(self) -> bytes:
         """The JSON that is sent."""

@@ -1,10 +1,11 @@
-"""The bodies of requests, checked by pydantic; the first problem is reported in one sentence."""
+"""The bodies of requests, checked by pydantic; the first problem is reported in one sentence, and ends the check."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
+from pydantic_core import from_json
 
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.served import shortened
@@ -12,14 +13,25 @@ from manyhot.serve.settings import ServeSettings
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Byte = Annotated[int, Field(ge=0, le=255)]
+
+# A list stops at its first mistake. A body of two megabytes has room for a million, which would cost a gigabyte to list.
+Row = Annotated[list[Number | None], Field(fail_fast=True)]
+# Its cells are checked with their names (``served``), as far as the first mistake too.
+NamedRow = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "null"}]}}),
+]
+Rows = Annotated[list[Row | NamedRow], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+Line = Annotated[list[Byte], Field(fail_fast=True)]
+Plane = Annotated[list[Line], Field(fail_fast=True)]
+Picture = Annotated[list[Plane], Field(fail_fast=True)]
+Pictures = Annotated[list[Picture], Field(fail_fast=True)]
 INPUTS: dict[str, tuple[Any, str]] = {
-    "texts": (list[str], "texts"),
-    "spans": (list[str], "texts"),
-    "features": (
-        list[list[Number | None] | dict[str, Number | None]],
-        "rows of features, as lists or by name; null is missing",
-    ),
-    "images": (list[list[list[list[Byte]]]], "images, as channels of rows of numbers from 0 to 255"),
+    "texts": (Texts, "texts"),
+    "spans": (Texts, "texts"),
+    "features": (Rows, "rows of features, as lists or by name; null is missing"),
+    "images": (Pictures, "images, as channels of rows of numbers from 0 to 255"),
 }
 
 
@@ -45,7 +57,7 @@ def request_models(kind: str, settings: ServeSettings) -> tuple[type[BaseModel],
         "ExplainRequest",
         __base__=_Body,
         inputs=(listed, Field(description=words, min_length=1)),
-        labels=(list[str] | None, Field(None, min_length=1, max_length=20, description="the labels to explain")),
+        labels=(Texts | None, Field(None, min_length=1, max_length=20, description="the labels to explain")),
         top=(int, Field(3, ge=1, le=20, description="labels at least: the predicted ones and the best others")),
         most=(int, Field(20, ge=1, le=200, description="contributions listed for each label")),
         steps=(int, Field(1, ge=1, le=32, description="points for the gradient of bodies that are not linear")),
@@ -56,15 +68,24 @@ def request_models(kind: str, settings: ServeSettings) -> tuple[type[BaseModel],
 def parse(body: bytes, model: type[BaseModel], *, max_rows: int) -> Any:
     """A checked body, or a refusal that names the first thing that is wrong."""
     try:
-        found = model.model_validate_json(body)
+        given = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise Refusal(422, f"the body: Invalid JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise Refusal(422, 'the body: it must be an object like {"inputs": [...]}.')
+    known = list(model.model_fields)
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise Refusal(422, f"{shortened(unknown)[1:-1]}: there is no such name, only {', '.join(known)}.")
+    inputs = given.get("inputs")
+    if isinstance(inputs, list) and len(inputs) > max_rows:
+        raise Refusal(413, f"inputs must have at most {max_rows:,} rows; got {len(inputs):,}. Send them in parts.")
+    try:
+        return model.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"] if not _branch(part))
         raise Refusal(422, f"{shortened(where.lstrip('.'))[1:-1] or 'the body'}: {first['msg']}.") from None
-    rows = len(found.inputs)  # type: ignore[attr-defined]
-    if rows > max_rows:
-        raise Refusal(413, f"inputs must have at most {max_rows:,} rows; got {rows:,}. Send them in parts.")
-    return found
 
 
 def _branch(part: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot._checks import is_number
 from manyhot.decisions.rule import decide
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.settings import ServeSettings
@@ -150,9 +151,12 @@ class ServedRows:
                 raise Refusal(
                     422, f"inputs[{place}] must be a list of {width} numbers: the features of this model have no names."
                 )
-            unknown = next((name for name in row if name not in self.columns), None)
-            if unknown is not None:
-                raise Refusal(422, f"inputs[{place}] must name features of the model; got {shortened(unknown)}.")
+            for name, value in row.items():
+                if name not in self.columns:
+                    raise Refusal(422, f"inputs[{place}] must name features of the model; got {shortened(name)}.")
+                if value is not None and not (is_number(value) and abs(value) <= LARGEST):
+                    words = f"a number of at most {LARGEST:.3g}, or null"
+                    raise Refusal(422, f"inputs[{place}]: the value of {shortened(name)} must be {words}.")
             values = [row.get(name) for name in self.columns]
         elif len(row) != width:
             raise Refusal(422, f"inputs[{place}] must have {width} numbers, one for each feature; got {len(row)}.")

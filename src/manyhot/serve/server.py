@@ -19,9 +19,10 @@ import uvicorn
 from manyhot._cores import available_cores
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
-from manyhot.serve.guard import MAX_HEADERS, Guard
-from manyhot.serve.listening import SETTLE, accept_waiting, turn_away
+from manyhot.serve.guard import Guard
+from manyhot.serve.listening import SETTLE, accept_waiting, room_for, turn_away
 from manyhot.serve.protocol import PatientProtocol
+from manyhot.serve.request_head import MAX_HEADERS, allowed_hosts
 from manyhot.serve.settings import ServeSettings
 
 log = logging.getLogger("manyhot.serve")
@@ -151,8 +152,9 @@ def run_worker(
     """
     torch.set_num_threads(settings.threads or max(1, available_cores() // workers))
     service = Service(folder, settings, counters)
-    _, guard = make_app(service)
-    protocol = type("Protocol", (PatientProtocol,), {"receive_timeout": settings.receive_timeout, "grace": settings.grace})
+    _, guard = make_app(service, hosts=allowed_hosts(settings, listening.getsockname()[0]))
+    own = {"receive_timeout": settings.receive_timeout, "grace": settings.grace}
+    protocol = type("Protocol", (PatientProtocol,), {**own, "max_connections": room_for(settings.max_connections)})
     config = uvicorn.Config(
         guard,
         http=protocol,

@@ -41,11 +41,20 @@ class ServeSettings:
     drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still accepted")
     grace: float = _setting(1.0, "seconds after which a stopping server closes connections without a request")
     reload_every: float = _setting(2.0, "seconds between checks for a new model in the folder, 0 for never")
+    hosts: str = _setting(
+        "",
+        "host names that requests may ask for, with commas between them, or * for all; by default a server on a loopback"
+        " address takes localhost and addresses, and others take all",
+    )
     threads: int = _setting(0, "CPU threads per worker; 0 divides the cores among the workers")
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
+            if each.name == "hosts":
+                if not isinstance(value, str):
+                    raise ValueError(f"ServeSettings: `hosts` must be names with commas between them; got {value!r}.")
+                continue
             zero = each.name in ("batch_wait", "drain", "reload_every", "threads")
             if isinstance(each.default, int) and isinstance(value, float):
                 raise ValueError(f"ServeSettings: `{each.name}` must be a whole number; got {value!r}.")
