@@ -114,8 +114,10 @@ docs-pages: setup
 docs-pictures: setup
 	$(BIN)/python website/pictures.py --data $(MANYHOT_DATA)
 
-docs-gallery: setup
+docs-gallery: setup $(DOCS)/.installed
 	$(BIN)/python website/gallery.py --data $(MANYHOT_DATA)
+	$(DOCS)/bin/python website/gallery_pictures.py
+	$(BIN)/python website/gallery_page.py
 
 # Source distribution and wheels as a release has them: built in a clean copy, installed in clean environments without and with a
 # compiler, typed from outside, licences of all dependencies.

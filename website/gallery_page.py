@@ -50,10 +50,13 @@ def part(name: str) -> str:
     rows = [f"| {words} | {' | '.join(found.get(column, '') for column in columns)} |" for words, found in values.items()]
     seconds = " and ".join(f"{each:.0f}" for each in run["cpu_seconds"])
     lines = ["```", commands, "```", "", f"| test rows | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}", *rows, ""]
+    picture = f"![A part of the report of this run](../images/gallery/{name}.png)"
     made = f"{run['date']}, torch {run['versions']['torch']}, Python {run['versions']['python']}"
     lines += [
         f"[The report]({name}/report.html). {seconds} s of CPU time from the command to the report, on one thread;",
         f"{made}.",
+        "",
+        f"[{picture}]({name}/report.html)",
     ]
     return "\n".join(lines)
 

@@ -25,6 +25,7 @@ MEASURED = ROOT / "benchmarks" / "results"
 _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^```(?:python|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^::: (manyhot(?:\.\w+)+)$", re.MULTILINE)
+_SHORT_CODE = re.compile(r"(?<!<pre>)<code>([^<\n]{1,26})</code>")
 _documented: set[str] = set()
 
 
@@ -102,6 +103,11 @@ def _without_prompts(text: str) -> str:
         elif part and not part.strip():
             lines.append("")
     return "```python\n" + "\n".join(lines).rstrip("\n") + "\n```"
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
+    """Keep short code on one line: browsers would break ``--tune`` behind its first dash."""
+    return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 
 def on_post_build(config: Any) -> None:  # noqa: ARG001

@@ -22,6 +22,14 @@ def test_figures_come_from_the_commands_of_the_script(name):
 
 
 @pytest.mark.parametrize("name", SHOWN)
+def test_every_run_shows_a_picture_of_its_report(name):
+    assert f"![A part of the report of this run](../images/gallery/{name}.png)" in gallery_page.part(name)
+    picture = (gallery_page.SHELF.parent / "images" / "gallery" / f"{name}.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 250_000
+
+
+@pytest.mark.parametrize("name", SHOWN)
 def test_reports_are_small_and_quote_rows_only_where_the_licence_allows_it(name):
     report = (gallery_page.SHELF / name / "report.html").read_text()
     assert len(report) < 1_500_000
