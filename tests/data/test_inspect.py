@@ -42,7 +42,7 @@ def test_everything_is_counted(file):
     assert found.num_problems == 1
     assert (found.problems[0].line, found.problems[0].column) == (5, "text")
     assert found.inputs["words_most"] == 3
-    assert "1 rows repeat the input of an earlier row." in found.remarks()
+    assert "1 row repeats the input of an earlier row." in found.remarks()
 
 
 def test_it_is_json(file):

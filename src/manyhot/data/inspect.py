@@ -64,30 +64,29 @@ class Inspection:
 
     def remarks(self) -> list[str]:
         """What a person should look at, one sentence each."""
-        rare = sum(0 < count < FEW for count in self.labels.counts)
+        counts = self.labels.counts
         of_test = 0 if self.test is None else self.test.rows
         found = [
-            (self.num_problems, f"{self.num_problems} rows have problems and were left out."),
-            (self.unknown_labels, f"{self.unknown_labels} labels are unknown and will be excluded."),
-            (
-                self.soft_labels,
-                f"{self.soft_labels} labels are soft; metrics count those above 0.5 as positive.",
-            ),
-            (self.labels.empty_rows, f"{self.labels.empty_rows} rows have no label."),
-            (self.empty_inputs, f"{self.empty_inputs} rows have an empty input."),
-            (self.repeated_inputs, f"{self.repeated_inputs} rows repeat the input of an earlier row."),
-            (self.contradictions, f"{self.contradictions} of these have other labels than the earlier row."),
-            (len(self.labels.without_positives), f"{len(self.labels.without_positives)} labels never occur."),
-            (rare, f"{rare} labels occur once: nothing is left to test them on."),
-            (self.alike_labels, self._about_alike_labels()),
-            (self.inputs.get("missing"), f"{self.inputs.get('missing')} feature values are missing."),
-            (self.leaks, f"{self.leaks} of {of_test} test rows are in the training part too."),
-            (self.unseen_labels, f"{len(self.unseen_labels or ())} labels of the test part are never in the training part."),
+            _counted(self.num_problems, "row has problems and was left out.", "rows have problems and were left out."),
+            _counted(self.unknown_labels, "label is unknown and will be excluded.", "labels are unknown and will be excluded."),
+            _counted(self.soft_labels, "label is soft;", "labels are soft;", "metrics count those above 0.5 as positive."),
+            _counted(self.labels.empty_rows, "row has no label.", "rows have no label."),
+            _counted(self.empty_inputs, "row has an empty input.", "rows have an empty input."),
+            _counted(self.repeated_inputs, "row repeats", "rows repeat", "the input of an earlier row."),
+            _counted(self.contradictions, "of these has", "of these have", "other labels than the earlier row."),
+            _counted(len(self.labels.without_positives), "label never occurs.", "labels never occur."),
+            _counted(sum(0 < n < FEW for n in counts), "label occurs", "labels occur", "once: no row is left to test on."),
+            self._about_alike_labels(),
+            _counted(self.inputs.get("missing"), "feature value is missing.", "feature values are missing."),
+            _counted(self.leaks, f"of {of_test:,} test rows is", f"of {of_test:,} test rows are", "in the training part too."),
+            _counted(len(self.unseen_labels or ()), "label is", "labels are", "in the test part and not in the training part."),
         ]
         said = dict.fromkeys(remark for source in self.sources for remark in source.remarks)
-        return [*said, *(sentence for count, sentence in found if count)]
+        return [*said, *(sentence for sentence in found if sentence)]
 
     def _about_alike_labels(self) -> str:
+        if not self.alike_labels:
+            return ""
         shown = "; ".join(f"{one!r} and {other!r}" for one, other in self.alike_labels[:3])
         more = "; and others" if len(self.alike_labels) > 3 else ""
         return (
@@ -119,6 +118,11 @@ class Inspection:
             "leaks": self.leaks,
             "unseen_labels": None if self.unseen_labels is None else dict(self.unseen_labels),
         }
+
+
+def _counted(count: int | None, one: str, several: str, rest: str = "") -> str:
+    """A sentence that begins with a number; empty where the number is 0 or not known."""
+    return " ".join([f"{count:,}", one if count == 1 else several, *([rest] if rest else [])]) if count else ""
 
 
 def inspect_examples(

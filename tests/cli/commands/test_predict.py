@@ -45,6 +45,16 @@ def test_csv_comes_out_as_csv(run, trained, posts, tmp_path):
     assert all(row["labels"].count("|") == row["probabilities"].count("|") for row in rows)
 
 
+def test_a_file_named_csv_is_written_as_csv(run, trained, posts, tmp_path):
+    for name, format in (("a.csv", "csv"), ("a.jsonl", "jsonl"), ("a.out", "jsonl")):
+        run("predict", trained, posts / "test.jsonl", "--to", tmp_path / name)
+        run("predict", trained, posts / "test.jsonl", "--to", tmp_path / "wanted", "--output-format", format)
+        assert (tmp_path / name).read_bytes() == (tmp_path / "wanted").read_bytes()
+        (tmp_path / "wanted").unlink()
+    run("predict", trained, posts / "test.jsonl", "--json", "--to", tmp_path / "b.csv")
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
 def test_other_formats_are_read_with_the_columns_of_the_run(run, trained, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("text\negg\ndough\n")

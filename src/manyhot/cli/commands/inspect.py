@@ -103,6 +103,8 @@ def _brief(value: Any, most: int = 6) -> str:
         return ", ".join(str(part) for part in value[:most]) + more
     if isinstance(value, Mapping):
         return _brief([f"{name} ({_brief(part)})" for name, part in value.items()])
+    if isinstance(value, bool):
+        return number(value)
     return "tab" if value == "\t" else str(value)
 
 

@@ -37,7 +37,13 @@ TopFlag = Annotated[
 ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Write the probability of each predicted label.")]
 ScoresFlag = Annotated[bool, typer.Option("--scores", help="Write the score of each predicted label.")]
 OutputFlag = Annotated[
-    str, typer.Option("--output-format", help="jsonl or csv.", autocompletion=lambda incomplete: _offered(incomplete))
+    str | None,
+    typer.Option(
+        "--output-format",
+        help="jsonl or csv.",
+        show_default="csv if --to ends in .csv, otherwise jsonl",
+        autocompletion=lambda incomplete: _offered(incomplete),
+    ),
 ]
 ToFlag = Annotated[Path | None, typer.Option("--to", help="The file to write.", show_default="the standard output")]
 HtmlFlag = Annotated[
@@ -55,7 +61,7 @@ def predict(
     top_k: TopFlag = None,
     probabilities: ProbabilitiesFlag = False,
     scores: ScoresFlag = False,
-    output_format: OutputFlag = "jsonl",
+    output_format: OutputFlag = None,
     to: ToFlag = None,
     to_folder: ToFolderFlag = None,
     shard: ShardFlag = None,
@@ -80,14 +86,14 @@ def predict(
         raise typer.BadParameter("--input and files: give one or the other.")
     asked = {"scores": scores, "probabilities": probabilities}
     if is_span_bundle(model):
-        if top_k is not None or output_format != "jsonl" or hierarchy is not None:
+        if top_k is not None or output_format not in (None, "jsonl") or hierarchy is not None:
             raise typer.BadParameter("--top-k, --output-format and --hierarchy are for models of labels; this is a span model.")
         chosen = span_reading_of(reading, span_reading)
         given: dict[str, Any] = {"texts": input, "reading": chosen, "html": html, "as_json": json, "quiet": quiet, **asked}
         _predict_spans(model, files or [], to, to_folder, part, given)
         return
     refuse_span_flags({**span_reading, **({"html": html} if html else {})})
-    _check_format(output_format, json=json)
+    output_format = _chosen_format(output_format, to, json=json)
     trained = open_for_scoring(model)
     _check_asked(trained, texts=bool(input), probabilities=probabilities)
     rule = trained.rule if top_k is None else DecisionRule(top_k=min(top_k, len(trained.label_names)))
@@ -145,13 +151,17 @@ def _check_asked(trained: TrainedModel, *, texts: bool, probabilities: bool) -> 
         )
 
 
-def _check_format(format: str, *, json: bool) -> None:
+def _chosen_format(asked: str | None, to: Path | None, *, json: bool) -> str:
+    """The format that was asked for; without one, CSV for a file of that name and JSON lines for all others."""
+    if asked is None:
+        return "csv" if to is not None and to.suffix.lower() == ".csv" and not json else "jsonl"
     try:
-        check_choice("predict", "output_format", format, OUTPUTS)
+        check_choice("predict", "output_format", asked, OUTPUTS)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    if json and format != "jsonl":
+    if json and asked != "jsonl":
         raise typer.BadParameter("--json and --output-format csv contradict each other. Leave one out.")
+    return asked
 
 
 def _check_part(part: Shard, to: Path | None, to_folder: Path | None, files: Sequence[str] | None, **others: Any) -> None:
