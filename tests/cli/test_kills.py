@@ -1,6 +1,6 @@
 """Every command that writes is killed at random moments: no file is half-written under its name, and the next call succeeds.
 
-Two kills a command, or as many as the environment's MANYHOT_KILLS says. Training has more tests of its own (training/run).
+Training has more tests of its own (training/run).
 """
 
 import os
@@ -12,18 +12,15 @@ import pytest
 
 from cli.forked import Forked
 from cli.writers import READERS, WRITERS, check_whole, next_call, openml, start  # noqa: F401 - two are fixtures
+from kill_counts import in_parts
 from manyhot.cli.commands import COMMANDS
-
-KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))
-# Kills of one test: many are spread over several, which run side by side.
-PART = 10
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="signals"), pytest.mark.slow]
 
 
-@pytest.mark.parametrize("first", range(0, KILLS, PART))
+@in_parts(2)
 @pytest.mark.parametrize("name", list(WRITERS))
-def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, first, start, openml, tmp_path, monkeypatch):  # noqa: F811
+def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, part, kills, start, openml, tmp_path, monkeypatch):  # noqa: F811
     whole = tmp_path / "whole"
     shutil.copytree(start, whole)
     monkeypatch.chdir(whole)
@@ -32,8 +29,8 @@ def test_a_killed_command_leaves_whole_files_and_can_be_called_again(name, first
     seconds = time.monotonic() - began
     assert done.code == 0, done.err
     check_whole(whole)
-    draw = random.Random(f"{name} {first}")
-    for kill in range(first, min(first + PART, KILLS)):
+    draw = random.Random(f"{name} {part}")
+    for kill in range(kills):
         folder = tmp_path / f"kill{kill}"
         shutil.copytree(start, folder)
         monkeypatch.chdir(folder)

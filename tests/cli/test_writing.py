@@ -10,9 +10,8 @@ import time
 import pytest
 
 from cli.forked import Forked
+from kill_counts import in_parts
 from manyhot._files import StorageError, writing
-
-KILLS = int(os.environ.get("MANYHOT_KILLS", "4"))
 
 
 def _write_and_fail(path):
@@ -115,13 +114,14 @@ def test_a_full_disk_leaves_the_old_output(trained, many_rows, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_prediction_leaves_the_old_output_or_the_new_one(trained, many_rows, tmp_path):
+@in_parts(4)
+def test_a_killed_prediction_leaves_the_old_output_or_the_new_one(part, kills, trained, many_rows, tmp_path):
     output = tmp_path / "out.jsonl"
     began = time.monotonic()
     assert Forked("predict", trained, many_rows, "--to", output).done().code == 0
     seconds, whole = time.monotonic() - began, output.read_text()
-    draw = random.Random(0)
-    for _ in range(KILLS):
+    draw = random.Random(part)
+    for _ in range(kills):
         output.write_text("old\n")
         process = Forked("predict", trained, many_rows, "--to", output)
         time.sleep(draw.random() * seconds)

@@ -1,7 +1,4 @@
-"""A training run that is killed again and again, at any moment, ends in the weights of an unbroken one.
-
-Five kills, or as many as the environment's MANYHOT_KILLS says.
-"""
+"""A training run that is killed again and again, at any moment, ends in the weights of an unbroken one."""
 
 import json
 import os
@@ -13,6 +10,7 @@ import pytest
 import torch
 
 from cli.forked import Forked
+from kill_counts import in_parts
 from manyhot import load_span_model, write_span_examples
 from manyhot.training.rows.bundle import load_model
 from training.problems import feature_examples, same_weights, text_examples, title_examples, write_rows
@@ -63,10 +61,10 @@ def train_with_kills(file, run, flags, kills, seed):
 
 
 @pytest.mark.slow
+@in_parts(5)
 @pytest.mark.parametrize("kind", list(RUNS))
-def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path):
+def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, part, kills, tmp_path):
     make, flags, epochs = RUNS[kind]
-    kills = int(os.environ.get("MANYHOT_KILLS", "5"))
     flags = [*flags, "--epochs", str(epochs * max(kills // 5, 2))]
     if kind == "tree":
         # A tree is the least that is kept, so that there must be more of them than kills.
@@ -74,21 +72,21 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_weights(kind, tmp_path)
     file = tmp_path / "rows.jsonl"
     write_rows(file, make(200))
     assert train_with_kills(file, tmp_path / "unbroken", flags, 0, kind) == 0
-    assert train_with_kills(file, tmp_path / "killed", flags, kills, kind) == kills
+    assert train_with_kills(file, tmp_path / "killed", flags, kills, f"{kind} {part}") == kills
     unbroken, killed = load_model(tmp_path / "unbroken"), load_model(tmp_path / "killed")
     assert same_weights(killed, unbroken)
     assert not list((tmp_path / "killed").rglob("*.part"))
 
 
 @pytest.mark.slow
-def test_a_span_run_killed_at_random_moments_ends_in_the_same_weights(tmp_path):
-    kills = int(os.environ.get("MANYHOT_KILLS", "5"))
+@in_parts(5)
+def test_a_span_run_killed_at_random_moments_ends_in_the_same_weights(part, kills, tmp_path):
     epochs = str(2 * max(kills // 5, 2))
     flags = ["--task", "spans", "--epochs", epochs, "--hidden", "8", "--head-size", "8", "--patience", "0", *COMMON]
     file = tmp_path / "texts.jsonl"
     write_span_examples(people(80), file)
     assert train_with_kills(file, tmp_path / "unbroken", flags, 0, "spans") == 0
-    assert train_with_kills(file, tmp_path / "killed", flags, kills, "spans") == kills
+    assert train_with_kills(file, tmp_path / "killed", flags, kills, f"spans {part}") == kills
     both = [load_span_model(tmp_path / name) for name in ("unbroken", "killed")]
     assert both[0].settings == both[1].settings
     one, two = (each.network.state_dict() for each in both)

@@ -1,7 +1,4 @@
-"""Runs of several processes of which one is killed at a random moment, again and again: they are resumed to the same end.
-
-Two kills, or as many as the environment's MANYHOT_KILLS says.
-"""
+"""Runs of several processes of which one is killed at a random moment, again and again: they are resumed to the same end."""
 
 import os
 import random
@@ -14,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from kill_counts import in_parts
 from manyhot import SpanSettings, evaluate, load_model, load_span_model
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.spans.scoring import score_spans
@@ -21,7 +19,6 @@ from training.problems import feature_examples, title_examples
 from training.run.process_runs import in_processes, killed_in_processes, train_spans_to_end, train_until_epoch
 from training.spans.problems import people
 
-KILLS = int(os.environ.get("MANYHOT_KILLS", "2"))
 METRICS = ("micro-F1", "macro-F1", "AvgPrec", "RankLoss")
 # On the CPU: a machine may have fewer GPUs than a test has processes.
 COMMON = {"threads": 1, "checkpoint_seconds": 0.0, "device": "cpu"}
@@ -108,15 +105,16 @@ def killed(kind, run, examples, settings, seconds, draw, count=2):
     return codes[victim] == -9
 
 
+@in_parts(2)
 @pytest.mark.parametrize("name", list(KINDS))
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(name, tmp_path):
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(name, part, kills, tmp_path):
     kind = KINDS[name]
     examples, settings = kind.make(), replace(kind.settings, **WITH_DROPOUT[name])
     whole, seconds = unbroken(kind, tmp_path / "whole", examples, settings)
-    draw = random.Random(1)
-    kills = 0
-    while kills < KILLS:
-        kills += killed(kind, tmp_path / "broken", examples, settings, seconds, draw)
+    draw = random.Random(f"bits {part}")
+    done = 0
+    while done < kills:
+        done += killed(kind, tmp_path / "broken", examples, settings, seconds, draw)
     model = finish(kind, tmp_path / "broken", examples, settings)
     (weights, rule), (wanted, wanted_rule) = kind.state(model), kind.state(whole)
     assert rule == wanted_rule
@@ -124,16 +122,19 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(name, tmp_
     assert all(torch.equal(weights[key], wanted[key]) for key in wanted)
 
 
+@in_parts(2)
 @pytest.mark.parametrize("name", list(KINDS))
-def test_a_run_that_is_killed_again_and_again_is_resumed_by_other_numbers_of_processes_to_the_same_metrics(name, tmp_path):
+def test_a_run_that_is_killed_again_and_again_is_resumed_by_other_numbers_of_processes_to_the_same_metrics(
+    name, part, kills, tmp_path
+):
     """Before each kill the run goes on with one, two or three processes."""
     kind = KINDS[name]
     examples, settings = kind.make(), replace(kind.settings, **COMPARABLE[name])
     whole, seconds = unbroken(kind, tmp_path / "whole", examples, settings)
-    draw = random.Random(2)
-    kills = 0
-    while kills < KILLS:
-        kills += killed(kind, tmp_path / "broken", examples, settings, seconds, draw, count=draw.choice((1, 2, 3)))
+    draw = random.Random(f"metrics {part}")
+    done = 0
+    while done < kills:
+        done += killed(kind, tmp_path / "broken", examples, settings, seconds, draw, count=draw.choice((1, 2, 3)))
     for count in (1, 3):
         run = tmp_path / f"by{count}"
         if (tmp_path / "broken").exists():
