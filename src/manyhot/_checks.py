@@ -174,10 +174,12 @@ def check_unit(who: str, name: str, value: float, *, open_end: bool = False) -> 
         raise ValueError(f"{who}: `{name}` must be a number in [0, 1{')' if open_end else ']'}; got {value!r}.")
 
 
-def check_at_least(who: str, name: str, value: float, least: float, *, strict: bool = False) -> None:
-    """``value`` is a number >= ``least`` (> with ``strict``)."""
-    if not is_number(value) or not (value > least if strict else value >= least):
-        raise ValueError(f"{who}: `{name}` must be a number {'>' if strict else '>='} {least:g}; got {value!r}.")
+def check_at_least(who: str, name: str, value: float, least: float, *, strict: bool = False, most: float | None = None) -> None:
+    """``value`` is a number >= ``least`` (> with ``strict``), and <= ``most`` where there is one."""
+    enough = is_number(value) and (value > least if strict else value >= least)
+    if not enough or (most is not None and value > most):
+        limit = "" if most is None else f" and <= {most:g}"
+        raise ValueError(f"{who}: `{name}` must be a number {'>' if strict else '>='} {least:g}{limit}; got {value!r}.")
 
 
 def check_engine(who: str, engine: str, engines: Sequence[str]) -> None:

@@ -38,8 +38,8 @@ def evaluate(
         examples: rows with labels; for a model they are brought to its label names. Labels the model does not know count in
             no metric; how many rows have them is in ``examples.with_labels(names).unseen``. A soft label above one half
             counts as positive, as ``Examples.hardened`` says.
-        metrics: names of the catalog; ``P@k`` with k above the number of labels is left out. None measures
-            ``DEFAULT_METRICS`` and, where propensities are known, PSP@1, PSP@3 and PSP@5.
+        metrics: names of the catalog, at most ``P@L`` of L labels. None measures ``DEFAULT_METRICS`` and, where propensities
+            are known, PSP@1, PSP@3 and PSP@5, each as far as there are labels.
         rule: another decision rule.
         link: another link or calibration. Where a model's scores only rank and nothing is given, metrics of probabilities are
             an error; for logits the link is ``"hard"``.
@@ -77,8 +77,14 @@ def evaluate(
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
     if metrics is None:
-        metrics = DEFAULT_METRICS if propensities is None else (*DEFAULT_METRICS, *PROPENSITY_METRICS)
-    names = [name for name in dict.fromkeys(metrics) if not _beyond(name, examples.num_labels)]
+        usual = DEFAULT_METRICS if propensities is None else (*DEFAULT_METRICS, *PROPENSITY_METRICS)
+        metrics = [name for name in usual if not _beyond(name, examples.num_labels)]
+    names = list(dict.fromkeys(metrics))
+    for name in names:
+        if _beyond(name, examples.num_labels):
+            raise ValueError(
+                f"evaluate: `metrics` must look at no more labels than there are, {examples.num_labels}; got {name!r}."
+            )
     measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
     for scores in batches:

@@ -80,6 +80,14 @@ def test_predict_refuses_to_write_over_its_input(run, trained, posts, tmp_path):
         assert file.read_bytes() == before
 
 
+def test_a_dash_is_no_name_of_an_output(run, trained, posts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("predict", trained, posts / "test.jsonl", "--to", "-")
+    assert done.code == 2
+    assert "--to must be the name of a file or folder; got -." in done.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_suspects_refuses_to_write_over_its_input(run, posts, tmp_path):
     file = tmp_path / "rows.jsonl"
     shutil.copy(posts / "test.jsonl", file)

@@ -129,7 +129,12 @@ def test_labels_that_differ_only_in_case_or_blanks_are_named(file):
     rows = [{"text": "a b", "labels": ["Hot Food", "milk"]}, {"text": "c d", "labels": ["hotfood", "hot food", "Milk", "egg"]}]
     found = inspect_examples(file(rows))
     assert sorted(map(sorted, found.alike_labels)) == [["Hot Food", "hot food"], ["Hot Food", "hotfood"], ["Milk", "milk"]]
-    assert any("3 labels differ from another one only in case or blanks" in remark for remark in found.remarks())
+    assert any("3 labels differ from another one only in case, blanks or Unicode" in remark for remark in found.remarks())
+
+
+def test_labels_that_unicode_spells_in_two_ways_are_named(file):
+    found = inspect_examples(file([{"text": "a b", "labels": ["caf\u00e9"]}, {"text": "c d", "labels": ["cafe\u0301", "egg"]}]))
+    assert [sorted(pair) for pair in found.alike_labels] == [["cafe\u0301", "caf\u00e9"]]
 
 
 def test_dates_and_names_beside_a_text_are_not_read_as_text(tmp_path):

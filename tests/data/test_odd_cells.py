@@ -38,6 +38,12 @@ def test_an_odd_cell_among_numbers_does_not_make_them_names(put):
     assert read_examples(path, on_problem="collect").feature_names == ("size",)
 
 
+def test_numbers_with_a_decimal_comma_are_remarked_on(put):
+    path = put("a.csv", "size;place;label_a\n" + "1,5;x;0\n2,5;y;1\n" * 50)
+    remarks = read_examples(path, labels=["label_a"], features=["size", "place"]).source[0].remarks
+    assert [remark for remark in remarks if "decimal comma" in remark and "'size'" in remark and "'place'" not in remark]
+
+
 @pytest.mark.parametrize("cell", ["1e39", "inf", "1e400", "-Infinity"])
 def test_infinite_features_are_refused_with_their_line(put, cell):
     path = put("a.csv", "size,label_a\n1,0\n2,1\n" + f"{cell},0\n")

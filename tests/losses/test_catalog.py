@@ -71,3 +71,11 @@ def test_options_given_as_values_are_checked_by_kind():
             get_loss("focal").check_options({"gamma": wrong})
     with pytest.raises(ValueError, match=r"`max_pairs` must be a whole number or none; got 2.5"):
         get_loss("lsep").check_options({"max_pairs": 2.5})
+
+
+@every_loss
+@pytest.mark.parametrize("truth", [[1, 0, 0], [0, 1, 0]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_score_that_is_no_number_is_never_hidden(name, truth, dtype):
+    scores = torch.tensor([[torch.nan, 0.5, -1.0], [0.5, 1.0, -1.0]], dtype=dtype)
+    assert LOSSES[name](scores, torch.tensor([truth, [1, 0, 0]])).isnan()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyhot import two_way_loss
+from manyhot import LinearScores, SparseLabels, two_way_loss
 
 
 def test_it_is_its_formula_along_the_labels_and_along_the_batch():
@@ -46,3 +46,8 @@ def test_a_positive_beyond_doubt_is_a_positive(score):
     labels = torch.tensor([[1, 0], [1, 0]])
     values = two_way_loss(logits, labels, batch_weight=0, reduction="none")
     torch.testing.assert_close(two_way_loss(logits, labels, batch_weight=0), values.mean())
+
+
+def test_lazy_scores_that_are_no_numbers_are_not_hidden():
+    scores = LinearScores(torch.full((1, 2), torch.nan), torch.ones(3, 2))
+    assert two_way_loss(scores, SparseLabels.from_lists([[0]], num_labels=3), batch_weight=0.0).isnan()

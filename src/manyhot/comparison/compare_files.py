@@ -26,7 +26,7 @@ def compare(
     *,
     models: Sequence[str] = COMPARED_MODELS,
     seeds: int = 5,
-    reference: str = "zlpr",
+    reference: str | None = None,
     reading: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
     workers: int = 1,
@@ -40,7 +40,7 @@ def compare(
         settings: the budget; None is the defaults.
         models: bodies, ``linear`` and ``mlp``.
         seeds: splits, starts and orders.
-        reference: the loss that the others are compared with.
+        reference: the loss that the others are compared with; None is zlpr, or the first one where it is not among them.
         reading: arguments of ``read_examples``.
         folder: where results are kept, cell by cell; a comparison that is there is completed. None keeps nothing.
         workers: processes.
@@ -67,10 +67,11 @@ def compare(
     if missing:
         raise ValueError(f"compare: `files` must be files of examples; there is no {missing[0]!r}.")
     plan = plan_comparison(listed, losses, settings, models=models, seeds=seeds, reading=reading)
+    chosen = reference_of(plan, reference)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
         begin_comparison(plan, place)
-        cells, statistics = run_comparison(plan, place, reference=reference, workers=workers, watch=progress)
+        cells, statistics = run_comparison(plan, place, reference=chosen, workers=workers, watch=progress)
         failed = next((cell for cell in cells if "error" in cell), None)
         if failed is not None:
             raise ValueError(f"compare: the cell {failed['key']} failed: {failed['error'].splitlines()[0]}")
@@ -89,6 +90,16 @@ def plan_comparison(
     """What a comparison runs; ValueError where it cannot."""
     sets = tuple(pair_files([str(Path(file).absolute()) for file in files], dict(reading or {})))
     return Plan(sets, tuple(models), tuple(parse_methods(list(losses))), seeds, settings or CompareSettings())
+
+
+def reference_of(plan: Plan, given: str | None) -> str:
+    """The method that the others are compared with: ``given``, which must be one of the plan's; else zlpr or the first."""
+    names = [method.name for method in plan.methods]
+    if given is None:
+        return "zlpr" if "zlpr" in names else names[0]
+    if given not in names:
+        raise ValueError(f"compare: `reference` must be one of the losses compared, {', '.join(names)}; got {given!r}.")
+    return given
 
 
 def begin_comparison(plan: Plan, folder: Path) -> None:

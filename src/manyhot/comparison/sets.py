@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from manyhot.comparison.settings import CompareSettings
-from manyhot.data.examples import Examples, concatenate_examples
+from manyhot.data.examples import Examples, Source, concatenate_examples
 from manyhot.data.files.input_file import bare_name
 from manyhot.data.read import read_examples
 from manyhot.labels.describe import describe_labels
@@ -144,6 +144,8 @@ class SetShape(NamedTuple):
     features: int
     labels: int
     label_sets: int
+    # The files, with what their reader guessed and left out.
+    source: tuple[Source, ...] = ()
 
 
 def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
@@ -151,8 +153,11 @@ def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
     examples = _read(files.train, files.reading)
     found = describe_labels(examples.labels, top_pairs=0)
     share = (1 - settings.validation) * (1 if files.test else 1 - settings.test_size)
+    source = tuple(examples.source)
+    if files.test and files.reading.get("on_problem") == "collect":
+        source += tuple(_read(files.test, files.reading).source)
     return SetShape(
-        round(share * len(examples)), examples.num_features or settings.max_features, found.labels, found.distinct_sets
+        round(share * len(examples)), examples.num_features or settings.max_features, found.labels, found.distinct_sets, source
     )
 
 

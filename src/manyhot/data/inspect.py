@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -35,7 +36,7 @@ class Inspection:
         empty_inputs: rows whose input is empty: no word, or no feature other than 0.
         repeated_inputs: rows with the same input as an earlier row.
         contradictions: repeated inputs whose labels differ from those of the first row.
-        alike_labels: pairs of label names that differ only in upper and lower case or in blanks.
+        alike_labels: pairs of label names that differ only in upper and lower case, in blanks or in how Unicode spells them.
         problems: the first ten problems of the files, by line.
         num_problems: all of them; each is a row that was left out.
         test: the same for the test part, where one was given.
@@ -90,7 +91,7 @@ class Inspection:
         shown = "; ".join(f"{one!r} and {other!r}" for one, other in self.alike_labels[:3])
         more = "; and others" if len(self.alike_labels) > 3 else ""
         return (
-            f"{len(self.alike_labels)} labels differ from another one only in case or blanks: {shown}{more}."
+            f"{len(self.alike_labels)} labels differ from another one only in case, blanks or Unicode spelling: {shown}{more}."
             " Spell them alike in the file if they mean the same."
         )
 
@@ -211,9 +212,12 @@ def _inspect(examples: Examples) -> Inspection:
 
 
 def _alike(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The first name of each spelling, with every other name that is spelled the same but for case and blanks."""
+    """The first name of each spelling, with every other name the same but for case, blanks and Unicode forms."""
     first: dict[str, str] = {}
-    return tuple((seen, name) for name in names if (seen := first.setdefault("".join(name.casefold().split()), name)) != name)
+    spelled = ("".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names)
+    return tuple(
+        (seen, name) for name, key in zip(names, spelled, strict=True) if (seen := first.setdefault(key, name)) != name
+    )
 
 
 def _contents(examples: Examples) -> Any:

@@ -69,7 +69,7 @@ def decoupled_softmax_loss(
     rows = arrange(who, scores, labels, where=where, smoothing=smoothing, dim=dim, validate=validate)
     _, neg = sides_of_rows(rows, None)
     # Without negatives the loss is 0; replacing -inf by 0 keeps the second derivative finite.
-    some = neg.rest > -INF
+    some = neg.rest != -INF
     shift, rest = neg.shift.reshape(-1, 1), torch.where(some, neg.rest, 0.0).reshape(-1, 1)
     lead = Rows((rows.logits.to(rest.dtype) - shift) - rest, rows.terms, rows.shape)
     count = sum_over_labels(rows, _positive)

@@ -119,7 +119,7 @@ def _one_way(
 def _has_positive(logits: Scores, labels: Labels, pos: Tensor, terms: dict[str, Any]) -> Tensor:
     """bool ``[...]``: whether a positive counts, even one whose infinite score leaves the positive side empty."""
     if not isinstance(logits, Tensor):
-        return pos > -INF
+        return pos != -INF
 
     def positives(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
         return (pos > 0).to(x.dtype).expand_as(x)

@@ -20,6 +20,8 @@ from manyhot.scores.top import TopScores
 
 # Propensities are defined from this many training rows on.
 LEAST_ROWS = 3
+# The constants of propensities are about 0.5 and 1; far beyond, they cannot be computed.
+MOST_A, MOST_B = 10.0, 1e6
 
 
 def precision_of(ranks: Ranks, k: int) -> Tensor:
@@ -143,7 +145,8 @@ def label_propensities(label_counts: Tensor, num_examples: int, *, a: float = 0.
         tensor([0.1010, 0.4627, 0.9149], dtype=torch.float64)
     """
     check_at_least("label_propensities", "num_examples", num_examples, LEAST_ROWS)
-    check_at_least("label_propensities", "b", b, 0, strict=True)
+    check_at_least("label_propensities", "a", a, 0, most=MOST_A)
+    check_at_least("label_propensities", "b", b, 0, strict=True, most=MOST_B)
     scale = (math.log(num_examples) - 1.0) * math.pow(b + 1.0, a)
     return (1.0 + scale * (label_counts.double() + b).pow(-a)).reciprocal()
 

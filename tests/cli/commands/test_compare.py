@@ -63,7 +63,8 @@ def test_what_is_missing_is_told_with_the_way_on(run, tables, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--losses", "zlpr,bcee"), "unknown loss 'bcee'. Did you mean 'bce'?"),
+        (("--losses", "zlpr,bcee"), "--losses: unknown loss 'bcee'. Did you mean 'bce'?"),
+        (("--losses", "zlpr,bce", "--reference", "focal"), "--reference must be one of the losses compared, zlpr, bce"),
         (("--models", "lineer"), "--models must be one of 'linear', 'mlp'"),
         (("--losses", "zlpr+smoothin"), "Did you mean 'smoothing'?"),
         (("--trials", 0), "--trials must be a whole number >= 1"),
@@ -81,7 +82,22 @@ def test_no_file_a_missing_file_and_no_plan_are_usage_errors(run, tmp_path):
     assert "name at least one file" in run("compare").err
     assert "there is no such file" in run("compare", tmp_path / "nowhere.csv").err
     assert "not a comparison that can be resumed" in run("compare", "--resume", tmp_path).err
-    assert "as it was begun" in run("compare", "x.csv", "--resume", tmp_path).err
+    for given in (["x.csv"], ["--models", "mlp"], ["--seeds", "3"], ["--losses", "bce"], ["--skip-bad"], ["--trials", "2"]):
+        assert "as it was begun" in run("compare", *given, "--resume", tmp_path).err
+
+
+def test_bad_rows_can_be_skipped_and_are_listed(run, tmp_path):
+    rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread"]}'] * 20
+    (tmp_path / "rows.jsonl").write_text("\n".join(["{", *rows]))
+    out = tmp_path / "out"
+    budget = ["--trials", "1", "--epochs", "1", "--seeds", "1", "--jobs", "1", "--models", "linear", "--losses", "bce"]
+    assert run("compare", tmp_path / "rows.jsonl", "--out", out, *budget).code == 1
+    assert not out.exists()
+    done = run("compare", tmp_path / "rows.jsonl", "--out", out, "--skip-bad", *budget)
+    assert done.code == 0, done.err
+    assert "rows.jsonl: 1 bad rows were left out" in done.err
+    assert "line 1" in done.err
+    assert run("compare", "--resume", out).code == 0
 
 
 def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_told_or_written(run, tmp_path):

@@ -54,6 +54,11 @@ def test_the_words_of_each_label_come_without_rows(run, trained):
         assert all(any(word.startswith(feature.rstrip("*")) for word in WORDS[label]) for feature in features)
 
 
+def test_flags_that_change_nothing_are_refused(run, trained, posts):
+    for flags in ([posts / "test.jsonl", "--steps", "3"], ["--words", "--steps", "3"], ["--words", "--rows", "3"]):
+        assert run("explain", trained, *flags).code == 2
+
+
 def test_an_unknown_label_is_named(run, trained, posts):
     done = run("explain", trained, posts / "test.jsonl", "--label", "egs")
     assert done.code == 1

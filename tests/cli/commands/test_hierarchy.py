@@ -32,6 +32,18 @@ def test_evaluate_adds_metrics_that_know_the_hierarchy(run, trained, posts, pare
     assert scores["h-F1"] > 0.9
     assert 0 < scores["broken-rows before"] < 1
     assert scores["micro-F1 closed up"] < scores["micro-F1"]
+    done = run("evaluate", trained, posts / "test.jsonl", "--hierarchy", parents)
+    assert done.code == 0, done.err
+    assert "h-F1" in done.out
+    assert "broken-rows before" in done.out
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("flags", [["--hierarchy-mode", "down"], ["--hierarchy-ignore-unknown"]])
+def test_flags_about_a_hierarchy_without_one_are_refused(run, trained, posts, command, flags):
+    done = run(command, trained, posts / "test.jsonl", *flags)
+    assert done.code == 2
+    assert f"{flags[0]} goes with --hierarchy" in done.err
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,24 @@ def test_evaluate_gives_no_calibration_error_where_scores_only_rank(run, posts, 
     assert done.err.count("\n") == 1
 
 
+def test_files_without_any_label_of_the_model_are_refused(run, trained, tmp_path):
+    file = tmp_path / "others.jsonl"
+    file.write_text('{"text": "an egg", "labels": ["food"]}\n{"text": "a pan", "labels": ["tool"]}\n' * 10)
+    for verb in ("evaluate", "tune"):
+        done = run(verb, trained, file)
+        assert done.code == 1
+        assert "none of its labels is one of the model's" in done.err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--propensity-a", "9e29"], ["--propensity-a", "nan"], ["--propensity-a", "-1"], ["--propensity-b", "0"]]
+)
+def test_propensities_that_cannot_be_are_refused(run, trained, posts, flags):
+    done = run("evaluate", trained, posts / "test.jsonl", *flags)
+    assert done.code == 2
+    assert flags[0] in done.err
+
+
 def test_evaluate_tells_labels_the_model_does_not_know(run, trained, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "egg", "labels": ["eggs", "omelette"]}\n{"text": "pan", "labels": ["pans"]}\n')
@@ -156,6 +174,9 @@ def test_a_metric_with_a_typo_is_wrong_usage(run, trained, posts):
     done = run("evaluate", trained, posts / "test.jsonl", "--metric", "micro-f1")
     assert done.code == 2
     assert "Did you mean 'micro-F1'?" in done.err
+    done = run("evaluate", trained, posts / "test.jsonl", "--metric", "micro-F1", "--metric", "P@9")
+    assert done.code == 2
+    assert "--metric P@9 looks at more labels than the model has, 3." in done.err
 
 
 def test_tune_saves_the_rule_and_the_calibration_with_the_model(run, trained, posts, tmp_path):

@@ -85,6 +85,13 @@ def test_words_of_few_texts_count_where_they_are_asked_for(run, tmp_path):
     assert run("train", file, "--run", tmp_path / "run", "--min-count", "1").code == 0
 
 
+def test_rows_that_a_loss_of_one_label_is_not_made_for_are_counted(run, tmp_path):
+    rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread", "knife"]}'] * 20
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    done = run("train", tmp_path / "rows.jsonl", "--loss", "softmax", "--run", tmp_path / "run", "--no-report")
+    assert "softmax is for one label a row, and predicts one; 20 rows have none or several" in done.err
+
+
 def test_one_text_is_enough(run, tmp_path):
     done = run("train", written(tmp_path / "texts.jsonl", "hello"), "--run", tmp_path / "run", "--json")
     assert done.code == 0, done.err

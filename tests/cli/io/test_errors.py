@@ -58,6 +58,10 @@ def test_a_wrong_word_is_answered_with_the_one_meant(arguments, meant, run):
     assert f"Did you mean '{meant}'?" in done.err
 
 
+def test_dashes_alone_make_no_flag_like_another(run):
+    assert "Did you mean" not in run("train", "x", "--hierarchy", "y").err
+
+
 def test_a_word_of_two_letters_is_not_answered_by_chance(run):
     done = run("train", "x", "--loss", "lp")
     assert done.code != 0
@@ -67,13 +71,19 @@ def test_a_word_of_two_letters_is_not_answered_by_chance(run):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0; got -1.0."),
+        (["--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0 and <= 1e+06; got -1.0."),
         (["--row-threshold", "--learn-threshold"], "--learn-threshold and --row-threshold must not go together"),
         (["--loss", "focal", "--loss-option", "gama=2"], "manyhot: --loss-option must suit the loss focal"),
         (["--model", "conv"], "train: --model must be linear"),
+        (["--seed", "9" * 20], "manyhot: --seed must be a whole number >= 0 and <= 9007199254740991; got 9999"),
+        (["--threads", "100000"], "manyhot: --threads must be a whole number >= 0 and <= 1024; got 100000"),
+        (["--pos-weight", "1e308"], "manyhot: --pos-weight must be a number > 0 and <= 1e+06; got 1e+308"),
+        (["--metric", "P@7"], "train: --metric must look at no more labels than the examples have, 3; got 'P@7'."),
+        (["--teacher", "nowhere"], "train: --teacher must be the folder of a run or of a model; got "),
+        (["--task", "spans", "--seed", "9" * 20], "manyhot: --seed must be a whole number >= 0 and <= 9007199254740991"),
         (["--rdrop", "1"], "train: --rdrop must be left out: the body linear"),
         (["--learning-rate", "1e6", "--model", "bag"], "Choose a smaller --learning-rate, or leave it out."),
-        (["--task", "spans", "--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0; got -1.0."),
+        (["--task", "spans", "--learning-rate", "-1"], "manyhot: --learning-rate must be a number > 0 and <= 1e+06; got -1.0."),
         (["--task", "spans", "--overlap", "1000"], "--overlap must be less than --max-tokens, 256; got 1000."),
     ],
 )
@@ -83,6 +93,8 @@ def test_an_error_about_a_setting_names_the_flag_as_it_is_typed(flags, said, run
     assert said in done.err
     assert "`" not in done.err
     assert "Settings:" not in done.err
+    # Only a training that was begun leaves its folder, with the log.
+    assert (tmp_path / "run").exists() == ("1e6" in flags)
 
 
 def test_errors_of_other_commands_name_the_flag_as_it_is_typed(run, trained):

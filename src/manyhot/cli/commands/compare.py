@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from manyhot._cores import available_cores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, messages, say, show_json, show_table, show_text
 from manyhot.cli.io.flags import flags_of, with_flags
-from manyhot.cli.io.reading import read_flags, reading_of
+from manyhot.cli.io.reading import read_flags, reading_of, tell
 from manyhot.comparison.methods import DEFAULT_LOSSES
 from manyhot.comparison.settings import DEVICES, CompareSettings
 
@@ -38,9 +38,13 @@ LossesFlag = Annotated[
         show_default=",".join(DEFAULT_LOSSES),
     ),
 ]
-ModelsFlag = Annotated[str, typer.Option("--models", help="Bodies, separated by commas.")]
+MODELS, SEEDS = "linear,mlp", 5
+ModelsFlag = Annotated[str | None, typer.Option("--models", help="Bodies, separated by commas.", show_default=MODELS)]
 SeedsFlag = Annotated[
-    int, typer.Option(min=1, max=10_000, help="Number of seeds, for splits, initial weights and the order of rows.")
+    int | None,
+    typer.Option(
+        min=1, max=10_000, help="Number of seeds, for splits, initial weights and the order of rows.", show_default=str(SEEDS)
+    ),
 ]
 OutFlag = Annotated[Path | None, typer.Option("--out", help="The folder for results.", show_default="comparisons/NAME")]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of this comparison.")]
@@ -49,7 +53,9 @@ DryFlag = Annotated[
 ]
 JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one per CPU core.")]
 MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes; resume later.")]
-ReferenceFlag = Annotated[str, typer.Option(help="The loss that the others are compared with.")]
+ReferenceFlag = Annotated[
+    str | None, typer.Option(help="The loss that the others are compared with.", show_default="zlpr, or the first one")
+]
 
 
 @with_flags("settings", flags_of(CompareSettings, choices={"device": DEVICES}), panel="Budget")
@@ -58,14 +64,14 @@ def compare(
     files: FilesArgument = None,
     *,
     losses: LossesFlag = None,
-    models: ModelsFlag = "linear,mlp",
-    seeds: SeedsFlag = 5,
+    models: ModelsFlag = None,
+    seeds: SeedsFlag = None,
     out: OutFlag = None,
     resume: ResumeFlag = None,
     dry_run: DryFlag = False,
     jobs: JobsFlag = 0,
     minutes: MinutesFlag = None,
-    reference: ReferenceFlag = "zlpr",
+    reference: ReferenceFlag = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
     reading: dict[str, Any],
@@ -77,23 +83,28 @@ def compare(
     """
     workers = jobs or available_cores()
     if resume is not None:
-        if files or losses or out or reading or settings:
-            raise typer.BadParameter("--resume continues a comparison as it was begun; leave files, losses and settings out.")
+        if files or losses or models or seeds is not None or out or reading or settings:
+            raise typer.BadParameter(
+                "--resume continues a comparison as it was begun; leave files, losses, models, seeds and settings out."
+            )
         plan, folder = _saved_plan(resume), resume
     else:
-        plan = _new_plan(files or [], losses or list(DEFAULT_LOSSES), models, seeds, reading_of(reading), settings)
+        what = (losses or list(DEFAULT_LOSSES), models or MODELS, SEEDS if seeds is None else seeds)
+        plan = _new_plan(files or [], *what, _kept(reading_of(reading)), settings)
         folder = out or Path("comparisons") / "-".join(each.name for each in plan.sets)[:60]
+    chosen = _reference(plan, reference)
     if dry_run:
         _tell_time(plan, folder, workers, json=json)
         return
     if resume is None:
         _check_new(folder)
     shapes = _read_shapes(plan, folder)
+    tell([source for shape in shapes.values() for source in shape.source], quiet=quiet or json)
     if resume is None:
         from manyhot.comparison.compare_files import begin_comparison
 
         begin_comparison(plan, folder)
-    _run(plan, folder, shapes, workers, minutes, reference, json=json, quiet=quiet)
+    _run(plan, folder, shapes, workers, minutes, chosen, json=json, quiet=quiet)
 
 
 def _new_plan(
@@ -111,7 +122,24 @@ def _new_plan(
         budget = CompareSettings.from_dict(settings)
         return plan_comparison(files, losses, budget, models=bodies, seeds=seeds, reading=reading)
     except (ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error).removeprefix("compare: ")) from None
+        raise typer.BadParameter(
+            str(error).removeprefix("compare: ").replace("unknown loss", "--losses: unknown loss")
+        ) from None
+
+
+def _reference(plan: Plan, given: str | None) -> str:
+    from manyhot.comparison.compare_files import reference_of
+
+    try:
+        return reference_of(plan, given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error).removeprefix("compare: ").replace("`reference`", "--reference")) from None
+
+
+def _kept(reading: dict[str, Any]) -> dict[str, Any]:
+    """Reading flags as the plan keeps them: arguments of ``read_examples``."""
+    kept = {name: value for name, value in reading.items() if name != "skip_bad"}
+    return {**kept, "on_problem": "collect"} if reading.get("skip_bad") else kept
 
 
 def _saved_plan(folder: Path) -> Plan:

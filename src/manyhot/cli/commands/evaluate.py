@@ -13,13 +13,23 @@ from manyhot.cli.commands.spans.reading import read_span_files, refuse_span_flag
 from manyhot.cli.commands.spans.report import report_on_spans
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json, show_text
-from manyhot.cli.io.hierarchies import ChosenHierarchy, HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
+from manyhot.cli.io.hierarchies import (
+    ChosenHierarchy,
+    HierarchyFlag,
+    IgnoreFlag,
+    ModeFlag,
+    check_hierarchy_flags,
+    chosen_hierarchy,
+)
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_for_scoring, warn_of_training_rows
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.cli.io.scores import show_scores
+from manyhot.data.examples import Examples
+from manyhot.data.files.problems import DataError
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import MOST_A, MOST_B
 from manyhot.metrics.names import parse_metric
 from manyhot.training.run.folder import fingerprint
 from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
@@ -29,8 +39,20 @@ MetricFlag = Annotated[
     typer.Option("--metric", help="A metric (manyhot metrics lists them); may be repeated.", show_default="those most used"),
 ]
 
-AFlag = Annotated[float, typer.Option("--propensity-a", help="PSP@k: how fast the propensity grows with a label's count.")]
-BFlag = Annotated[float, typer.Option("--propensity-b", help="PSP@k: added to every label's count.", min=0)]
+AFlag = Annotated[
+    float | None,
+    typer.Option(
+        "--propensity-a",
+        help="PSP@k: how fast the propensity grows with a label's count.",
+        min=1e-6,
+        max=MOST_A,
+        show_default="0.55",
+    ),
+]
+BFlag = Annotated[
+    float | None,
+    typer.Option("--propensity-b", help="PSP@k: added to every label's count.", min=1e-6, max=MOST_B, show_default="1.5"),
+]
 ReportFlag = Annotated[Path | None, typer.Option(help="Write a report on these examples into this folder.")]
 
 
@@ -41,11 +63,11 @@ def evaluate(
     files: FilesArgument,
     *,
     metric: MetricFlag = None,
-    propensity_a: AFlag = 0.55,
-    propensity_b: BFlag = 1.5,
+    propensity_a: AFlag = None,
+    propensity_b: BFlag = None,
     report: ReportFlag = None,
     hierarchy: HierarchyFlag = None,
-    hierarchy_mode: ModeFlag = "up",
+    hierarchy_mode: ModeFlag = None,
     hierarchy_ignore_unknown: IgnoreFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -53,9 +75,13 @@ def evaluate(
     span_reading: dict[str, Any],
 ) -> None:
     """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
+    check_hierarchy_flags(hierarchy, hierarchy_mode, ignore_unknown=hierarchy_ignore_unknown)
+    propensity = {flag: value for flag, value in (("--propensity-a", propensity_a), ("--propensity-b", propensity_b)) if value}
     if is_span_bundle(model):
-        if metric or hierarchy:
-            raise typer.BadParameter("--metric and --hierarchy are for models of labels; this is a span model.")
+        if metric or hierarchy or propensity:
+            raise typer.BadParameter(
+                "--metric, --propensity-a, --propensity-b and --hierarchy are for models of labels; this is a span model."
+            )
         texts = read_span_files(files, span_reading_of(reading, span_reading))
         warn_of_training_rows(model, texts.fingerprint, quiet=quiet or json)
         _evaluate_spans(open_span_model(model), texts, Path(model), files, report, json=json)
@@ -64,20 +90,23 @@ def evaluate(
     from manyhot.evaluation import evaluate as evaluate_model
 
     try:
-        asked = {parse_metric(name).kind for name in metric or ()}
+        asked = [parse_metric(name) for name in metric or ()]
     except ValueError as error:
         raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
     check_outputs({"--report": report}, [model, *files])
     trained = open_for_scoring(model)
-    propensities = _propensities(trained, asked, a=propensity_a, b=propensity_b)
+    for name in asked:
+        if name.k > trained.num_labels:
+            raise typer.BadParameter(f"--metric {name.text} looks at more labels than the model has, {trained.num_labels}.")
+    propensities = _propensities(trained, {name.kind for name in asked}, propensity)
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)
-    tell_unseen(examples.unseen, quiet=quiet or json)
+    tell_unseen(examples, quiet=quiet or json)
     scores = evaluate_model(trained, fitted_to(trained, examples), metrics=metric, propensities=propensities)
     if tree is not None:
-        scores |= _hierarchical(tree, trained.predict(fitted_to(trained, examples)), examples.labels)
+        scores |= _hierarchical(tree, trained.predict(fitted_to(trained, examples)), examples.hardened().labels)
     page = None
     if report is not None:
         page = report_on(
@@ -108,14 +137,13 @@ def _evaluate_spans(
         show_text(f"Report: {page}")
 
 
-def _propensities(model: Any, asked: set[str], *, a: float, b: float) -> Any:
+def _propensities(model: Any, asked: set[str], given: dict[str, float]) -> Any:
     """The propensities for PSP@k, or None if they are not needed and the model has none."""
-    given = [flag for flag, value, usual in (("--propensity-a", a, 0.55), ("--propensity-b", b, 1.5)) if value != usual]
     if given and asked and "PSP@k" not in asked:
-        raise typer.BadParameter(f"{given[0]} is for PSP@k, which is not among the metrics.")
+        raise typer.BadParameter(f"{next(iter(given))} is for PSP@k, which is not among the metrics.")
     if "PSP@k" in asked or given or (not asked and model.has_propensities):
         try:
-            return model.propensities(a=a, b=b)
+            return model.propensities(a=given.get("--propensity-a", 0.55), b=given.get("--propensity-b", 1.5))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
     return None
@@ -131,8 +159,13 @@ def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: Sparse
     return {**found, f"micro-F1 closed {tree.mode}": 2 * hits / max(both, 1), "broken-rows before": broken}
 
 
-def tell_unseen(unseen: Any, *, quiet: bool) -> None:
-    """Say which labels of the file the model does not know."""
+def tell_unseen(examples: Examples, *, quiet: bool) -> None:
+    """Say which labels of the file the model does not know; a file of which it knows none is an error."""
+    unseen = examples.unseen
+    if unseen and not len(examples.labels.indices):
+        files = ", ".join(source.path for source in examples.source)
+        known = ", ".join(map(repr, examples.label_names[:3]))
+        raise DataError(f"none of its labels is one of the model's, {known}, ...; got {next(iter(unseen))!r}.", file=files)
     if unseen:
         named = ", ".join(sorted(unseen, key=lambda name: (-unseen[name], name))[:5])
         more = ", ..." if len(unseen) > 5 else ""

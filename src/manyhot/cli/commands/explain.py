@@ -34,7 +34,10 @@ TopFlag = Annotated[
 ]
 MostFlag = Annotated[int, typer.Option("--most", min=1, help="Words or features listed for each label.")]
 StepsFlag = Annotated[
-    int, typer.Option("--steps", min=1, help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.")
+    int | None,
+    typer.Option(
+        "--steps", min=1, help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.", show_default="1"
+    ),
 ]
 RowsFlag = Annotated[
     int | None, typer.Option("--rows", min=1, help="Explain at most this many rows.", show_default="10; all with --json")
@@ -54,7 +57,7 @@ def explain(
     label: LabelFlag = None,
     top: TopFlag = 3,
     most: MostFlag = 8,
-    steps: StepsFlag = 1,
+    steps: StepsFlag = None,
     rows: RowsFlag = None,
     words: WordsFlag = False,
     json: JsonFlag = False,
@@ -70,18 +73,24 @@ def explain(
         if words:
             raise typer.BadParameter("--words is for linear and bag models of labels; this is a span model.")
         chosen = span_reading_of(reading, {})
-        explain_span_files(model, files, chosen, label, top=top, most=most, steps=steps, rows=rows, as_json=json, quiet=quiet)
+        explain_span_files(
+            model, files, chosen, label, top=top, most=most, steps=steps or 1, rows=rows, as_json=json, quiet=quiet
+        )
         return
     trained = open_model(model)
+    if steps is not None and (words or trained.factors() is not None):
+        raise typer.BadParameter(
+            "--steps is for bodies explained by gradients (mlp, conv, encoder); this one is explained exactly."
+        )
     if words:
-        if files:
-            raise typer.BadParameter("--words describes the model alone; leave out the files.")
+        if files or rows is not None or reading:
+            raise typer.BadParameter("--words describes the model alone; leave out the files, --rows and how to read them.")
         _show_words(trained, label, most, as_json=json)
         return
     inherited = inherited_reading(model, labels=False)
     limit = rows if rows is not None else (None if json else ROWS_SHOWN)
     count = 0
-    asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps}
+    asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps or 1}
     for block in read_blocks(files, reading_of(reading), inherited=inherited, quiet=quiet):
         part = block if limit is None else block[: max(0, limit - count)]
         # Row by row, so that the first results of a long file appear at once.

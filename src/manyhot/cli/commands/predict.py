@@ -14,7 +14,7 @@ from manyhot.cli.commands.spans.predict import predict_spans
 from manyhot.cli.commands.spans.reading import refuse_span_flags, span_read_flags, span_reading_of
 from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say
-from manyhot.cli.io.hierarchies import HierarchyFlag, IgnoreFlag, ModeFlag, chosen_hierarchy
+from manyhot.cli.io.hierarchies import UP, HierarchyFlag, IgnoreFlag, ModeFlag, check_hierarchy_flags, chosen_hierarchy
 from manyhot.cli.io.models import ModelArgument, inherited_reading, open_for_scoring
 from manyhot.cli.io.output import check_outputs
 from manyhot.cli.io.predictions import OUTPUTS, PredictionTask
@@ -67,7 +67,7 @@ def predict(
     shard: ShardFlag = None,
     html: HtmlFlag = None,
     hierarchy: HierarchyFlag = None,
-    hierarchy_mode: ModeFlag = "up",
+    hierarchy_mode: ModeFlag = None,
     hierarchy_ignore_unknown: IgnoreFlag = False,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -84,6 +84,7 @@ def predict(
     check_outputs({"--to": to, "--html": html, "--to-folder": to_folder}, [model, *(files or ())])
     if input and files:
         raise typer.BadParameter("--input and files: give one or the other.")
+    check_hierarchy_flags(hierarchy, hierarchy_mode, ignore_unknown=hierarchy_ignore_unknown)
     asked = {"scores": scores, "probabilities": probabilities}
     if is_span_bundle(model):
         if top_k is not None or output_format not in (None, "jsonl") or hierarchy is not None:
@@ -101,7 +102,7 @@ def predict(
     task = PredictionTask(trained, rule, None if tree is None else tree.close, output_format, **asked)
     rows = _Rows(files or [STDIN], input or [], reading_of(reading), inherited_reading(model, labels=False))
     if to_folder is not None:
-        about = {"rule": rule.to_json(), "hierarchy": hierarchy and str(hierarchy), "mode": hierarchy_mode, **asked}
+        about = {"rule": rule.to_json(), "hierarchy": hierarchy and str(hierarchy), "mode": hierarchy_mode or UP, **asked}
         for name, path in _unfinished(to_folder, model, files or [], about, output_format, part, quiet=quiet):
             say(f"{path}: {task.write(path, rows.blocks([name], quiet=quiet)):,} rows", quiet=quiet)
         return

@@ -17,7 +17,9 @@ from manyhot.training.spans.bundle import is_span_bundle
 
 SampleFiles = Annotated[list[str], typer.Argument(help="Files of rows without labels; - is the standard input.")]
 RowsFlag = Annotated[int, typer.Option("--rows", min=1, help="Number of rows to choose.")]
-SeedFlag = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random choice among the most uncertain rows.")]
+SeedFlag = Annotated[
+    int, typer.Option("--seed", min=0, max=2**53 - 1, help="Seed of the random choice among the most uncertain rows.")
+]
 
 
 @read_flags

@@ -163,6 +163,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and not report and tables["read"].get("ids") and examples.kind == "texts":
             raise typer.BadParameter("--ids names rows in the report; with --no-report nothing uses it. Leave one of them out.")
         say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
+        _tell_other_rows(chosen.loss, examples, quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:
                 resolved = {**tables, "read": _resolved(tables["read"], examples), "train": chosen.to_dict()}
@@ -185,6 +186,14 @@ def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -
 
     warm_early(settings)
     return read_files(files, {}, **about)
+
+
+def _tell_other_rows(loss: str, examples: Examples, *, quiet: bool) -> None:
+    """Say how many rows a loss is not made for: those without exactly one label, for a loss of one label a row."""
+    if loss in LOSSES and LOSSES[loss].one_label:
+        others = int((examples.labels.counts() != 1).sum())
+        if others:
+            say(f"{loss} is for one label a row, and predicts one; {others:,} rows have none or several", quiet=quiet)
 
 
 def _tell(
@@ -236,7 +245,7 @@ def _read_like(
             found = found.with_features(examples.num_features)
         elif found.feature_names is None and column_numbers(examples.feature_names) is not None:
             found = found.with_features(examples.feature_names or ())
-    tell_unseen(found.with_labels(examples.label_names).unseen, quiet=quiet)
+    tell_unseen(found.with_labels(examples.label_names), quiet=quiet)
     return found
 
 

@@ -68,7 +68,7 @@ def tune(
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)
     examples = found.with_labels(trained.label_names)
-    tell_unseen(examples.unseen, quiet=quiet or json)
+    tell_unseen(examples, quiet=quiet or json)
     logits, where = trained.logits(fitted_to(trained, examples)), examples.where()
     tuned = tune_rule(
         logits, examples.labels, objective=objective, per_label=per_label, shrink=shrink, folds=folds, where=where,

@@ -96,7 +96,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         return str(error), FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}.", FAILED
+        return f"{where}{str(error.strerror or error).rstrip('.')}.", FAILED
     if hasattr(error, "format_message"):
         return _usage_line(error), USAGE
     if (device := _out_of_memory(error)) is not None:

@@ -12,6 +12,7 @@ from manyhot.decisions.hierarchy import MODES, Hierarchy
 from manyhot.labels.sparse import SparseLabels
 
 PANEL = "Hierarchy of labels"
+UP = "up"
 HierarchyFlag = Annotated[
     Path | None,
     typer.Option(
@@ -21,10 +22,11 @@ HierarchyFlag = Annotated[
     ),
 ]
 ModeFlag = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--hierarchy-mode",
         help="up adds the ancestors of predicted labels, down removes labels without a predicted parent.",
+        show_default=UP,
         rich_help_panel=PANEL,
     ),
 ]
@@ -47,12 +49,20 @@ class ChosenHierarchy(NamedTuple):
         return self.tree.close(labels, self.mode)
 
 
+def check_hierarchy_flags(path: Path | None, mode: str | None, *, ignore_unknown: bool) -> None:
+    """Flags about a hierarchy say something only beside its file."""
+    if mode is not None and mode not in MODES:
+        raise typer.BadParameter(f"--hierarchy-mode must be {' or '.join(MODES)}; got {mode!r}.")
+    if path is None and (mode is not None or ignore_unknown):
+        given = "--hierarchy-ignore-unknown" if mode is None else "--hierarchy-mode"
+        raise typer.BadParameter(f"{given} goes with --hierarchy, the file of the hierarchy; got none.")
+
+
 def chosen_hierarchy(
-    path: Path | None, mode: str, label_names: Sequence[str], *, ignore_unknown: bool
+    path: Path | None, mode: str | None, label_names: Sequence[str], *, ignore_unknown: bool
 ) -> ChosenHierarchy | None:
     """What the flags say; None without a file."""
-    if mode not in MODES:
-        raise typer.BadParameter(f"--hierarchy-mode must be {' or '.join(MODES)}; got {mode!r}.")
     if path is None:
         return None
+    mode = mode or UP
     return ChosenHierarchy(Hierarchy.read(path, label_names, ignore_unknown=ignore_unknown), mode)

@@ -32,6 +32,10 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Iterable[str | Path])
     for flag, path in outputs.items():
         if path is None:
             continue
+        if str(path) == "-":
+            raise typer.BadParameter(
+                f"{flag} must be the name of a file or folder; got -. Leave it out for the standard output."
+            )
         place = path.resolve()
         if any(_same(path, other) or _is_part(place, other) for other in read):
             raise typer.BadParameter(f"{flag}: {path} is an input too; writing to it would destroy it. Choose another place.")

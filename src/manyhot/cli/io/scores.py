@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from manyhot.cli.io.console import show_table, show_text
 from manyhot.metrics.names import parse_metric
 
-# What an evaluation tells besides the metrics that were asked for.
-BESIDES = {"empty": "share of rows for which nothing is predicted"}
+# What an evaluation tells besides the metrics that were asked for: what is better, and what it is.
+BESIDES = {
+    "empty": ("", "share of rows for which nothing is predicted"),
+    "h-precision": ("more", "precision of predicted labels with their ancestors"),
+    "h-recall": ("more", "recall of labels with their ancestors"),
+    "h-F1": ("more", "F1 of labels with their ancestors"),
+    "micro-F1 closed up": ("more", "F1 over all entries, ancestors of predicted labels added"),
+    "micro-F1 closed down": ("more", "F1 over all entries, labels without a predicted parent removed"),
+    "broken-rows before": ("less", "share of rows with a label predicted without any of its parents"),
+}
 
 
 def show_scores(scores: Mapping[str, float], *, title: str = "") -> None:
@@ -19,7 +27,7 @@ def show_scores(scores: Mapping[str, float], *, title: str = "") -> None:
     rows = []
     for name, value in scores.items():
         if name in BESIDES:
-            rows.append((name, f"{value:.4f}", "", BESIDES[name]))
+            rows.append((name, f"{value:.4f}", *BESIDES[name]))
         else:
             info = parse_metric(name).info
             rows.append((name, f"{value:.4f}", better[info.direction], info.summary))

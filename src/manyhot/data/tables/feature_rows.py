@@ -8,6 +8,7 @@ is then 0 in all of them.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -24,6 +25,7 @@ GatheredFeatures = tuple[Any, tuple[str, ...] | None]
 LARGEST = float(np.finfo(np.float32).max)
 # Nominal values make many columns of zeros: a table of more cells than this is kept as a sparse matrix.
 DENSE_CELLS = 2**25
+DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 
 
 def all_fit(row: Sequence[float]) -> bool:
@@ -93,8 +95,15 @@ class FeatureCells:
         return {self.names[place]: tuple(self._ordered(place)) for place in self.codes}
 
     def remarks(self) -> list[str]:
-        """Names that a nominal column did not have in training."""
+        """Names that a nominal column did not have in training, and names that look like numbers."""
         found = []
+        for place in () if self.fixed else self.codes:
+            names = self._ordered(place)
+            if names and all(DECIMAL_COMMA.fullmatch(name) for name in names):
+                found.append(
+                    f"Column {self.names[place]!r} is read as names, such as {names[0]!r}. If they are numbers with a decimal"
+                    " comma, write a point."
+                )
         for column, values in self.unseen.items():
             some = ", ".join(map(repr, sorted(values)[:5])) + (", ..." if len(values) > 5 else "")
             found.append(

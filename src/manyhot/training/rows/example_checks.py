@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.metrics.names import read_metric
+from manyhot.training.rows.steering import AUTO
 
 
 def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
@@ -24,6 +26,13 @@ def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
     if sample_weight is not None and not bool((torch.isfinite(sample_weight) & (sample_weight >= 0)).all()):
         raise ValueError("train: `sample_weight` must be finite numbers >= 0. A weight of 0 leaves a row out.")
     check_finite("train_examples", examples)
+
+
+def check_metric(metric: str, num_labels: int) -> None:
+    """A metric at k looks at no more labels than there are."""
+    k = 0 if metric == AUTO else read_metric("train", "metric", metric).k
+    if k > num_labels:
+        raise ValueError(f"train: `metric` must look at no more labels than the examples have, {num_labels}; got {metric!r}.")
 
 
 def check_finite(name: str, examples: Examples) -> None:

@@ -14,7 +14,17 @@ from manyhot.training.rows.bodies.registry import BODIES, trained_bodies
 from manyhot.training.rows.steering import AUTO, TUNINGS, steering_of, stopped_by
 from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
-from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, seconds_of, setting
+from manyhot.training.run.settings import (
+    LARGEST_WEIGHT,
+    MOST_THREADS,
+    PRECISIONS,
+    RunSettings,
+    check_rate,
+    check_seed,
+    check_whole,
+    seconds_of,
+    setting,
+)
 
 ENCODER, DEFAULT_LOSS = "encoder", "zlpr"
 # Settings that have no effect with a loss without a threshold.
@@ -166,10 +176,14 @@ class TrainSettings(RunSettings):
                 check_whole(who, name, getattr(self, name), 1)
         for name in ("trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("hidden", "batch_size", "patience", "char_ngrams", "threads", "min_labels", "seed", "label_shards"):
+        for name in ("hidden", "batch_size", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
+        check_whole(who, "threads", self.threads, 0, MOST_THREADS)
+        check_seed(who, self.seed)
         check_whole(who, "folds", self.folds, 2)
-        for name in ("mixup", "rdrop", "clip", "shrink", "weight_decay", "checkpoint_seconds"):
+        for name in ("mixup", "rdrop", "weight_decay"):
+            check_at_least(who, name, getattr(self, name), 0, most=LARGEST_WEIGHT)
+        for name in ("clip", "shrink", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         check_rate(who, self.learning_rate)
         if self.budget:
@@ -238,7 +252,7 @@ class TrainSettings(RunSettings):
         elif isinstance(self.pos_weight, str):
             raise ValueError(f"{who}: `pos_weight` must be a number > 0 or 'auto'; got {self.pos_weight!r}.")
         elif self.pos_weight is not None:
-            check_at_least(who, "pos_weight", self.pos_weight, 0, strict=True)
+            check_at_least(who, "pos_weight", self.pos_weight, 0, strict=True, most=LARGEST_WEIGHT)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, for JSON or TOML."""

@@ -17,7 +17,7 @@ from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body, with_loss
-from manyhot.training.rows.example_checks import check_examples, check_finite
+from manyhot.training.rows.example_checks import check_examples, check_finite, check_metric
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
@@ -86,6 +86,7 @@ def train(
     """
     given = settings or TrainSettings()
     check_examples(train_examples, sample_weight)
+    check_metric(given.metric, train_examples.num_labels)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
         check_finite("validation", validation)
@@ -142,7 +143,7 @@ def _fingerprints(
     if reads_more is not None:
         prints[settings.model] = reads_more(settings)
     if settings.teacher:
-        prints["teacher"] = model_fingerprint(settings.teacher)
+        prints["teacher"] = model_fingerprint("train", "teacher", settings.teacher)
     return prints
 
 

@@ -29,9 +29,15 @@ def model_folder(folder: str | Path) -> Path:
     return inner if not (folder / DESCRIPTION).exists() and (inner / DESCRIPTION).exists() else folder
 
 
-def model_fingerprint(folder: str | Path) -> str:
-    """A digest of a model's description, which names its weights by their checksum."""
-    content = (model_folder(folder) / DESCRIPTION).read_bytes()
+def model_fingerprint(who: str, name: str, folder: str | Path) -> str:
+    """A digest of a model's description, which names its weights by their checksum; errors name the argument."""
+    try:
+        content = (model_folder(folder) / DESCRIPTION).read_bytes()
+    except OSError as error:
+        reason = f"its {DESCRIPTION} cannot be read: {error.strerror}"
+        raise BundleError(
+            f"{who}: `{name}` must be the folder of a run or of a model; got {str(folder)!r}, {reason}."
+        ) from None
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

@@ -11,8 +11,12 @@ from manyhot._checks import check_at_least
 from manyhot._suggest import nearest
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-# Every body diverges at much smaller rates; beyond about 1e38 a step cannot be computed at all.
-LARGEST_RATE = 1e6
+# Every body diverges at much smaller rates and weights; beyond about 1e38 a step cannot be computed at all.
+LARGEST_RATE = LARGEST_WEIGHT = 1e6
+# Seeds of parts of a run are this one times 1,000 and a number, which must fit into 63 bits.
+LARGEST_SEED = 2**53 - 1
+# Thread libraries end the whole process where they cannot start as many as they are asked for.
+MOST_THREADS = 1024
 
 
 def setting(default: Any, text: str) -> Any:
@@ -20,18 +24,22 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def check_whole(who: str, name: str, value: Any, least: int) -> None:
-    """Check that ``value`` is a whole number >= ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}; got {value!r}.")
+def check_whole(who: str, name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Check that ``value`` is a whole number >= ``least``, and <= ``most`` where there is one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and <= {most}"
+        raise ValueError(f"{who}: `{name}` must be a whole number >= {least}{limit}; got {value!r}.")
+
+
+def check_seed(who: str, seed: Any) -> None:
+    """Check that ``seed`` is a whole number that every generator takes."""
+    check_whole(who, "seed", seed, 0, LARGEST_SEED)
 
 
 def check_rate(who: str, rate: float | None) -> None:
     """Check that ``rate`` is a learning rate: a number > 0 and at most ``LARGEST_RATE``, or None."""
     if rate is not None:
-        check_at_least(who, "learning_rate", rate, 0, strict=True)
-        if rate > LARGEST_RATE:
-            raise ValueError(f"{who}: `learning_rate` must be a number > 0 and <= {LARGEST_RATE:g}; got {rate:g}.")
+        check_at_least(who, "learning_rate", rate, 0, strict=True, most=LARGEST_RATE)
 
 
 def seconds_of(who: str, name: str, text: str) -> float:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.losses.catalog import LOSSES
 from manyhot.training.run.schedule import SCHEDULES
-from manyhot.training.run.settings import PRECISIONS, RunSettings, check_rate, check_whole, setting
+from manyhot.training.run.settings import (
+    LARGEST_WEIGHT,
+    MOST_THREADS,
+    PRECISIONS,
+    RunSettings,
+    check_rate,
+    check_seed,
+    check_whole,
+    setting,
+)
 
 SPAN_BODIES = ("auto", "words", "characters", "transformer", "pretrained")
 SPAN_TOKENS = ("auto", "words", "characters")
@@ -80,12 +89,16 @@ class SpanSettings(RunSettings):
             check_unit(who, name, getattr(self, name), open_end=name not in ("warmup", "teacher_share"))
         for name in ("hidden", "head_size", "min_count", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("batch_size", "patience", "threads", "seed", "overlap"):
+        for name in ("batch_size", "patience", "overlap"):
             check_whole(who, name, getattr(self, name), 0)
+        check_whole(who, "threads", self.threads, 0, MOST_THREADS)
+        check_seed(who, self.seed)
         for name in ("layers", "epochs"):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), 1)
-        for name in ("rdrop", "clip", "weight_decay", "word_dropout", "checkpoint_seconds"):
+        for name in ("rdrop", "weight_decay"):
+            check_at_least(who, name, getattr(self, name), 0, most=LARGEST_WEIGHT)
+        for name in ("clip", "word_dropout", "checkpoint_seconds"):
             check_at_least(who, name, getattr(self, name), 0)
         check_rate(who, self.learning_rate)
         if self.teacher_share != 0.5 and not self.teacher:

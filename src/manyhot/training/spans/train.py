@@ -67,7 +67,7 @@ def train_spans(
     if validation is not None:
         prints["validation"] = validation.fingerprint()
     if given.teacher:
-        prints["teacher"] = model_fingerprint(given.teacher)
+        prints["teacher"] = model_fingerprint("train", "teacher", given.teacher)
     Processes.current().check_same("data", json.dumps(prints, sort_keys=True))
     with claimed(run) as path:
         folder = RunFolder(path, given, prints, resume=resume)
