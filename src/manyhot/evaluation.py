@@ -76,15 +76,7 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
-    if metrics is None:
-        usual = DEFAULT_METRICS if propensities is None else (*DEFAULT_METRICS, *PROPENSITY_METRICS)
-        metrics = [name for name in usual if not _beyond(name, examples.num_labels)]
-    names = list(dict.fromkeys(metrics))
-    for name in names:
-        if _beyond(name, examples.num_labels):
-            raise ValueError(
-                f"evaluate: `metrics` must look at no more labels than there are, {examples.num_labels}; got {name!r}."
-            )
+    names = _measured(metrics, examples.num_labels, with_propensities=propensities is not None)
     measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
     for scores in batches:
@@ -96,6 +88,17 @@ def evaluate(
         empty += int((predictions.counts() == 0).sum())
         start = stop
     return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
+
+
+def _measured(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
+    """The names of the metrics to measure; one that looks at more labels than there are is an error if it was asked for."""
+    if metrics is None:
+        usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS
+        return [name for name in usual if not _beyond(name, num_labels)]
+    for name in metrics:
+        if _beyond(name, num_labels):
+            raise ValueError(f"evaluate: `metrics` must look at no more labels than there are, {num_labels}; got {name!r}.")
+    return list(dict.fromkeys(metrics))
 
 
 def _beyond(name: str, num_labels: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ from manyhot.data.files.problems import DataError
 from manyhot.data.spans.examples import SpanExamples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.at_k import MOST_A, MOST_B
-from manyhot.metrics.names import parse_metric
+from manyhot.metrics.names import MetricName, parse_metric
 from manyhot.training.run.folder import fingerprint
 from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
 
@@ -89,15 +90,10 @@ def evaluate(
     refuse_span_flags(span_reading)
     from manyhot.evaluation import evaluate as evaluate_model
 
-    try:
-        asked = [parse_metric(name) for name in metric or ()]
-    except ValueError as error:
-        raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
+    asked = _parsed(metric or ())
     check_outputs({"--report": report}, [model, *files])
     trained = open_for_scoring(model)
-    for name in asked:
-        if name.k > trained.num_labels:
-            raise typer.BadParameter(f"--metric {name.text} looks at more labels than the model has, {trained.num_labels}.")
+    _check_enough_labels(asked, trained.num_labels)
     propensities = _propensities(trained, {name.kind for name in asked}, propensity)
     tree = chosen_hierarchy(hierarchy, hierarchy_mode, trained.label_names, ignore_unknown=hierarchy_ignore_unknown)
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
@@ -135,6 +131,19 @@ def _evaluate_spans(
     show_span_scores(scored)
     if page is not None:
         show_text(f"Report: {page}")
+
+
+def _parsed(metrics: Sequence[str]) -> list[MetricName]:
+    try:
+        return [parse_metric(name) for name in metrics]
+    except ValueError as error:
+        raise typer.BadParameter(f"--metric: {str(error).split(': ', 1)[1]}") from None
+
+
+def _check_enough_labels(asked: Sequence[MetricName], num_labels: int) -> None:
+    for name in asked:
+        if name.k > num_labels:
+            raise typer.BadParameter(f"--metric {name.text} looks at more labels than the model has, {num_labels}.")
 
 
 def _propensities(model: Any, asked: set[str], given: dict[str, float]) -> Any:

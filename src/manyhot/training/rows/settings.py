@@ -16,11 +16,8 @@ from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import (
     LARGEST_WEIGHT,
-    MOST_THREADS,
     PRECISIONS,
     RunSettings,
-    check_rate,
-    check_seed,
     check_whole,
     seconds_of,
     setting,
@@ -176,16 +173,12 @@ class TrainSettings(RunSettings):
                 check_whole(who, name, getattr(self, name), 1)
         for name in ("trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("hidden", "batch_size", "patience", "char_ngrams", "min_labels", "label_shards"):
+        for name in ("hidden", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
-        check_whole(who, "threads", self.threads, 0, MOST_THREADS)
-        check_seed(who, self.seed)
+        self.check_shared(who)
         check_whole(who, "folds", self.folds, 2)
-        for name in ("mixup", "rdrop", "weight_decay"):
-            check_at_least(who, name, getattr(self, name), 0, most=LARGEST_WEIGHT)
-        for name in ("clip", "shrink", "checkpoint_seconds"):
-            check_at_least(who, name, getattr(self, name), 0)
-        check_rate(who, self.learning_rate)
+        check_at_least(who, "mixup", self.mixup, 0, most=LARGEST_WEIGHT)
+        check_at_least(who, "shrink", self.shrink, 0)
         if self.budget:
             seconds_of(who, "budget", self.budget)
         self._check_loss(who)

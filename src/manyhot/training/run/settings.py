@@ -31,17 +31,6 @@ def check_whole(who: str, name: str, value: Any, least: int, most: int | None = 
         raise ValueError(f"{who}: `{name}` must be a whole number >= {least}{limit}; got {value!r}.")
 
 
-def check_seed(who: str, seed: Any) -> None:
-    """Check that ``seed`` is a whole number that every generator takes."""
-    check_whole(who, "seed", seed, 0, LARGEST_SEED)
-
-
-def check_rate(who: str, rate: float | None) -> None:
-    """Check that ``rate`` is a learning rate: a number > 0 and at most ``LARGEST_RATE``, or None."""
-    if rate is not None:
-        check_at_least(who, "learning_rate", rate, 0, strict=True, most=LARGEST_RATE)
-
-
 def seconds_of(who: str, name: str, text: str) -> float:
     """The seconds of a time such as ``60s``, ``5m`` or ``1h``; a bare number is seconds.
 
@@ -66,7 +55,11 @@ class RunSettings:
     # Settings whose value may change when a run is resumed, but not from 0 to another number or back.
     may_change: ClassVar[tuple[str, ...]] = ()
     seed: int
+    threads: int
     batch_size: int
+    learning_rate: float | None
+    weight_decay: float
+    rdrop: float
     warmup: float
     schedule: str
     clip: float
@@ -74,6 +67,18 @@ class RunSettings:
     precision: str
     checkpoint_seconds: float
     tensorboard: bool
+
+    def check_shared(self, who: str) -> None:
+        """Check the numbers that rows and spans have in common."""
+        check_whole(who, "batch_size", self.batch_size, 0)
+        check_whole(who, "threads", self.threads, 0, MOST_THREADS)
+        check_whole(who, "seed", self.seed, 0, LARGEST_SEED)
+        for name in ("rdrop", "weight_decay"):
+            check_at_least(who, name, getattr(self, name), 0, most=LARGEST_WEIGHT)
+        for name in ("clip", "checkpoint_seconds"):
+            check_at_least(who, name, getattr(self, name), 0)
+        if self.learning_rate is not None:
+            check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True, most=LARGEST_RATE)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, for JSON or TOML."""

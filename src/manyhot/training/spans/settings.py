@@ -8,12 +8,8 @@ from manyhot._checks import check_at_least, check_choice, check_unit
 from manyhot.losses.catalog import LOSSES
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import (
-    LARGEST_WEIGHT,
-    MOST_THREADS,
     PRECISIONS,
     RunSettings,
-    check_rate,
-    check_seed,
     check_whole,
     setting,
 )
@@ -89,18 +85,13 @@ class SpanSettings(RunSettings):
             check_unit(who, name, getattr(self, name), open_end=name not in ("warmup", "teacher_share"))
         for name in ("hidden", "head_size", "min_count", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
-        for name in ("batch_size", "patience", "overlap"):
+        for name in ("patience", "overlap"):
             check_whole(who, name, getattr(self, name), 0)
-        check_whole(who, "threads", self.threads, 0, MOST_THREADS)
-        check_seed(who, self.seed)
+        self.check_shared(who)
         for name in ("layers", "epochs"):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), 1)
-        for name in ("rdrop", "weight_decay"):
-            check_at_least(who, name, getattr(self, name), 0, most=LARGEST_WEIGHT)
-        for name in ("clip", "word_dropout", "checkpoint_seconds"):
-            check_at_least(who, name, getattr(self, name), 0)
-        check_rate(who, self.learning_rate)
+        check_at_least(who, "word_dropout", self.word_dropout, 0)
         if self.teacher_share != 0.5 and not self.teacher:
             raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")
         if self.overlap >= self.max_tokens:
