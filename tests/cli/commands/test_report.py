@@ -15,7 +15,7 @@ def test_training_leaves_a_report_on_scores_of_rows_not_seen(trained):
     assert told["learning"][-1]["fit"] == "final"
     assert told["worst"] == [] or told["worst"][0]["text"]
     page = (trained / "report.html").read_text()
-    assert "each scored by a fit that did not see it" in page
+    assert "each scored by a model that was not trained on it" in page
     assert "micro-F1" in (trained / "report.md").read_text()
 
 

@@ -107,5 +107,5 @@ def test_rows_drawn_from_too_many_are_in_order_each_once_and_told():
     part = Origin("test", origin(case).examples, drawn, ("posts.jsonl",), 60)
     report = measure_run(model_for(case), case.rows(drawn), part)
     assert report["rows"]["count"] == 20
-    assert "a random part of 60" in run_page(report, title="t")
+    assert "a random sample of 60" in run_page(report, title="t")
     assert all(each["text"] == f"text of row {each['row'] - 1}" for each in report["worst"])

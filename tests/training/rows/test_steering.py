@@ -95,7 +95,7 @@ def test_asking_for_whole_sets_gets_more_of_them_right_and_the_rule_is_saved_wit
 
 def test_a_body_that_never_stops_early_says_so_and_takes_the_metric():
     model = train(text_examples(), TrainSettings(model="bag", hidden=8, epochs=2, metric="P@2", threads=1))
-    assert model.about["why"]["stopping"] == "all epochs are trained: the metric has no part in when training ends"
+    assert model.about["why"]["stopping"] == "all epochs are trained, without early stopping"
 
 
 def test_without_rows_to_judge_by_a_metric_is_refused():

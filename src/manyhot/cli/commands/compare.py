@@ -200,7 +200,8 @@ def _run(
     from manyhot.comparison.compare_files import run_comparison
     from manyhot.comparison.records import TABLE
 
-    say(f"{plan.num_cells:,} cells in {folder}", quiet=quiet or json)
+    say(f"{plan.num_cells:,} cells in {folder}; each is saved when it is done", quiet=quiet or json)
+    say("how long this takes: --dry-run; shorter: --models linear, --seeds 2, --minutes", quiet=quiet or json)
     try:
         with GridWatch(plan.num_cells, quiet=quiet or json) as watch:
             how = {"workers": workers, "minutes": minutes, "shapes": shapes, "watch": watch}

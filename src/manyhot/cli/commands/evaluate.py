@@ -57,8 +57,8 @@ BFlag = Annotated[
 ReportFlag = Annotated[Path | None, typer.Option(help="Write a report on these examples into this folder.")]
 
 
-@read_flags
 @span_read_flags
+@read_flags
 def evaluate(
     model: ModelArgument,
     files: FilesArgument,

@@ -23,8 +23,8 @@ TestFlag = Annotated[
 ]
 
 
-@read_flags
 @span_read_flags
+@read_flags
 def inspect(
     files: FilesArgument,
     *,

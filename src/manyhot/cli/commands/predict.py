@@ -51,8 +51,8 @@ HtmlFlag = Annotated[
 ]
 
 
-@read_flags
 @span_read_flags
+@read_flags
 def predict(
     model: ModelArgument,
     files: PredictFiles = None,

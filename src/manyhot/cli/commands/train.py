@@ -76,11 +76,11 @@ ReportFlag = Annotated[
 ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags override it.")]
 
 
-@with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
-@with_flags("search", SEARCH_FLAGS, panel="Search for settings")
-@with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
-@read_flags
 @span_read_flags
+@with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
+@with_flags("search", SEARCH_FLAGS, panel="Search for settings")
+@with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
+@read_flags
 def train(
     files: TrainFiles = None,
     *,

@@ -45,7 +45,7 @@ def mistakes_section(report: Mapping[str, Any]) -> Section:
         [element("h3", "Missed together"), table((("label", False), ("label", False), ("rows", True)), both)] if both else []
     )
     if heat is None and not told:
-        heat = element("p", "Hardly a label is missed.", class_="soft")
+        heat = element("p", "Hardly any label is missed.", class_="soft")
     content = element(
         "div", element("div", counts_figure(report["counts"]), told), element("div", heat, together), class_="pair"
     )

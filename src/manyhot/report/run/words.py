@@ -7,24 +7,24 @@ from pathlib import PurePath
 from typing import Any
 
 ORIGINS = {
-    "test": "Measured on {rows} test rows{files}, which nothing was fitted or tuned to.",
+    "test": "Measured on {rows} test rows{files}. The model was neither trained nor tuned on them.",
     "validation": (
-        "Measured on the {rows} validation rows{files}. The decision rule was tuned by them, and so was the end of training"
-        " where it stops early: what depends on thresholds is a little better here than on new rows."
+        "Measured on the {rows} validation rows{files}. The decision rule was tuned on them, and early stopping used them:"
+        " metrics that depend on thresholds are a little better here than on new rows."
     ),
     "held out": (
-        "Measured on {rows} rows held out from training{files}. The decision rule was tuned by them, and so was the end of"
-        " training where it stops early: what depends on thresholds is a little better here than on new rows."
+        "Measured on {rows} rows held out from training{files}. The decision rule was tuned on them, and early stopping used"
+        " them: metrics that depend on thresholds are a little better here than on new rows."
     ),
     "cross-fitted": (
-        "Measured on all {rows} training rows{files}, each scored by a fit that did not see it; the model itself is fitted to"
-        " all of them. The decision rule was tuned on these scores, so what depends on thresholds is a little better here"
-        " than on new rows."
+        "Measured on all {rows} training rows{files}, each scored by a model that was not trained on it (cross-validation);"
+        " the final model is trained on all rows. The decision rule was tuned on these scores: metrics that depend on"
+        " thresholds are a little better here than on new rows."
     ),
 }
 NOTHING, MINUS = "\u2013", "\u2212"
 LINKS = {"hard": "sigmoid of the score", "soft": "sigmoid of twice the score", "softmax": "softmax"}
-FOR_NEW_ROWS = " For rows that nothing saw: manyhot evaluate RUN TEST_FILE --report FOLDER."
+FOR_NEW_ROWS = " For new rows: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 
 def rows_words(rows: Mapping[str, Any]) -> str:
@@ -32,7 +32,7 @@ def rows_words(rows: Mapping[str, Any]) -> str:
     files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
     text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files)
     if rows["drawn_from"]:
-        text += f" The rows are a random part of {rows['drawn_from']:,}: more scores than a report looks at."
+        text += f" The rows are a random sample of {rows['drawn_from']:,}, because a report uses a limited number of scores."
     if rows["unknown"]:
         text += f" {rows['unknown']:,} entries whose label is not known are left out."
     return text + ("" if rows["what"] == "test" else FOR_NEW_ROWS)
@@ -41,7 +41,7 @@ def rows_words(rows: Mapping[str, Any]) -> str:
 def lead_words(report: Mapping[str, Any]) -> str:
     """A model in a sentence."""
     model = report["model"]
-    fitted = f", fitted to {model['rows']:,} rows" if "rows" in model else ""
+    fitted = f", trained on {model['rows']:,} rows" if "rows" in model else ""
     return f"{model['labels']:,} labels, {model['body']} body on {model['inputs']}, loss {model['loss']}{fitted}."
 
 

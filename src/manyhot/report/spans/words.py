@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 ORIGINS = {
-    "test": "Measured on {texts} test texts{files}, which nothing was fitted or tuned to.",
+    "test": "Measured on {texts} test texts{files}. The model was neither trained nor tuned on them.",
     "validation": (
-        "Measured on the {texts} validation texts{files}. The threshold was tuned by them, and so was the end of training: what"
-        " depends on the threshold is a little better here than on new texts."
+        "Measured on the {texts} validation texts{files}. The threshold was tuned on them, and early stopping used them:"
+        " metrics that depend on the threshold are a little better here than on new texts."
     ),
     "held out": (
-        "Measured on {texts} texts held out from training{files}. The threshold was tuned by them, and so was the end of"
-        " training: what depends on the threshold is a little better here than on new texts."
+        "Measured on {texts} texts held out from training{files}. The threshold was tuned on them, and early stopping used"
+        " them: metrics that depend on the threshold are a little better here than on new texts."
     ),
 }
-FOR_NEW_TEXTS = " For texts that nothing saw: manyhot evaluate RUN TEST_FILE --report FOLDER."
+FOR_NEW_TEXTS = " For new texts: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 
 def texts_words(rows: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ def texts_words(rows: Mapping[str, Any]) -> str:
 def span_lead_words(report: Mapping[str, Any]) -> str:
     """A model in a sentence."""
     model = report["model"]
-    fitted = f", fitted to {model['texts']:,} texts" if "texts" in model else ""
+    fitted = f", trained on {model['texts']:,} texts" if "texts" in model else ""
     return f"{len(model['types']):,} types of spans, {model['body']} body on {model['tokens']}, loss {model['loss']}{fitted}."
 
 

@@ -45,16 +45,16 @@ def _loss(run: Run) -> str:
 def _stopping(run: Run) -> str:
     settings = run.settings
     if run.fitting == HELD_OUT and run.has_held_out:
-        return f"a fit ends with the epoch that has the best {settings.stop_metric} on rows it was not fitted to"
+        return f"early stopping: the epoch with the best {settings.stop_metric} on held-out rows is kept"
     if run.fitting == CROSSED and run.crosses and settings.learning_rate is None:
-        return f"every epoch is trained; the step size has the best {settings.stop_metric} on the first fold"
-    return "all epochs are trained: the metric has no part in when training ends"
+        return f"all epochs are trained; the learning rate is the one with the best {settings.stop_metric} on the first fold"
+    return "all epochs are trained, without early stopping"
 
 
 def _fits(run: Run) -> str:
     members = run.settings.members or 1
     if run.fitting == CROSSED:
-        return "the model is fitted to all rows; fits of cross-validation give the scores to tune the rule on"
+        return "the final model is trained on all rows; cross-validation gives the scores that the rule is tuned on"
     return f"the mean of {members}, each with a different part of the rows held out" if members > 1 else "one"
 
 
