@@ -1,6 +1,7 @@
 """The parts of docs/losses/NAME.md that the catalog of losses knows: ``python website/loss_pages.py`` fills them in anew.
 
-A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``.
+A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script begins
+a page: what its empty sections should say is on the pages of the other losses.
 """
 
 from __future__ import annotations
@@ -130,6 +131,28 @@ def evidence(info: LossInfo) -> str:
 PARTS = {each.__name__: each for each in (equation, gradient, decision, link, options, evidence)}
 
 
+# The section of each part.
+PLACES = {
+    "Equation": "equation",
+    "Gradient": "gradient",
+    "When": "evidence",
+    "Decision": "decision",
+    "Probabilities": "link",
+    "Options": "options",
+}
+
+
+def begun(info: LossInfo) -> str:
+    """The page of a new loss: all sections, with the parts that the catalog knows still to be filled in."""
+    title, summary = (text[:1].upper() + text[1:] for text in (info.title, info.summary))
+    lines = [f"# {title}", "", f"{summary}."]
+    for section in SECTIONS:
+        lines += ["", f"## {section}"]
+        if section in PLACES:
+            lines += ["", f"<!-- made: {PLACES[section]} -->", "<!-- end -->"]
+    return "\n".join(lines) + "\n"
+
+
 def fill(text: str, info: LossInfo) -> str:
     """A page with its made parts made anew."""
     return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]](info)}\n\n{found[3]}", text)
@@ -138,4 +161,5 @@ def fill(text: str, info: LossInfo) -> str:
 if __name__ == "__main__":
     for name, info in LOSSES.items():
         path = PAGES / f"{name}.md"
-        path.write_text(fill(path.read_text(encoding="utf-8"), info), encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.exists() else begun(info)
+        path.write_text(fill(text, info), encoding="utf-8")

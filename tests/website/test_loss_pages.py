@@ -29,6 +29,13 @@ def test_facts_on_the_page_are_those_of_the_catalog(name):
     assert loss_pages.fill(text, LOSSES[name]) == text, "run python website/loss_pages.py"
 
 
+def test_the_page_of_a_new_loss_begins_with_all_sections_and_the_parts_that_are_known():
+    text = loss_pages.fill(loss_pages.begun(LOSSES["bce"]), LOSSES["bce"])
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == list(loss_pages.SECTIONS)
+    for part in loss_pages.PARTS.values():
+        assert part(LOSSES["bce"]) in text
+
+
 def test_no_page_is_left_of_a_loss_that_is_gone():
     assert {path.stem for path in loss_pages.PAGES.glob("*.md")} == set(LOSSES)
 
