@@ -10,6 +10,7 @@ from manyhot.engines.triton.linear.tiles import (
     cut_lists,
     listed_gradient,
     listed_weights,
+    tile_place,
     tile_scores,
     tile_weights,
 )
@@ -29,12 +30,7 @@ def gradient_kernel(
 
     ``grad_pos`` and ``grad_neg`` have one number a row, or with PER_ROW False one for all in ``grad_pos``.
     """
-    program = tl.program_id(0)
-    rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    in_rows = rows < num_rows
-    local = program % col_blocks * COLS + tl.arange(0, COLS)
-    labels = first + local
-    block = first // COLS + program % col_blocks
+    rows, in_rows, local, labels, block = tile_place(tl.program_id(0), col_blocks, num_rows, first, ROWS, COLS)
     pos_top = tl.load(state + rows, mask=in_rows, other=float("inf"))
     pos_factor = tl.load(state + num_rows + rows, mask=in_rows, other=0)
     neg_top = tl.load(state + 2 * num_rows + rows, mask=in_rows, other=float("inf"))

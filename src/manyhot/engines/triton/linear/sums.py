@@ -10,6 +10,7 @@ from manyhot.engines.triton.linear.tiles import (
     LOWEST,
     cut_lists,
     plain_terms,
+    tile_place,
     tile_scores,
     tile_weights,
     top_and_total,
@@ -49,12 +50,7 @@ def sums_kernel(
     because a listed label is not a negative. Otherwise listed labels are excluded by comparison. With EXPS the terms replace
     the scores.
     """
-    program = tl.program_id(0)
-    rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    in_rows = rows < num_rows
-    local = program % col_blocks * COLS + tl.arange(0, COLS)
-    labels = first + local
-    block = first // COLS + program % col_blocks
+    rows, in_rows, local, labels, block = tile_place(tl.program_id(0), col_blocks, num_rows, first, ROWS, COLS)
     if LABELS != "dense":
         start, stop = cut_lists(cuts, rows, in_rows, block, num_blocks)
         done, most = 0, tl.max(stop - start, axis=0)

@@ -20,6 +20,15 @@ LEAST, MOST = tl.constexpr(1e-30), tl.constexpr(1e30)
 
 
 @triton.jit
+def tile_place(program, col_blocks, num_rows, first, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The tile of a program in a chunk of labels from ``first``: its rows, which of them exist, its columns in the chunk, its
+    labels, and its block of labels."""
+    rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    local = program % col_blocks * COLS + tl.arange(0, COLS)
+    return rows, rows < num_rows, local, first + local, first // COLS + program % col_blocks
+
+
+@triton.jit
 def tile_scores(scores, bias, rows, in_rows, local, labels, num_labels, stride, HAS_BIAS: tl.constexpr, EVEN: tl.constexpr):
     """The scores of a tile in float32, -inf outside of the chunk, and which entries are inside."""
     inside = in_rows[:, None]
