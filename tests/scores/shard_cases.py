@@ -53,7 +53,7 @@ def bounds(kind, count):
 
 
 def problem(dtype=torch.float64, seed=0, device="cpu"):
-    """Hidden, weight, bias and labels. Row 0 has no label, row 1 all of them, and labels from 12 on are never positive."""
+    """Hidden, weight, bias and labels. Row 0 has no label, row 1 all of them; no other row has labels from 12 on."""
     draw = torch.Generator().manual_seed(seed)
     parts = [torch.randn(*shape, generator=draw, dtype=dtype) for shape in ((ROWS, SIZE), (NUM_LABELS, SIZE), (NUM_LABELS,))]
     labels = torch.rand(ROWS, NUM_LABELS, generator=draw) < 0.3
@@ -108,8 +108,11 @@ def check_losses(rank, *, device="cpu", dtype=torch.float64, close=1e-9):
         "soft": soft,
         "sparse": SparseLabels.from_dense(truth),
         "soft sparse": SparseLabels.from_dense(soft),
+        # The last shard has no positive in any row.
+        "first half": SparseLabels.from_dense(truth & (torch.arange(NUM_LABELS, device=device) < 12)),
     }
     cases = [("uneven", name, "sparse", settings) for name in LOSSES for settings in SETTINGS]
+    cases += [("even", name, "first half", settings) for name in LOSSES for settings in SETTINGS]
     cases += [(kind, name, form, "where") for kind in ("even", "empty") for form in forms for name in ("zlpr", "decoupled")]
     for kind, name, form, settings in cases:
         loss = LOSSES[name]
