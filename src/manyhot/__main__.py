@@ -1,6 +1,7 @@
 """``python -m manyhot``: the command line."""
 
+import sys
+
 from manyhot.cli.main import main
 
-if __name__ == "__main__":
-    main()
+sys.exit(main())

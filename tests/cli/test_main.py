@@ -28,6 +28,15 @@ def test_python_runs_the_package_as_the_command():
     assert done.stdout == f"manyhot {manyhot.__version__}\n"
 
 
+@pytest.mark.parametrize("module", ["manyhot", "manyhot.cli"])
+def test_a_failure_is_told_to_the_shell(module, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", module, "evaluate", str(tmp_path / "none"), "rows.csv"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "there is no such folder" in done.stderr
+
+
 def test_the_bare_command_prints_help(run):
     assert "Usage: manyhot" in run().out
 
