@@ -8,12 +8,14 @@ under ``--python SYSTEM=INTERPRETER``. ``--page`` prints the page of all cells t
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import datetime
 import json
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from benchmarks.extreme_peers import SYSTEMS, THREADS, TOP, clock, since
+from benchmarks.extreme_lanes import Lanes, lanes_of
+from benchmarks.extreme_peers import SYSTEMS, THREADS, TOP, clock, largest_memory, since
 from benchmarks.tuning import processor
 from manyhot.data.read import read_examples
 from manyhot.labels.sparse import SparseLabels
@@ -90,31 +93,30 @@ def run_ours(folder: Path, out: Path) -> None:
     parts = [body.top(take_rows(rows=test, picked=slice(at, at + 1024)), TOP).indices for at in range(0, test.shape[0], 1024)]
     predicted = since(begun)
     size = sum(each.numel() * each.element_size() for each in body.state_dict().values())
-    import resource
-
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     np.savez(f"{out}.npz", top=torch.cat(parts).numpy())
-    report = {"train": trained, "predict": predicted, "size": size, "memory": memory, "threads": THREADS}
+    report = {"train": trained, "predict": predicted, "size": size, "memory": largest_memory(), "threads": THREADS}
     Path(f"{out}.json").write_text(json.dumps({**report, "version": "this repository"}))
 
 
-def run_cell(folder: Path, system: str, python: str | None) -> None:
-    """One system in a process of its own, if its result is not there."""
-    out = folder / system
-    if Path(f"{out}.json").exists():
-        return
-    begun = clock()
+def cell_command(folder: Path, system: str, python: str | None = None) -> list[str]:
+    """The command line of one system on one set."""
+    out = str(folder / system)
     if system == OURS:
-        command = [sys.executable, "-m", "benchmarks.extreme_cpu", "--ours", str(folder), str(out)]
-    else:
-        peers = Path(__file__).with_name("extreme_peers.py")
-        command = [python or sys.executable, str(peers), system, str(folder), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        (folder / f"{system}.error").write_text(done.stderr[-2000:])
-        print(f"{system}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}", file=sys.stderr)
-    else:
-        print(f"{folder.name} {system}: {since(begun)} s wall and CPU", file=sys.stderr)
+        return [sys.executable, "-m", "benchmarks.extreme_cpu", "--ours", str(folder), out]
+    peers = Path(__file__).with_name("extreme_peers.py")
+    return [python or sys.executable, str(peers), system, str(folder), out]
+
+
+def run_cells(cells: list[tuple[Path, str]], pythons: dict[str, str], given: argparse.Namespace) -> None:
+    """Every cell whose result is not there, in a process of its own, ``given.lanes`` at a time."""
+    waiting = [(folder, system) for folder, system in cells if not (folder / f"{system}.json").exists()]
+    commands = {cell: cell_command(*cell, pythons.get(cell[1])) for cell in waiting}
+    for record in Lanes(commands, given.seconds, lanes_of(given.lanes), given.begun).run():
+        folder = given.work / record["set"]
+        if record["ended"] == "done":
+            record |= measured(folder, record["system"])
+        (folder / f"{record['system']}.ended").write_text(json.dumps(record))
+        print(json.dumps(record), file=sys.stderr, flush=True)
 
 
 def measured(folder: Path, system: str) -> dict[str, Any]:
@@ -182,18 +184,21 @@ def main() -> None:
     parser.add_argument("--test-rows", type=int)
     parser.add_argument("--system", action="append", choices=[OURS, *SYSTEMS])
     parser.add_argument("--python", action="append", default=[], help="SYSTEM=INTERPRETER")
+    parser.add_argument("--lanes", type=int, default=1, help="cells side by side, each pinned to two cores of its own")
+    parser.add_argument("--seconds", type=float, default=1e9, help="what is not done after so many seconds is killed")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--ours", nargs=2, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    given.begun = time.monotonic()
     if given.ours:
         run_ours(*given.ours)
         return
     pythons = dict(each.split("=", 1) for each in given.python)
-    for each in given.set:
-        name, _, rows = each.partition(":")
-        folder = prepare(given.data, given.work, name, int(rows) if rows else None, given.test_rows)
-        for system in given.system or NAMES:
-            run_cell(folder, system, pythons.get(system))
+    sets = [(name, int(rows) if rows else None) for name, _, rows in (each.partition(":") for each in given.set)]
+    with concurrent.futures.ProcessPoolExecutor(given.lanes, multiprocessing.get_context("spawn")) as pool:
+        made = [pool.submit(prepare, given.data, given.work, name, rows, given.test_rows) for name, rows in sets]
+        folders = [each.result() for each in made]
+    run_cells([(folder, system) for folder in folders for system in given.system or NAMES], pythons, given)
     if given.page:
         print(page(given.work), end="")
 
