@@ -19,6 +19,7 @@ WHOLE = ["-1", "0", "2147483648", "9" * 25, "-9223372036854775809"]
 CALLS = {
     "inspect": ["rows.jsonl"],
     "train": ["rows.jsonl", "--run", "new", "--quiet", "--no-report", "--threads", "1", "--epochs", "1"],
+    "pack": ["rows.jsonl", "--output", "again", "--quiet"],
     "evaluate": ["run", "rows.jsonl"],
     "predict": ["run", "rows.jsonl"],
     "tune": ["run", "rows.jsonl", "--dry-run"],

@@ -27,7 +27,9 @@ WRITERS = {
     "compare": ["compare", "table.csv", "--out", "comparison", "--labels", "y*", "--losses", "zlpr,bce", *SMALL_GRID],
     "suspects": ["suspects", "rows.jsonl", "--corrected", "out.jsonl", "--folds", "2", "--quiet"],
     "export": ["export", "run", "rows.jsonl", "--to", "weights", "--folder", "exported"],
+    "pack": ["pack", "many.jsonl", "--output", "packed", "--quiet"],
     "train": ["train", "rows.jsonl", "--run", "new", "--quiet"],
+    "train packed": ["train", "packed-rows", "--run", "new", "--quiet"],
     "train spans": ["train", "--task", "spans", "texts.jsonl", "--run", "new", "--epochs", "2", "--quiet", *SPAN_FLAGS],
     "demo": ["demo", "--rows", "100", "--epochs", "1", "--seeds", "1", "--folder", "demo", "--quiet"],
     "data": ["data", "get", "songs", "--to", "out.jsonl", "--folder", "kept", "--quiet"],
@@ -36,6 +38,7 @@ WRITERS = {
 AGAIN = {
     "compare": ("comparison/plan.json", ["compare", "--resume", "comparison", "--jobs", "1"]),
     "train": ("new/config.toml", ["train", "--resume", "new"]),
+    "train packed": ("new/config.toml", ["train", "--resume", "new"]),
     "train spans": ("new/config.toml", ["train", "--resume", "new"]),
 }
 # Commands that write no file.
@@ -57,6 +60,7 @@ def start(posts, trained, tmp_path_factory):
     os.chdir(folder)
     try:
         assert main(["train", *given]) == 0
+        assert main(["pack", "many.jsonl", "--output", "packed-rows", "--quiet"]) == 0
     finally:
         os.chdir(before)
     return folder

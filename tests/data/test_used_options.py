@@ -1,12 +1,13 @@
 """Options of reading: one that a file does not use is refused with the reason, so that none is ignored."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import fields
 
 import pytest
 
 from cli.conftest import run  # noqa: F401 - a fixture
-from data.hostile.samples import sample
+from data.hostile.samples import sample, write_mapped
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, ProblemLog
 from manyhot.data.formats.registry import formats
@@ -31,6 +32,8 @@ class Watched:
 
 
 def written(folder, name):
+    if name == "mapped":
+        return write_mapped(folder / "rows")
     suffix, content = sample(("labels", name))
     path = folder / f"rows{suffix}"
     path.write_bytes(content)
@@ -48,9 +51,10 @@ def test_an_entry_lists_the_options_that_its_reader_asks_for(name, tmp_path):
     asked = set()
     for path, more in ((path, more) for path in paths for more in ({}, {"need_labels": False})):
         options = Watched(**more)
-        with InputFile(path) as file:
-            problems = ProblemLog("collect", str(path))
-            file.problems = problems
+        problems = ProblemLog("collect", str(path))
+        with nullcontext(path) if entry.folder else InputFile(path) as file:
+            if not entry.folder:
+                file.problems = problems
             try:
                 entry.read(file, options, problems)
             except DataError:

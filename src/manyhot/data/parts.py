@@ -24,7 +24,7 @@ from manyhot.data.formats.format import Format
 from manyhot.data.formats.registry import format_named, recognise_format
 from manyhot.data.options import ReadOptions
 from manyhot.data.packed import from_messages, to_messages
-from manyhot.data.read import joined, read_path
+from manyhot.data.read import folder_entry, joined, read_path
 from manyhot.data.tables.label_rows import in_order
 from manyhot.data.tables.numbered import by_number, column_numbers, number_what_occurs
 
@@ -58,6 +58,9 @@ def read_together(
         gather: see ``Gather``.
     """
     named = None if format is None else format_named("read_examples", format, "labels")
+    if any(folder_entry(path, named) is not None for path in paths):
+        # Every process maps the same files.
+        return joined([read_path(path, named, options) for path in paths], paths)
     files = [_units(path, named, options, count) for path in paths]
     shared = [(unit, place % count if unit.total == 1 else unit.place) for place, own in enumerate(files) for unit in own]
     mine: list[Examples] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from manyhot._checks import check_at_least, check_choice
@@ -14,7 +15,7 @@ from manyhot.data.files.label_files import names_in_label_file
 from manyhot.data.files.problems import NO_MEMORY, DataError, OnProblem, ProblemLog
 from manyhot.data.files.streams import MAX_EXPANSION, PathLike
 from manyhot.data.formats.format import FileStart, Format
-from manyhot.data.formats.registry import format_named, other_task, recognise_format
+from manyhot.data.formats.registry import folder_format, format_named, other_task, recognise_format
 from manyhot.data.options import MAX_LABELS, ReadOptions
 from manyhot.data.used_options import check_options_used
 
@@ -45,10 +46,9 @@ def read_examples(
 
     Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
     ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
-    numbers), ``npz`` and ``text`` (one text per line, to predict); gz, bz2, xz and zst files are decompressed. What was
-    detected
-    and chosen is in ``Examples.source``. Labels may be soft: a number beside each label in JSON lines, fractions in 0/1
-    columns.
+    numbers), ``npz``, ``mapped`` (a folder that ``manyhot pack`` wrote) and ``text`` (one text per line, to predict); gz, bz2,
+    xz and zst files are decompressed. What was detected and chosen is in ``Examples.source``. Labels may be soft: a number
+    beside each label in JSON lines, fractions in 0/1 columns.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input. Labels of several files share one vocabulary.
@@ -149,6 +149,9 @@ def read_with(paths: Sequence[PathLike], options: ReadOptions, *, format: str | 
 def joined(parts: Sequence[Examples], paths: Sequence[PathLike]) -> Examples:
     """The rows of several files as one set."""
     kinds = {part.kind for part in parts}
+    mapped = [path for path in paths if folder_entry(path, None) is not None]
+    if mapped and len(parts) > 1:
+        raise DataError("a folder of packed rows must be the only input. Pack all files into one folder.", file=str(mapped[0]))
     if len(kinds) > 1:
         raise DataError(f"all files must hold one kind of input; they hold {' and '.join(sorted(kinds))}.", file=str(paths[-1]))
     try:
@@ -187,11 +190,25 @@ def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: Pr
 
 
 def read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Examples:
-    """All rows of one file."""
+    """All rows of one file, or of a folder that is read as one."""
     problems = ProblemLog(options.on_problem, str(path))
+    folder = folder_entry(path, named)
+    if folder is not None:
+        examples: Examples = folder.read(Path(path), options, problems)
+        return examples
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         entry = named or recognise_format(file, labelled=options.need_labels)
         return read_open(file, entry, options, problems)
+
+
+def folder_entry(path: PathLike, named: Format | None) -> Format | None:
+    """The format of a path that is not a single file, or None."""
+    if named is not None and named.folder is None:
+        return None
+    found = None if str(path) == "-" else folder_format(Path(path), "labels")
+    if named is not None and found is None:
+        raise DataError(f"must be a folder of rows ({named.name}), as `manyhot pack` makes it; it is none.", file=str(path))
+    return found
 
 
 def _check_same_columns(parts: Sequence[Examples]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.hostile.harms import HARMS
-from data.hostile.samples import BRAT_TEXT, sample
+from data.hostile.samples import BRAT_TEXT, sample, write_mapped
 from data.hostile.special import SPECIAL
 from manyhot.data.formats.registry import FORMATS
 
@@ -28,6 +28,8 @@ class Case:
             return SPECIAL[key][self.harm](folder)
         suffix, content = sample(key)
         harm, more = HARMS[self.harm]
+        if self.format == "mapped":
+            return write_mapped(folder / "file", harm(content), f"about.json{more}")
         path = folder / f"file{suffix}{more}"
         path.write_bytes(harm(content))
         if self.format == "brat":

@@ -2,8 +2,13 @@
 
 import io
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
+
+from manyhot.data.mapped.pack import pack
+from manyhot.data.options import ReadOptions
 
 ROWS = 24
 WORDS = {"eggs": "boil the yolk", "pans": "an iron pan", "bread": "dough and flour"}
@@ -50,6 +55,15 @@ def _npz():
     return sink.getvalue()
 
 
+def _mapped():
+    """The files of a folder of packed rows, by name."""
+    with tempfile.TemporaryDirectory() as place:
+        rows = Path(place) / "rows.jsonl"
+        rows.write_text(_jsonl())
+        pack([rows], Path(place) / "packed", ReadOptions())
+        return {each.name: each.read_bytes() for each in sorted((Path(place) / "packed").iterdir())}
+
+
 def _spans(row, name, verb):
     text = f"{name} {verb} Bob twice"
     marks = [{"start": 0, "end": len(name), "type": "PER"}, {"start": len(text) - 9, "end": len(text) - 6, "type": "PER"}]
@@ -67,7 +81,9 @@ def _cluener(record):
 RECORDS = [_spans(row, *pair) for row, pair in enumerate(PEOPLE)]
 CONLL = "".join(f"{name} B-PER\n{verb} O\nBob B-PER\ntwice O\n\n" for name, verb in PEOPLE)
 
-# (what it holds, name) to the file's suffix and content; brat is made of two files, here its marks.
+MAPPED = _mapped()
+# (what it holds, name) to the file's suffix and content; brat is made of two files, here its marks, and mapped
+# rows of a folder, here what describes it.
 SAMPLES = {
     ("labels", "jsonl"): (".jsonl", _jsonl()),
     ("labels", "csv"): (".csv", _table(",")),
@@ -80,6 +96,7 @@ SAMPLES = {
     ("labels", "text-ids"): (".tsv", "".join(f"{text}\t{row % 3}\tk{row}\n" for row, (text, _) in enumerate(ROWS_OF))),
     ("labels", "libmultilabel"): (".txt", "".join(f"k{row}\t{name}\t{text}\n" for row, (text, name) in enumerate(ROWS_OF))),
     ("labels", "npz"): (".npz", _npz()),
+    ("labels", "mapped"): ("", MAPPED["about.json"]),
     ("labels", "text"): (".txt", "".join(f"{text}\n" for text, _ in ROWS_OF)),
     ("spans", "span-jsonl"): (".jsonl", "".join(json.dumps(record) + "\n" for record in RECORDS)),
     ("spans", "cluener"): (".json", "".join(json.dumps(_cluener(record)) + "\n" for record in RECORDS)),
@@ -88,6 +105,14 @@ SAMPLES = {
     ("spans", "text"): (".txt", "".join(f"{record['text']}\n" for record in RECORDS)),
 }
 BRAT_TEXT = "Ada met Bob twice.\nNobody else came.\n" * 20
+
+
+def write_mapped(folder, about=MAPPED["about.json"], name="about.json"):
+    """Put packed rows into a folder, described by ``about``."""
+    folder.mkdir()
+    for each, content in MAPPED.items():
+        (folder / (name if each == "about.json" else each)).write_bytes(about if each == "about.json" else content)
+    return folder
 
 
 def sample(key):

@@ -6,6 +6,7 @@ A command is imported when it is called, so that ``manyhot --help`` and ``--vers
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train on handwritten digits, ZLPR against cross-entropy: under two minutes, nothing to download."),
     "inspect": ("inspect", "Show how files of examples are read, and their problems."),
+    "pack": ("pack", "Pack files of examples into a folder of memory-mapped rows, for data larger than memory."),
     "train": ("train", "Train a model on files of examples."),
     "evaluate": (
         "evaluate",

@@ -28,6 +28,7 @@ from manyhot.cli.io.scores import show_scores
 from manyhot.cli.io.search import FOLDER, SEARCH_FLAGS, search_table, searched
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
+from manyhot.data.formats.registry import formats
 from manyhot.data.reading import Reading
 from manyhot.data.tables.numbered import column_numbers
 from manyhot.data.used_options import check_options_used
@@ -253,7 +254,10 @@ def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
     """How files were read, with the columns that were chosen, so that they are read the same way again."""
     resolved = {name: absolute(value) if name in ("label_names", "label_file") else value for name, value in reading.items()}
     chosen = Reading.of(examples).options(labels=True)
-    return {**{name: chosen[name] for name in ("text", "labels", "separator", "index_base") if name in chosen}, **resolved}
+    known = formats("labels")
+    taken = {name for source in examples.source if source.format in known for name in known[source.format].takes}
+    names = [name for name in ("text", "labels", "separator", "index_base") if name in chosen and name in taken]
+    return {**{name: chosen[name] for name in names}, **resolved}
 
 
 def _refuse_beside_resume(given: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from manyhot.data.files.problems import DataError, ProblemLog
 from manyhot.data.formats.format import Format
 from manyhot.data.formats.registry import format_named, recognise_format
 from manyhot.data.options import ReadOptions
-from manyhot.data.read import read_open
+from manyhot.data.read import folder_entry, read_open, read_path
 from manyhot.data.reading import Reading
 from manyhot.data.used_options import check_options_used
 
@@ -49,18 +49,25 @@ def read_blocks(
 
 
 def _file(path: str, named: Format | None, options: ReadOptions) -> Iterator[Examples]:
+    if folder_entry(path, named) is not None:
+        yield from _cut(read_path(path, named, options))
+        return
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         entry = named or recognise_format(file, labelled=False)
         if not entry.by_lines:
-            whole = read_open(file, entry, options, ProblemLog(options.on_problem, path))
-            yield whole[:ROWS]
-            silent = tuple(replace(source, remarks=(), problems=(), num_problems=0) for source in whole.source)
-            rest = replace(whole, source=silent)
-            yield from (rest[start : start + ROWS] for start in range(ROWS, len(whole), ROWS))
+            yield from _cut(read_open(file, entry, options, ProblemLog(options.on_problem, path)))
             return
         lines = file.raw_lines()
         blocks = iter(lambda: list(itertools.islice(lines, ROWS)), [])
         yield from _parsed(path, entry, options, (b"".join(line for _, line in block) for block in blocks))
+
+
+def _cut(whole: Examples) -> Iterator[Examples]:
+    """Blocks of examples; what there is to say of the file comes with the first."""
+    yield whole[:ROWS]
+    silent = tuple(replace(source, remarks=(), problems=(), num_problems=0) for source in whole.source)
+    rest = replace(whole, source=silent)
+    yield from (rest[start : start + ROWS] for start in range(ROWS, len(whole), ROWS))
 
 
 def _stdin(named: Format | None, options: ReadOptions) -> Iterator[Examples]:

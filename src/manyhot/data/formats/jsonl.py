@@ -9,6 +9,7 @@ from typing import Any
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_lines import json_objects
+from manyhot.data.files.line_block import LineBlock
 from manyhot.data.files.problems import ProblemLog
 from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
 from manyhot.data.formats.plain_lines import read_plain
@@ -21,7 +22,8 @@ from manyhot.data.write import write_examples
 
 def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """All rows of a JSON lines file."""
-    plain = read_plain(file.name, options)
+    # A block of a file has the file's name, which the fast path would read whole.
+    plain = None if isinstance(file, LineBlock) else read_plain(file.name, options)
     if plain is not None:
         return plain
     records = json_objects(file, problems)

@@ -7,7 +7,7 @@ from pathlib import Path
 from manyhot._checks import check_choice
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, shown
-from manyhot.data.formats import delimited, fasttext, jsonl, npz, parquet, plain_text, svmlight, tabbed
+from manyhot.data.formats import delimited, fasttext, jsonl, mapped, npz, parquet, plain_text, svmlight, tabbed
 from manyhot.data.formats.arff import read as arff
 from manyhot.data.formats.format import FileStart, Format, Holds
 from manyhot.data.spans import brat, conll
@@ -26,6 +26,7 @@ FORMATS: list[Format] = [
     tabbed.TEXT_IDS,
     tabbed.LIBMULTILABEL,
     npz.FORMAT,
+    mapped.FORMAT,
     plain_text.FORMAT,
     brat.FORMAT,
     conll.FORMAT,

@@ -15,7 +15,8 @@ from manyhot.data.tables.label_rows import is_number_below
 MOST_COLUMNS = 2**31 - 1
 # Up to this many columns, nothing is gained by leaving some out.
 MANY_COLUMNS = 2**16
-_SHARE = 4
+# ... unless the columns that occur are fewer than all divided by this.
+SHARE = 4
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +37,7 @@ def number_what_occurs(features: Any) -> tuple[Any, tuple[str, ...] | None]:
     from scipy.sparse import csr_matrix
 
     occurring, places = np.unique(features.indices, return_inverse=True)
-    if len(occurring) * _SHARE >= width:
+    if len(occurring) * SHARE >= width:
         return features, None
     compact = csr_matrix((features.data, places.reshape(-1), features.indptr), shape=(rows, len(occurring)))
     return compact, tuple(map(str, occurring.tolist()))

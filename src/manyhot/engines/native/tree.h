@@ -5,33 +5,46 @@ static int compare_columns(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The rows of a block, with features numbered in the order of their columns; `found` are these columns. */
+/* Which entries of the matrix are those of each row, and the squares of their lengths. */
+static int rows_in_place(const tree_block *b, tree_rows *to) {
+    to->starts = malloc((size_t)(b->num_rows + 1) * 8), to->ends = malloc((size_t)(b->num_rows + 1) * 8);
+    to->squares = malloc((size_t)(b->num_rows + 1) * 4);
+    if (!to->starts || !to->ends || !to->squares) return 1;
+    for (int64_t i = 0; i < b->num_rows; i++) {
+        double square = 1.0;
+        to->starts[i] = b->offsets[b->rows[i]], to->ends[i] = b->offsets[b->rows[i] + 1];
+        for (int64_t e = to->starts[i]; e < to->ends[i]; e++) square += (double)b->values[e] * b->values[e];
+        to->squares[i] = (float)square;
+    }
+    to->num_features = b->num_columns, to->columns = b->columns, to->values = b->values;
+    return 0;
+}
+
+/* The rows of a block as a copy, with features numbered in the order of their columns; `found` are these columns. */
 static int local_rows(const tree_block *b, tree_rows *to, int32_t **found) {
     int64_t entries = 0, n = 0, at = 0;
-    for (int64_t i = 0; i < b->num_rows; i++) entries += b->offsets[b->rows[i] + 1] - b->offsets[b->rows[i]];
+    if (rows_in_place(b, to)) return 1;
+    for (int64_t i = 0; i < b->num_rows; i++) entries += to->ends[i] - to->starts[i];
     int32_t *place = malloc((size_t)(b->num_columns + 1) * 4);
     *found = malloc((size_t)((entries < b->num_columns ? entries : b->num_columns) + 1) * 4);
-    to->offsets = malloc((size_t)(b->num_rows + 1) * 8), to->squares = malloc((size_t)(b->num_rows + 1) * 4);
-    to->columns = malloc((size_t)(entries + 1) * 4), to->values = malloc((size_t)(entries + 1) * 4);
-    if (!place || !*found || !to->offsets || !to->squares || !to->columns || !to->values) {
+    to->own_columns = malloc((size_t)(entries + 1) * 4), to->own_values = malloc((size_t)(entries + 1) * 4);
+    if (!place || !*found || !to->own_columns || !to->own_values) {
         free(place);
         return 1;
     }
     memset(place, 0xff, (size_t)b->num_columns * 4);
     for (int64_t i = 0; i < b->num_rows; i++)
-        for (int64_t e = b->offsets[b->rows[i]]; e < b->offsets[b->rows[i] + 1]; e++)
+        for (int64_t e = to->starts[i]; e < to->ends[i]; e++)
             if (place[b->columns[e]] < 0) place[b->columns[e]] = 0, (*found)[n++] = b->columns[e];
     qsort(*found, (size_t)n, 4, compare_columns);
     for (int64_t f = 0; f < n; f++) place[(*found)[f]] = (int32_t)f;
-    to->num_features = n, to->offsets[0] = 0;
     for (int64_t i = 0; i < b->num_rows; i++) {
-        double square = 1.0;
-        for (int64_t e = b->offsets[b->rows[i]]; e < b->offsets[b->rows[i] + 1]; e++, at++) {
-            to->columns[at] = place[b->columns[e]], to->values[at] = b->values[e];
-            square += (double)b->values[e] * b->values[e];
-        }
-        to->offsets[i + 1] = at, to->squares[i] = (float)square;
+        int64_t begun = at;
+        for (int64_t e = to->starts[i]; e < to->ends[i]; e++, at++)
+            to->own_columns[at] = place[b->columns[e]], to->own_values[at] = b->values[e];
+        to->starts[i] = begun, to->ends[i] = at;
     }
+    to->num_features = n, to->columns = to->own_columns, to->values = to->own_values;
     free(place);
     return 0;
 }
@@ -55,7 +68,7 @@ static int keep_weights(tree_block *b, const float *w, const int32_t *found, int
         int64_t before = at;
         for (int64_t k = 0; k < b->num_children; k++)
             if (fabsf(w[f * size + k]) >= least) b->children[at] = (uint8_t)k, b->kept[at++] = w[f * size + k];
-        if (at > before) b->features[features] = found[f], b->ends[features++] = at;
+        if (at > before) b->features[features] = found ? found[f] : (int32_t)f, b->ends[features++] = at;
     }
     memcpy(b->bias, w + num_features * size, (size_t)b->num_children * 4);
     return 0;
@@ -71,18 +84,19 @@ int manyhot_tree_solve(tree_block *b) {
     int64_t size = (b->num_children + LANES - 1) / LANES * LANES;
     tree_rows local = {0};
     int32_t *found = NULL;
-    int failed = local_rows(b, &local, &found);
+    int failed = b->in_place ? rows_in_place(b, &local) : local_rows(b, &local, &found);
     void *w = NULL, *alpha = NULL, *room = NULL;
     size_t weights = (size_t)((local.num_features + 1) * size) * 4, parts = (size_t)(b->num_rows * size + LANES) * 4;
-    failed = failed || posix_memalign(&w, 64, weights) || posix_memalign(&alpha, 64, parts) ||
+    failed = failed || posix_memalign(&w, 64, weights) || (!b->duals && posix_memalign(&alpha, 64, parts)) ||
              posix_memalign(&room, 64, (size_t)(3 * size) * 4);
     if (!failed) {
-        memset(w, 0, weights), memset(alpha, 0, parts);
-        variants[b->variant].solve_block(b, &local, w, alpha, room, size);
+        memset(w, 0, weights);
+        if (alpha) memset(alpha, 0, parts);
+        variants[b->variant].solve_block(b, &local, w, b->duals ? b->duals : alpha, room, size);
         failed = keep_weights(b, w, found, local.num_features, size);
     }
     free(w), free(alpha), free(room), free(found);
-    free(local.offsets), free(local.columns), free(local.values), free(local.squares);
+    free(local.starts), free(local.ends), free(local.own_columns), free(local.own_values), free(local.squares);
     return failed;
 }
 

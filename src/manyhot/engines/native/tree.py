@@ -30,8 +30,8 @@ class _Block(ctypes.Structure):
     """``tree_block`` in tree_types.h."""
 
     _fields_ = _fields(
-        "num_rows num_children num_columns epochs variant form",
-        "offsets columns values rows weights positive_offsets positives orders",
+        "num_rows num_children num_columns epochs variant form in_place",
+        "offsets columns values rows weights positive_offsets positives orders duals",
         "pos_cost neg_cost least",
         "num_features num_weights",
         "features ends children kept bias",
@@ -91,6 +91,8 @@ def solve(problem: BlockProblem, *, variant: str | None = None) -> BlockWeights:
         positive_offsets=_address(problem.positive_offsets, np.int64),
         positives=_address(problem.positives, np.int32),
         orders=_address(problem.orders, np.int32),
+        in_place=problem.duals is not None,
+        duals=None if problem.duals is None else _address(problem.duals, np.float32),
     )
     try:
         if _library().manyhot_tree_solve(ctypes.byref(call)):

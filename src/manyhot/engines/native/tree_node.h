@@ -73,7 +73,7 @@ static void NAME(solve_block)(const tree_block *b, const tree_rows *local, float
         float weight = b->weights ? b->weights[i] : 1.0f, *a = alpha + i * size;
         if (!(weight > 0.0f)) continue;
         memcpy(s, bias, (size_t)size * 4);
-        for (int64_t e = local->offsets[i]; e < local->offsets[i + 1]; e++)
+        for (int64_t e = local->starts[i]; e < local->ends[i]; e++)
             NAME(add_scaled)(s, w + (int64_t)local->columns[e] * size, local->values[e], size);
         for (int64_t e = b->positive_offsets[i]; e < b->positive_offsets[i + 1]; e++)
             y[b->positives[e]] = 1.0f, cost[b->positives[e]] = b->pos_cost;
@@ -83,7 +83,7 @@ static void NAME(solve_block)(const tree_block *b, const tree_rows *local, float
             y[b->positives[e]] = -1.0f, cost[b->positives[e]] = b->neg_cost;
         if (!(most > 0.0f)) continue; /* a row that all children have right by the margin moves nothing */
         NAME(add_scaled)(bias, s, 1.0f, size);
-        for (int64_t e = local->offsets[i]; e < local->offsets[i + 1]; e++)
+        for (int64_t e = local->starts[i]; e < local->ends[i]; e++)
             NAME(add_scaled)(w + (int64_t)local->columns[e] * size, s, local->values[e], size);
     }
 }

@@ -6,6 +6,7 @@ enum { TREE_HINGE, TREE_ZLPR };
 /* Some rows of a sparse matrix, and which of the children of a block are positive in each. */
 typedef struct {
     int64_t num_rows, num_children, num_columns, epochs, variant, form;
+    int64_t in_place; /* whether rows are read where they are; otherwise they are copied, with features of their own */
     const int64_t *offsets; /* the matrix */
     const int32_t *columns;
     const float *values;
@@ -14,6 +15,7 @@ typedef struct {
     const int64_t *positive_offsets; /* [num_rows + 1] */
     const int32_t *positives;
     const int32_t *orders; /* [epochs, num_rows]: the rows in the order of the visits, counted from 0 in this block */
+    float *duals; /* room for a number of each row and child, zeros, or NULL; the children padded to LANES */
     double pos_cost, neg_cost, least; /* smaller weights are dropped */
     int64_t num_features, num_weights; /* of the result, which manyhot_tree_free frees */
     int32_t *features; /* rising */
@@ -22,12 +24,15 @@ typedef struct {
     float *kept, *bias;
 } tree_block;
 
-/* The rows of a block with their own, dense numbers of features. */
+/* The rows of a block, as a copy with its own, dense numbers of features, or where they are. */
 typedef struct {
     int64_t num_features;
-    int64_t *offsets;
-    int32_t *columns;
-    float *values, *squares; /* squares: of the length of each row, with 1 for the bias */
+    int64_t *starts, *ends; /* [rows] */
+    const int32_t *columns;
+    const float *values;
+    int32_t *own_columns; /* of a copy, to be freed */
+    float *own_values;
+    float *squares; /* squares: of the length of each row, with 1 for the bias */
 } tree_rows;
 
 /* One level of a tree: the children of node n are those from child_start[n] on, cut into blocks of `block`. */

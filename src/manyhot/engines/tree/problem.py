@@ -10,6 +10,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 # Children of a node whose weights lie beside each other and are found together; a child's number in it fits a byte.
 BLOCK = 128
+# Of the native engine's vectors.
+LANES = 16
 
 
 class TreeMemoryError(MemoryError):
@@ -63,6 +65,8 @@ class BlockProblem:
         neg_cost: the same of a negative entry (squared hinge).
         least: smaller weights are dropped.
         weights: float32 ``[N]`` of the rows; None for 1.
+        duals: float32, ``dual_size()`` zeros for the solver to write to, in a file where memory is short; the rows are then
+            read where they are. None copies the rows and keeps all in memory.
     """
 
     rows: Rows
@@ -76,9 +80,14 @@ class BlockProblem:
     neg_cost: float = 1.0
     least: float = 0.0
     weights: Array | None = None
+    duals: Array | None = None
+
+    def dual_size(self) -> int:
+        """Numbers of the solver, one of each row and child; children are padded to whole vectors."""
+        return len(self.picked) * (-(-self.num_children // LANES) * LANES) + LANES
 
     def memory(self) -> int:
-        """Bytes that a solver takes at most."""
+        """Bytes that a solver takes at most, with the rows copied."""
         entries = int((self.rows.offsets[self.picked + 1] - self.rows.offsets[self.picked]).sum())
         columns = min(entries, self.rows.num_columns)
         return 4 * (self.num_children + 16) * (columns + len(self.picked)) + 8 * entries

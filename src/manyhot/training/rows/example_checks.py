@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.metrics.names import read_metric
 from manyhot.training.rows.steering import AUTO
 
@@ -39,6 +40,8 @@ def check_finite(name: str, examples: Examples) -> None:
     """Check that features and images are finite; NaN among features is a missing value."""
     if isinstance(examples.features, np.ndarray):
         wrong = np.isinf(examples.features).any(axis=1)
+    elif isinstance(examples.features, MappedMatrix):
+        return  # checked when they were packed
     elif examples.features is not None:
         wrong = np.zeros(len(examples), dtype=bool)
         bad = np.flatnonzero(np.isinf(examples.features.data))

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.networks import Columns
 from manyhot.training.rows.bodies.wide import WideBody
-from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, take_rows
+from manyhot.training.rows.inputs.row_batches import Batch, SparseRows, part_of, take_rows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.strategies import without_reader
 from manyhot.training.rows.targets.objective import Objective, inverse_propensities
@@ -48,7 +49,7 @@ class TrainingRows:
         """Some rows; without ``inputs`` where those are on the device already."""
         index, found = torch.from_numpy(picked), None
         if inputs:
-            found = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs[picked]
+            found = self.inputs[index] if isinstance(self.inputs, Tensor) else part_of(self.inputs, picked)
         return TrainingRows(
             found,
             self.labels[index],
@@ -218,6 +219,9 @@ def _steps(body: nn.Module, objective: Objective, *, linear: bool, weight_decay:
 
 def mean_square(inputs: Any) -> float:
     """The mean squared length of the rows."""
+    if isinstance(inputs, MappedMatrix):
+        total = sum(float((block.data.astype(np.float64) ** 2).sum()) for block in inputs.blocks())
+        return max(total / max(inputs.shape[0], 1), 1e-12)
     if isinstance(inputs, Tensor):
         return float(inputs.float().pow(2).sum() / max(len(inputs), 1))
     values = inputs if isinstance(inputs, np.ndarray) else inputs.data

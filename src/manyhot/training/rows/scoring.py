@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from manyhot._checks import check_at_least
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import BLOCK_ROWS, MappedMatrix, MappedTexts, block_places
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.links import probabilities
@@ -100,15 +101,16 @@ class ScoringModel:
         check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
         if isinstance(inputs, Examples) and isinstance(self.inputs, FeatureInputs) and inputs.features is not None:
             self.reading.check_features(inputs, self.inputs.names, sparse=self.inputs.sparse)
-        rows = self.inputs.rows(inputs)
         device = next(self.body.parameters()).device
-        for start in range(0, rows.shape[0], batch_size):
-            batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
-            with torch.inference_mode():
-                moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
-                scores = self.body(moved)
-                found = scores.float().cpu() if isinstance(scores, Tensor) else scores
-            yield found
+        for block in _blocks(inputs):
+            rows = self.inputs.rows(block)
+            for start in range(0, rows.shape[0], batch_size):
+                batch = take_rows(rows, slice(start, min(start + batch_size, rows.shape[0])))
+                with torch.inference_mode():
+                    moved = batch.to_device(device) if isinstance(batch, SparseRows) else batch.to(device)
+                    scores = self.body(moved)
+                    found = scores.float().cpu() if isinstance(scores, Tensor) else scores
+                yield found
 
     def logits(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
         """Logits ``[N, L]`` of all rows."""
@@ -168,3 +170,11 @@ def scores_at(scores: Tensor | LinearScores, rows: Tensor, columns: Tensor) -> T
     hidden, weight = scores.hidden[rows].float(), scores.weight[columns].float()
     found = (hidden * weight).sum(dim=-1)
     return (found if scores.bias is None else found + scores.bias[columns]).cpu()
+
+
+def _blocks(inputs: Any) -> Iterator[Any]:
+    """The rows whole, or those of packed files some at a time."""
+    if not isinstance(inputs, Examples) or not isinstance(inputs.texts or inputs.features, (MappedTexts, MappedMatrix)):
+        yield inputs
+        return
+    yield from (inputs[first:last] for first, last in block_places(len(inputs), BLOCK_ROWS))

@@ -21,6 +21,7 @@ from manyhot.training.rows.example_checks import check_examples, check_finite, c
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
+from manyhot.training.rows.inputs.row_batches import is_sparse
 from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.reasons import reasons_of
@@ -221,7 +222,7 @@ def _session(
     _check_lazy(entry, settings, examples)
     posed, hard = _posed(examples, settings), examples.hardened().labels
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
-    sparse = not isinstance(prepared, Tensor) and hasattr(prepared, "indptr")
+    sparse = is_sparse(prepared)
     dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
     hidden = settings.hidden or entry.hidden_size
     shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": hidden}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from manyhot._files import append_line, make_folder, write_json
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.training.run.checkpoint import Checkpoints, Saved, SharedCheckpoints
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.processes import Processes
@@ -114,19 +115,28 @@ def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:
     digest.update(json.dumps(examples.label_names).encode())
     for labels in (examples.labels, examples.unknown):
         if labels is not None:
-            digest.update(labels.offsets.numpy().tobytes() + labels.indices.numpy().tobytes())
+            digest.update(_bytes(labels.offsets.numpy()))
+            digest.update(_bytes(labels.indices.numpy()))
             if labels.values is not None:
-                digest.update(labels.values.float().numpy().tobytes())
+                digest.update(_bytes(labels.values.float().numpy()))
+    features = examples.features
     if examples.texts is not None:
         for text in examples.texts:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     elif examples.images is not None:
-        digest.update(np.ascontiguousarray(examples.images.numpy()).tobytes())
-    elif isinstance(examples.features, np.ndarray):
-        digest.update(np.ascontiguousarray(examples.features).tobytes())
+        digest.update(_bytes(examples.images.numpy()))
+    elif isinstance(features, np.ndarray):
+        digest.update(_bytes(features))
     else:
-        for part in (examples.features.indptr, examples.features.indices, examples.features.data):
-            digest.update(np.ascontiguousarray(part).tobytes())
+        mapped = isinstance(features, MappedMatrix)
+        names = ("offsets", "columns", "values") if mapped else ("indptr", "indices", "data")
+        for name in names:
+            digest.update(_bytes(getattr(features, name)))
     if sample_weight is not None:
-        digest.update(sample_weight.double().numpy().tobytes())
+        digest.update(_bytes(sample_weight.double().numpy()))
     return digest.hexdigest()
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array, which is not copied where it lies in one piece."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

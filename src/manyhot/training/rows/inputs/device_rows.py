@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.inputs.row_batches import SparseRows
 
@@ -56,6 +57,7 @@ class DeviceRows:
 
     def __init__(self, inputs: Any, labels: SparseLabels, sample_weight: Tensor | None, device: torch.device) -> None:
         self.device, self.num_labels = device, labels.num_labels
+        inputs = inputs[:] if isinstance(inputs, MappedMatrix) else inputs
         columns, values = inputs.indices.astype(np.int32), inputs.data.astype(np.float32, copy=False)
         self.inputs = self._lists(inputs.indptr.astype(np.int64), torch.from_numpy(columns), torch.from_numpy(values))
         listed = [labels.indices, *([] if labels.values is None else [labels.values])]

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.data.tables.missing import fill_missing
 from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.inputs.mapped import written_rows
 from manyhot.training.rows.inputs.row_batches import Array
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.schema import TEXT, TRUTH, Schema, listed
@@ -37,6 +39,8 @@ class FeatureInputs:
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[FeatureInputs, Any]:
         """Means and scales of the training rows, and these rows prepared."""
         del settings
+        if isinstance(examples.features, MappedMatrix):
+            return cls._fit_mapped(examples, examples.features)
         filled, means = fill_missing(examples)
         sparse = not isinstance(filled.features, np.ndarray)
         if sparse:
@@ -46,6 +50,27 @@ class FeatureInputs:
         scale[~(scale > 0) | ~np.isfinite(scale)] = 1
         fitted = cls(means, scale, sparse=sparse, names=examples.feature_names)
         return fitted, fitted.rows(filled)
+
+    @classmethod
+    def _fit_mapped(cls, examples: Examples, features: MappedMatrix) -> tuple[FeatureInputs, Any]:
+        """The same for rows in files; packed features have no missing values."""
+        sums, largest = np.zeros(features.num_columns), np.zeros(features.num_columns, dtype=np.float32)
+        for block in features.blocks():
+            # In the order of the entries, so that the sums are those of all rows at once.
+            np.add.at(sums, block.indices, block.data)
+            np.maximum.at(largest, block.indices, np.abs(block.data))
+        means = (sums / max(len(examples), 1)).astype(np.float32)
+        largest[~(largest > 0)] = 1
+        fitted = cls(means, largest, sparse=True, names=examples.feature_names)
+        return fitted, written_rows(features.folder, fitted, features.blocks(), fitted._scaled)
+
+    def _scaled(self, features: Any) -> Any:
+        """Sparse features divided by their scales."""
+        from scipy import sparse
+
+        scaled = sparse.csr_matrix(features, dtype=np.float32, copy=True)
+        scaled.data /= self.scale[scaled.indices]
+        return scaled
 
     @property
     def width(self) -> int:
@@ -64,11 +89,7 @@ class FeatureInputs:
         filled, _ = fill_missing(examples, means=self.means)
         features = filled.features
         if self.sparse:
-            from scipy import sparse
-
-            scaled = sparse.csr_matrix(features, dtype=np.float32, copy=True)
-            scaled.data /= self.scale[scaled.indices]
-            return scaled
+            return self._scaled(features)
         dense = features if isinstance(features, np.ndarray) else features.toarray()
         return ((dense - self.means) / self.scale).astype(np.float32)
 

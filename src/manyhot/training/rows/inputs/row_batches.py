@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.training.rows.inputs.tokens import TokenRows
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,16 @@ class SparseRows(NamedTuple):
         offsets = self.offsets[part.start : part.stop + 1]
         first, last = int(offsets[0]), int(offsets[-1])
         return SparseRows(self.columns[first:last], offsets - first, self.values[first:last])
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether prepared rows are a sparse matrix, in memory or in files."""
+    return isinstance(rows, MappedMatrix) or (not isinstance(rows, Tensor) and hasattr(rows, "indptr"))
+
+
+def part_of(rows: Any, picked: Array) -> Any:
+    """Some of prepared rows: in memory, or still in their files."""
+    return rows.view(picked) if isinstance(rows, MappedMatrix) else rows[picked]
 
 
 Batch = Tensor | SparseRows | TokenRows

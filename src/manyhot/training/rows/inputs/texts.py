@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import MappedTexts
+from manyhot.training.rows.inputs.mapped import counted_words, written_rows
 from manyhot.training.rows.inputs.row_batches import Array
 from manyhot.training.rows.inputs.tokens import texts_of
 from manyhot.training.rows.inputs.weighted_words import CutTexts, fitted_columns, known_columns
 from manyhot.training.rows.inputs.words import (
+    LEAST_NATIVE,
     STARTS,
     Runs,
     find_runs,
@@ -53,6 +56,8 @@ class TextInputs:
     def fit(cls, examples: Examples, settings: TrainSettings) -> tuple[TextInputs, Any]:
         """The n-grams of the training texts, and these texts prepared."""
         texts = examples.texts or []
+        if isinstance(texts, MappedTexts) and len(texts) >= LEAST_NATIVE:
+            return cls._fit_mapped(texts, settings)
         # A feature that is in all texts is kept, however few texts there are.
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
         cut = CutTexts.of(texts) if settings.ngrams == 1 and not settings.char_ngrams else None
@@ -89,6 +94,19 @@ class TextInputs:
             _refuse(texts, settings.min_count)
         idf, none = _idf(rows_with, len(texts)), Runs([], [np.zeros(0, dtype=np.int64)])
         return cls(_used(words), none if starts is None else _used(starts), none, idf), cut.weighted(columns, idf)
+
+    @classmethod
+    def _fit_mapped(cls, texts: MappedTexts, settings: TrainSettings) -> tuple[TextInputs, Any]:
+        """The same for texts in files: words are counted in one pass over them, and rows written in another."""
+        counts = counted_words(texts, settings)
+        limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
+        takes_starts = _takes_starts(settings.word_starts, counts.total / len(texts))
+        words, starts, rows_with = counts.runs(limits, starts=takes_starts)
+        if not len(rows_with):
+            _refuse(texts, settings.min_count)
+        none = Runs([], [np.zeros(0, dtype=np.int64)])
+        fitted = cls(_used(words), _used(starts), none, _idf(rows_with, len(texts)))
+        return fitted, written_rows(texts.folder, fitted, texts.blocks(), fitted.rows)
 
     @property
     def width(self) -> int:

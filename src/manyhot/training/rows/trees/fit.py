@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from manyhot._files import storage_error
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.engines.native import tree as native
-from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeights, Level, Rows, Tree
-from manyhot.training.rows.bodies.tree import TreeBody, sizes_of, unit_rows
+from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeights, Level, Tree
+from manyhot.training.rows.bodies.tree import TreeBody, sizes_of
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree
+from manyhot.training.rows.inputs.row_batches import is_sparse
+from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree, unit_matrix
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 
@@ -25,6 +33,10 @@ POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
 ROW_COST = 8.0
 # A level that takes longer than this many seconds is saved at its end.
 WORTH_SAVING = 2.0
+# Bytes that the solver of a node's block may take, where rows are in files, before it works in the files.
+IN_MEMORY = 1 << 30
+# Rows that are visited in an order of their own, before those after them.
+PART_ROWS = 1 << 20
 # Most rows that are held out for tuning.
 MOST_HELD_OUT = 5_000
 
@@ -69,7 +81,7 @@ class TreeFit:
         self.neg_cost = neg_cost
         self.session, self.rows, self.num_trees, self.beam = session, rows, trees, beam
         self.passes, self.form, self.seed, self.threads = passes, form, seed, threads
-        self.matrix = unit_rows(Rows.of(rows.inputs))
+        self.matrix, self.places = unit_matrix(rows.inputs)
         weights = rows.sample_weight
         self.weights = None if weights is None else weights.float().numpy()
 
@@ -97,7 +109,7 @@ class TreeFit:
             step = 4 * self.threads
             for first in range(len(done), len(problems), step):
                 wanted = problems[first : first + step]
-                solved = list(pool.map(lambda own: native.solve(self._problem(level, tree, depth, *own)), wanted))
+                solved = list(pool.map(lambda own: self._solved(self._problem(level, tree, depth, *own)), wanted))
                 done, unsaved = done + solved, unsaved + solved
                 last = len(done) == len(problems)
                 if self._due() or (last and time.monotonic() - begun > WORTH_SAVING):
@@ -126,10 +138,10 @@ class TreeFit:
         order = np.argsort(place, kind="stable")
         counts = np.bincount(place, minlength=len(picked))
         draw = np.random.default_rng([self.seed, tree, depth, first])
-        orders = np.stack([draw.permutation(len(picked)).astype(np.int32) for _ in range(self.passes)])
+        orders = np.stack([visits(draw, len(picked)) for _ in range(self.passes)])
         return BlockProblem(
             self.matrix,
-            picked,
+            picked if self.places is None else self.places[picked],
             np.concatenate([[0], counts.cumsum()]).astype(np.int64),
             (level.children[own] - first)[order].astype(np.int32),
             last - first,
@@ -140,6 +152,14 @@ class TreeFit:
             least=LEAST_WEIGHT,
             weights=None if self.weights is None else self.weights[picked],
         )
+
+    def _solved(self, problem: BlockProblem) -> BlockWeights:
+        """The weights of a block; rows in files are not copied, and numbers of the solver are in a file, if they are many."""
+        inputs = self.rows.inputs
+        if not isinstance(inputs, MappedMatrix) or problem.memory() <= IN_MEMORY:
+            return native.solve(problem)
+        with file_room(inputs.folder, problem.dual_size()) as room:
+            return native.solve(replace(problem, duals=room))
 
     def _tell(self, tree: int, depth: int, depths: int, done: int, total: int, before: int, begun: float) -> None:
         left = (time.monotonic() - begun) * (total - done) / max(done - before, 1)
@@ -180,12 +200,34 @@ class TreeFit:
         return done, part
 
 
+def visits(draw: np.random.Generator, count: int) -> Array:
+    """The order in which rows are visited once: by chance, within parts of ``PART_ROWS`` that follow each other.
+
+    Rows larger than memory are then read from the disk part by part.
+    """
+    parts = [first + draw.permutation(min(PART_ROWS, count - first)) for first in range(0, count, PART_ROWS)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int32)
+
+
+@contextlib.contextmanager
+def file_room(folder: Path, size: int) -> Iterator[Array]:
+    """``size`` zeros in a file that ends with the block, to be written to."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            # The disk has the room, or says so now: a write to a map cannot be refused.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, 4 * size)
+            yield np.asarray(np.memmap(file, dtype=np.float32, mode="w+", shape=(size,)))
+    except OSError as error:
+        raise storage_error(folder, error) from error
+
+
 def check_tree(rows: TrainingRows, device: torch.device) -> None:
     """Raise an error for labels and settings that trees do not support."""
     ready, why = native.available()
     if not ready:
         raise ValueError(f"train: `model` must not be tree here, which is fitted by the native engine: {why} Choose bag.")
-    if not hasattr(rows.inputs, "indptr"):
+    if not is_sparse(rows.inputs):
         raise ValueError("train: `model` must not be tree for dense features; it reads texts and sparse ones. Choose mlp.")
     if device.type != "cpu":
         raise ValueError(f"train: `device` must be cpu for the model tree; got {device.type}. Choose bag for a GPU.")

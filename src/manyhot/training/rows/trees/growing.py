@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from manyhot.data.mapped.arrays import ABOUT, open_arrays
+from manyhot.data.mapped.log import ArrayLog
+from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.engines.native import tree as native
 from manyhot.engines.tree.problem import Array, Rows
 from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.bodies.tree import unit_rows
 
 # The approximate number of labels per node of the last level; 64 and 200 are no better on 100,000 titles of yso_titles.
 LEAF = 100
 # A node above has at most 2 to this many children.
 MOST_HALVINGS = 8
 ROUNDS = 10
+# Entries of mapped rows, counted once for each label of a row, that are in memory at a time.
+ENTRIES_AT_ONCE = 1 << 22
 
 
 class Plan(NamedTuple):
@@ -42,12 +49,32 @@ def label_vectors(rows: Any, labels: SparseLabels) -> Rows:
 
     ones = np.ones(len(labels.indices), dtype=np.float32)
     carried = sparse.csr_matrix((ones, labels.indices.numpy(), labels.offsets.numpy()), shape=tuple(labels.shape))
-    sums = sparse.csr_matrix(carried.T @ rows)
+    if isinstance(rows, MappedMatrix):
+        sums = sparse.vstack(list(_sums_in_parts(carried.T.tocsr(), rows)), format="csr")
+    else:
+        sums = sparse.csr_matrix(carried.T @ rows)
     lengths = np.diff(sums.indptr)
     row = np.repeat(np.arange(sums.shape[0]), lengths)
     norms = np.sqrt(np.bincount(row, weights=sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
     sums.data = (sums.data / np.where(norms > 0, norms, 1.0)[row]).astype(np.float32)
     return Rows.of(sums)
+
+
+def _sums_in_parts(rows_of: Any, rows: MappedMatrix) -> Iterator[Any]:
+    """``rows_of [L, R] @ rows`` for some labels at a time, whose rows are in memory for that time."""
+    from scipy import sparse
+
+    own = rows.numbers(slice(None))
+    lengths = rows.offsets[own + 1] - rows.offsets[own]
+    ends = np.concatenate([[0], np.cumsum(lengths[rows_of.indices])])[rows_of.indptr]
+    first = 0
+    while first < rows_of.shape[0]:
+        last = max(int(np.searchsorted(ends, ends[first] + ENTRIES_AT_ONCE, side="right")) - 1, first + 1)
+        own = rows_of[first:last]
+        picked, places = np.unique(own.indices, return_inverse=True)
+        moved = sparse.csr_matrix((own.data, places.reshape(-1), own.indptr), shape=(last - first, len(picked)))
+        yield moved @ rows[picked]
+        first = last
 
 
 def halvings(num_labels: int) -> list[int]:
@@ -83,3 +110,24 @@ def _halved(vectors: Rows, labels: Array, draw: np.random.Generator) -> Array:
         return labels
     first, second = draw.choice(len(labels), size=2, replace=False)
     return native.halve(vectors, labels, int(first), int(second), most=ROUNDS)
+
+
+def unit_matrix(inputs: Any) -> tuple[Rows, Array | None]:
+    """Sparse rows with length 1, and for rows in files which of them are meant."""
+    if not isinstance(inputs, MappedMatrix):
+        return unit_rows(Rows.of(inputs)), None
+    matrix = Rows(inputs.offsets, inputs.columns, _unit_values(inputs), inputs.num_columns)
+    return matrix, inputs.picked
+
+
+def _unit_values(rows: MappedMatrix) -> Array:
+    """The values of all rows in the files, divided by the length of their row."""
+    place = rows.folder / "unit"
+    if not (place / ABOUT).exists():
+        every = MappedMatrix(rows.folder, rows.offsets, rows.columns, rows.values, rows.num_columns)
+        with ArrayLog(place, {"values": "float32"}, key=rows.folder.name) as log:
+            for number, block in enumerate(every.blocks()):
+                if number >= len(log.records):
+                    log.append({"values": unit_rows(Rows.of(block)).values})
+            log.finish({})
+    return open_arrays(place, {"values": "float32"})[1]["values"]

@@ -1,0 +1,43 @@
+"""``manyhot pack``: files of examples to a folder of memory-mapped rows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json
+from manyhot.cli.io.reading import read_flags, read_options, reading_of
+
+PackFiles = Annotated[list[str], typer.Argument(help="Files of examples with a row in every line, read as one set.")]
+FolderFlag = Annotated[Path, typer.Option("--output", "-o", help="The folder to create; the same command continues one.")]
+# Seconds between two lines of progress.
+EVERY = 5.0
+
+
+@read_flags
+def pack(
+    files: PackFiles, *, output: FolderFlag, json: JsonFlag = False, quiet: QuietFlag = False, reading: dict[str, Any]
+) -> None:
+    """Pack files of examples into a folder of memory-mapped rows, for data larger than memory.
+
+    train, evaluate and predict read the folder like a file. A pack that was killed goes on where it was.
+    """
+    from manyhot.data.mapped.pack import pack as pack_files
+
+    options, format = read_options(reading_of(reading))
+    silent, told = quiet or json, time.monotonic()
+
+    def tell(rows: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= EVERY:
+            told = time.monotonic()
+            say(f"{rows:,} rows", quiet=silent)
+
+    rows = pack_files(files, output, options, format=format, told=tell)
+    if json:
+        show_json({"folder": str(output), "rows": rows})
+    else:
+        say(f"Done: {output}, {rows:,} rows. Train on it with: manyhot train {output}", quiet=quiet)

@@ -1,0 +1,1 @@
+"""Rows in memory-mapped files, for data that is larger than memory."""
