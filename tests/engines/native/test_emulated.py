@@ -46,7 +46,7 @@ def program(tmp_path_factory):
 def emulated(program, monkeypatch):
     """Calls of the engine go to the program."""
     monkeypatch.setattr(native, "variants", lambda: ("plain",))
-    monkeypatch.setattr(native._Call, "run", lambda call: run_there(program, call))
+    monkeypatch.setattr(native.Call, "run", lambda call: run_there(program, call))
 
 
 def run_there(program, call):
@@ -95,7 +95,7 @@ def test_hostile_scores_give_what_they_give_here(program, monkeypatch, dtype):
     terms = DenseTerms(torch.arange(6 * 37).reshape(6, 37) % 5 == 0)
     here = native.fused(x, terms, "split", 0.0, 0.5, variant="plain")
     monkeypatch.setattr(native, "variants", lambda: ("plain",))
-    monkeypatch.setattr(native._Call, "run", lambda call: run_there(program, call))
+    monkeypatch.setattr(native.Call, "run", lambda call: run_there(program, call))
     there = native.fused(x, terms, "split", 0.0, 0.5, variant="plain")
     for one, two in zip(here[:2], there[:2], strict=True):
         torch.testing.assert_close(one, two, equal_nan=True)
