@@ -21,6 +21,9 @@ class ToyEngine:
     FINISHES_HALF = False
     SUMS_OVERLAP = False
 
+    def repeats(self, *_):
+        return None
+
     def available(self, _=None):
         return True, ""
 

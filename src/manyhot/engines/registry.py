@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -56,6 +56,13 @@ class Engine(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """``(values, grad, offset_grad)``; ``offset_grad`` is None where the offset is a number. With ``whole`` the values are
         reduced."""
+        ...
+
+    def repeats(
+        self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
+    ) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None] | None:
+        """``fused`` with ``whole`` for calls like this one: a function of contiguous scores and the tensors of the terms, which
+        gives value and gradient, or None where the call has to be looked at in full. None if there is no such function."""
         ...
 
     def half_fused(

@@ -21,6 +21,7 @@ from torch import Tensor
 from manyhot.engines.native.calls import FORM_CODES, Call
 from manyhot.engines.native.library import GATE, load
 from manyhot.engines.native.library import variants as variants
+from manyhot.engines.native.repeats import repeats as repeats
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.totals import total as total
 

@@ -11,6 +11,7 @@ import, in float32 on the CPU). Nothing waits for the device.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
 from manyhot.engines.triton.half import half_finish as half_finish
 from manyhot.engines.triton.half import half_fused as half_fused
 from manyhot.engines.triton.labelwise import labelwise as labelwise
-from manyhot.engines.triton.launch.gate import falls_back_to, refusal
+from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to, refusal
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
 from manyhot.engines.triton.overlap import dice as dice
 from manyhot.engines.triton.overlap import overlap as overlap
@@ -33,7 +34,7 @@ from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
 from manyhot.engines.triton.reductions import scale_ as scale_
 from manyhot.engines.triton.reductions import total as total
-from manyhot.engines.triton.replay import relaunch, remember, replay_key, workspace_for
+from manyhot.engines.triton.replay import REPLAYS, relaunch, remember, replay_key, workspace_for
 
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Float16 gradients are finished by ``half_fused`` and ``half_finish``.
@@ -165,6 +166,31 @@ def _fuse(
     if kind is not None and (how != "none" or summing is not None):
         remember(kind[0], call, kind[1], x, launched, summing)
     return added, grad, slope
+
+
+def repeats(
+    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
+) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None] | None:
+    """``fused`` with ``whole`` for other tensors of the same kind; see ``manyhot.engines.registry.Engine``."""
+    kind = replay_key(x, terms, form, offset, scale)
+    replay = None if kind is None or not x.is_contiguous() else REPLAYS.get(kind[0])
+    if replay is None:
+        return None
+    lists = isinstance(terms, SparseTerms)
+    if isinstance(terms, DenseTerms) and not terms.labels.is_contiguous():
+        return None
+    run = replay.run
+
+    def again(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+        if GATE.failure:
+            return None
+        try:
+            return run(x, tensors[::-1] if lists else tensors)
+        except LaunchError as failure:
+            GATE.close(failure)
+            return None
+
+    return again
 
 
 def can_fuse(x: Tensor) -> bool:

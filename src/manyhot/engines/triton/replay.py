@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,14 +22,22 @@ from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT
 MOST = 4096
 
 
-class Replay(NamedTuple):
+class Replay:
     """A kernel with all its numeric arguments, and the kernel that sums the values of the rows if the first does not."""
 
-    kernel: BoundKernel
-    total: BoundKernel | None
-    like: Tensor  # a scalar on the device
+    __slots__ = ("counters", "kernel", "like", "total")
 
-    def run(self, x: Tensor, inputs: list[Tensor], value: Tensor, grad: Tensor, rows: Tensor | None) -> bool:
+    def __init__(self, kernel: BoundKernel, total: BoundKernel | None, like: Tensor) -> None:
+        self.kernel, self.total = kernel, total
+        self.like = like  # a scalar on the device
+        self.counters: dict[int, int] = {}  # where the workspace of a stream is
+
+    def run(self, x: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+        """The reduced loss and its gradient; None if this call cannot be replayed."""
+        value, grad = torch.empty_like(self.like), new_grad(x)
+        return (value, grad) if self.run_into(x, inputs, value, grad, None if self.total is None else new_rows(x)) else None
+
+    def run_into(self, x: Tensor, inputs: Sequence[Tensor], value: Tensor, grad: Tensor, rows: Tensor | None) -> bool:
         """The reduced loss into ``value`` and its gradient into ``grad``, by way of ``rows`` if a second kernel sums them.
         False if this call cannot be replayed."""
         device = x.get_device()
@@ -38,19 +47,26 @@ class Replay(NamedTuple):
         pointers = aligned(x, inputs)
         if pointers is None:
             return False
-        if rows is None:
-            workspace = workspace_for(x) if torch.cuda.is_current_stream_capturing() else workspace_of(device, stream)
-            counter = workspace.data_ptr()
+        if self.total is None:
+            # The legacy default stream, number 0, cannot be captured.
+            if stream and torch.cuda.is_current_stream_capturing():
+                counter = workspace_for(x).data_ptr()
+            else:
+                counter = self.counters.get(stream) or self._counter(device, stream)
             return self.kernel(stream, (*pointers, counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter))
-        assert self.total is not None
+        assert rows is not None
         values = rows.data_ptr()
         return self.kernel(stream, (*pointers, values, grad.data_ptr())) and self.total(stream, (values, value.data_ptr()))
+
+    def _counter(self, device: int, stream: int) -> int:
+        found = self.counters[stream] = workspace_of(device, stream).data_ptr()
+        return found
 
 
 REPLAYS: dict[Any, Replay] = {}
 
 
-def aligned(x: Tensor, inputs: list[Tensor]) -> list[int] | None:
+def aligned(x: Tensor, inputs: Sequence[Tensor]) -> list[int] | None:
     """The addresses of all tensors; None if scores or dense labels do not start at a multiple of 16, as compiled kernels
     expect. Index lists, which are two tensors, may start anywhere."""
     pointers = [x.data_ptr(), *map(Tensor.data_ptr, inputs)]
@@ -108,9 +124,7 @@ def relaunch(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor]
     replay = REPLAYS.get(key)
     if replay is None:
         return None
-    value, grad = torch.empty_like(replay.like), new_grad(x)
-    rows = None if replay.total is None else new_rows(x)
-    return (value, grad) if replay.run(x, inputs, value, grad, rows) else None
+    return replay.run(x, inputs)
 
 
 def workspace_for(x: Tensor) -> Tensor:

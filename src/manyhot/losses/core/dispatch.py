@@ -20,8 +20,9 @@ from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.fusion import Terms, apply_fused, apply_half
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.core.layout import Rows, arrange
-from manyhot.losses.core.logsumexp import Dim, LazyScores, Scores, log_sums, sides_of_rows
+from manyhot.losses.core.logsumexp import Dim, Scores, log_sums, sides_of_rows
 from manyhot.losses.core.reduction import reduce
+from manyhot.losses.core.repeats import Kind, kind_of, learn, repeat
 
 
 def side_loss(
@@ -42,36 +43,65 @@ def side_loss(
     validate: bool,
 ) -> Tensor:
     """``FORMS[form](pos, neg, offset)`` of each row, reduced."""
+    kind = None
+    usual = where is None and pos_weight is None and neg_weight is None and sample_weight is None and engine == "auto"
+    if usual and type(smoothing) is float and smoothing == 0 and type(dim) is int and dim == -1 and not validate:
+        kind = kind_of(who, form, logits, labels, offset, reduction)
+        again = None if kind is None else repeat(kind, logits)
+        if again is not None:
+            return again
     check_reduction(who, reduction)
     check_engine(who, engine, NAMES)
+    about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
+    about |= {"dim": dim, "validate": validate}
     if not isinstance(logits, Tensor):
-        about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
-        about |= {"dim": dim, "engine": engine, "validate": validate}
-        value: Tensor | None = None
-        if isinstance(logits, LazyScores):
-            value = logits.side_loss(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
-        if value is not None:
-            return value
-        pos, neg = log_sums(who, logits, labels, **about)
-        if isinstance(offset, Tensor):
-            offset = fit_offset(who, offset, pos.rest.shape, pos.rest.dtype, pos.rest.device)
-        values = FORMS[form](pos, neg, offset)
-        return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=validate)
-    rows = arrange(
-        who,
-        logits,
-        labels,
-        where=where,
-        pos_weight=pos_weight,
-        neg_weight=neg_weight,
-        smoothing=smoothing,
-        dim=dim,
-        validate=validate,
-    )
+        return _loss_of_lazy_scores(who, form, logits, labels, offset, sample_weight, reduction, about | {"engine": engine})
+    rows = arrange(who, logits, labels, **about)
     chosen = choose(who, engine, rows.logits, rows.terms, offset, sample_weight)
     # The exact type is compared first: isinstance of Tensor is slow for other objects.
     if type(offset) is not float and isinstance(offset, Tensor):
         offset = fit_offset(who, offset, rows.shape, accumulation_dtype(logits.dtype), logits.device)
+    return _loss_of_rows(who, form, rows, chosen, offset, sample_weight, reduction, kind, validate=validate)
+
+
+def _loss_of_lazy_scores(
+    who: str,
+    form: str,
+    scores: Any,
+    labels: Any,
+    offset: Tensor | float,
+    sample_weight: Tensor | None,
+    reduction: str,
+    about: dict[str, Any],
+) -> Tensor:
+    """The loss of scores that are not stored, in their own way if they have one."""
+    # Not isinstance of LazyScores, which looks for every method of the protocol.
+    own_way = getattr(scores, "side_loss", None)
+    value: Tensor | None = None
+    if own_way is not None:
+        value = own_way(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
+    if value is not None:
+        return value
+    pos, neg = log_sums(who, scores, labels, **about)
+    if isinstance(offset, Tensor):
+        offset = fit_offset(who, offset, pos.rest.shape, pos.rest.dtype, pos.rest.device)
+    values = FORMS[form](pos, neg, offset)
+    return reduce(who, values, sample_weight=sample_weight, reduction=reduction, validate=about["validate"])
+
+
+def _loss_of_rows(
+    who: str,
+    form: str,
+    rows: Rows,
+    chosen: Engine | None,
+    offset: Tensor | float,
+    sample_weight: Tensor | None,
+    reduction: str,
+    kind: Kind | None,
+    *,
+    validate: bool,
+) -> Tensor:
+    """The loss of rows by the chosen engine; a call of this ``kind`` is repeated from now on."""
     if chosen is not None and wants_half(chosen, rows.logits, offset, sample_weight, reduction):
         scale = row_scale(who, rows, None, reduction, validate)
         return apply_half(rows, scale, chosen, _SideLoss(form), offset)
@@ -80,8 +110,11 @@ def side_loss(
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
     if type(offset) is not float and isinstance(offset, Tensor):
         offset = offset.expand(rows.shape).reshape(-1)
-    scale = row_scale(who, rows, sample_weight, reduction, validate)
-    return apply_fused(rows, scale, chosen, _SideLoss(form), offset)
+    scale, loss = row_scale(who, rows, sample_weight, reduction, validate), _SideLoss(form)
+    value = apply_fused(rows, scale, chosen, loss, offset)
+    if kind is not None:
+        learn(kind, rows.logits, chosen, loss, scale, rows.terms)
+    return value
 
 
 def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:

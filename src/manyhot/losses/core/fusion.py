@@ -97,6 +97,30 @@ def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | No
 _run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
 
 
+class _Repeated(_Eager):
+    """The same for a call whose value and gradient are there already."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, _: Any, call: tuple[Any, ...]) -> Tensor:
+        made, tensors, ctx.settings, ctx.constants = call
+        ctx.save_for_backward(x, *tensors)
+        value: Tensor
+        value, grad = made
+        ctx.finished = [(grad, None)]
+        return value
+
+
+_run_repeated: Any = getattr(super(torch.autograd.Function, _Repeated), "apply", _Repeated.apply)
+
+
+def apply_repeated(
+    x: Tensor, made: Any, tensors: tuple[Tensor, ...], settings: tuple[Any, ...], constants: list[Any]
+) -> Tensor:
+    """A reduced loss and its gradient, computed before, in the graph of autograd."""
+    out: Tensor = _run_repeated(x, None, (made, tensors, settings, constants))
+    return out
+
+
 class _EagerHalf(_Eager):
     """The same in float16, which cannot hold every gradient before its scale is known: backward finishes it."""
 
