@@ -16,31 +16,42 @@ class SpanLoss(torch.autograd.Function):
     """The reduced loss by an engine that computes it; saves the parts and what the engine needs in backward."""
 
     @staticmethod
-    def forward(
-        ctx: Any, engine: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, scale: float, *rest: Any
-    ) -> Tensor:
-        """The loss of ``(cells, threshold, reduction)``."""
-        cells, threshold, reduction = rest
+    def forward(ctx: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, call: tuple[Any, ...]) -> Tensor:
+        """The loss of ``(engine, scale, cells, threshold, reduction)``."""
+        engine, scale, cells, threshold, reduction = call
+        value: Tensor
         value, memory = engine.loss(SpanParts(q, k, u, v, scale), cells, threshold, reduction)
-        tensors, ctx.constants = take_apart(cells)
+        tensors, constants = take_apart(cells)
         ctx.save_for_backward(q, k, u, v, *tensors, *memory)
-        ctx.engine, ctx.kind, ctx.scale = engine, type(cells), scale
-        found: Tensor = value
-        return found
+        ctx.settings = engine, type(cells), scale, constants
+        return value
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the parts."""
-        q, k, u, v, *tensors = ctx.saved_tensors
-        parts = SpanParts(q, k, u, v, ctx.scale)
-        cells, memory = put_together(tensors, ctx.constants)
-        made = ctx.engine.loss_gradient(parts, ctx.kind(*cells), grad, tuple(memory))
-        moved = (
-            own if own is None or part is None or own.dtype == part.dtype else own.to(part.dtype)
-            for own, part in zip(made[:4], parts[:4], strict=True)
-        )
-        return (None, *moved, None, None, None, None)
+        return _gradients_once(ctx, grad) if torch.is_grad_enabled() else _gradients(ctx, grad)
+
+
+# Function.apply without its handling of torch.func, as in ``manyhot.losses.core.fusion``.
+run_span_loss: Any = getattr(super(torch.autograd.Function, SpanLoss), "apply", SpanLoss.apply)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of the parts of a ``SpanLoss``."""
+    q, k, u, v, *tensors = ctx.saved_tensors
+    engine, kind, scale, constants = ctx.settings
+    parts = SpanParts(q, k, u, v, scale)
+    cells, memory = put_together(tensors, constants)
+    made = engine.loss_gradient(parts, kind(*cells), grad, tuple(memory))
+    moved = [
+        own if own is None or part is None or own.dtype == part.dtype else own.to(part.dtype)
+        for own, part in zip(made[:4], parts[:4], strict=True)
+    ]
+    return (*moved, None)
+
+
+# What backward gives when its own gradients are asked for: tensors that raise if they are differentiated.
+_gradients_once = torch.autograd.function.once_differentiable(_gradients)
 
 
 class SpanSides(torch.autograd.Function):

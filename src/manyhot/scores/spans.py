@@ -16,7 +16,8 @@ from manyhot.engines.terms import INF, Weight
 from manyhot.labels.spans import SpanLabels
 from manyhot.losses.core.logsumexp import Dim, LazyScores, two_sided_logsumexp
 from manyhot.scores.span_arguments import add_log_weight, as_lengths, check_parts, label_axes, weight_on_axes, weight_per_type
-from manyhot.scores.span_sides import SpanLoss, SpanSides
+from manyhot.scores.span_repeats import kind_of_call, note_served, served_before
+from manyhot.scores.span_sides import SpanSides, run_span_loss
 
 METHODS = ("auto", "tiles", "factorised", "dense")
 
@@ -199,20 +200,26 @@ class SpanScores(LazyScores):
         Returns:
             A scalar; None where the caller has to use ``two_sided_logsumexp``.
         """
-        given = (where, pos_weight, neg_weight, sample_weight)
-        if form != "split" or isinstance(offset, Tensor) or reduction == "none" or any(each is not None for each in given):
+        usual = where is None and pos_weight is None and neg_weight is None and sample_weight is None and not validate
+        if not usual or form != "split" or isinstance(offset, Tensor) or reduction == "none" or self.method == "dense":
             return None
-        if validate or self.method == "dense" or not isinstance(labels, SpanLabels) or torch.compiler.is_compiling():
+        if not isinstance(labels, SpanLabels) or torch.compiler.is_compiling():
             return None
-        check_engine(who, engine, SPAN_NAMES)
         parts = self._parts()
-        chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
-        if not chosen.has_loss or label_axes(who, dim) != {2, 3}:
-            return None
-        check_unit(who, "smoothing", smoothing)
-        labels = self._fitted(who, labels, validate=False)
+        kind = kind_of_call(parts, self.lengths, labels, (smoothing, dim, engine, self.method))
+        chosen = None if kind is None else served_before(kind, parts, self.lengths, labels)
+        if chosen is None:
+            check_engine(who, engine, SPAN_NAMES)
+            chosen = choose_spans(who, engine, self.method, parts, labels.cells.indices)
+            if not chosen.has_loss or label_axes(who, dim) != {2, 3}:
+                return None
+            check_unit(who, "smoothing", smoothing)
+            fitted = self._fitted(who, labels, validate=False)
+            if kind is not None and fitted is labels:
+                note_served(kind, chosen)
+            labels = fitted
         cells = chosen.make_terms(self.lengths, self.triangle, labels, smoothing)
-        value: Tensor = SpanLoss.apply(chosen.engine, *parts, cells, float(offset), reduction)  # type: ignore[no-untyped-call]
+        value: Tensor = run_span_loss(*parts[:4], (chosen.engine, parts.scale, cells, float(offset), reduction))
         return value
 
     def _parts(self) -> SpanParts:

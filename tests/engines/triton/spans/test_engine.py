@@ -426,3 +426,38 @@ def test_what_cannot_be_served_says_why():
     labels = SpanLabels.from_lists([[]], num_types=1, num_tokens=3).to(parts[0].device)
     with pytest.raises(ValueError, match=r"zlpr_loss: engine 'triton' cannot serve these scores: .* Use engine='auto'\."):
         zlpr_loss(SpanScores(*parts), labels, engine="triton")
+
+
+@on_device
+@pytest.mark.parametrize("form", [TYPED, SHARED])
+def test_repeated_losses_agree_with_float64(form):
+    """The reduced loss of further calls of one layout, whatever is listed: the first is launched as a whole, the others are
+    replayed."""
+    settings = [(spans, reduction) for reduction in ("mean", "sum") for spans in (3, 3, 0, 9, 0, 1, 40)]
+    for seed, (spans, reduction) in enumerate(settings):
+        parts = make_parts(form, seed=seed)
+        labels = random_labels(3, 3, 20, spans, lengths=[20, 13, 1], seed=seed)
+        kwargs = {"lengths": [20, 13, 1], "scale": 0.4}
+        exact = [part.detach().cpu().double().requires_grad_() for part in parts]
+        ours = zlpr_loss(SpanScores(*parts, **kwargs), labels, reduction=reduction, engine="triton")
+        wanted = zlpr_loss(SpanScores(*exact, **kwargs), labels.to("cpu"), reduction=reduction, engine="torch")
+        torch.testing.assert_close(ours.cpu().double(), wanted, rtol=1e-5, atol=1e-5)
+        factor = 1.0 + seed
+        got = torch.autograd.grad(factor * ours, parts, retain_graph=True)
+        again = torch.autograd.grad(factor * ours, parts)
+        for own, twice, other in zip(got, again, torch.autograd.grad(factor * wanted, exact), strict=True):
+            assert torch.equal(own, twice)
+            assert (own.cpu().double() - other).norm().item() <= 1e-5 * max(other.norm().item(), 1e-3)
+    if not triton_engine.interpreted():
+        plan, _ = triton_span_plans.planned(SpanScores(*parts, **kwargs)._parts(), _cells_of(parts, labels, kwargs))
+        assert None not in plan.losses.values()
+        assert len(plan.losses) == 4
+        assert set(plan.gradients) == {False, True}
+        assert None not in plan.gradients.values()
+
+
+def _cells_of(parts, labels, kwargs):
+    from manyhot.engines.span_registry import _listed_cells
+
+    scores = SpanScores(*parts, **kwargs)
+    return _listed_cells(scores.lengths, scores.triangle, labels, 0.0)

@@ -25,6 +25,9 @@ MOST = 64
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
 
 
+_INT32 = struct.Struct("<i")
+
+
 class _Config(ctypes.Structure):
     """The driver's ``CUlaunchConfig``: grid, block and shared memory, the stream, and no attributes."""
 
@@ -69,6 +72,33 @@ class BoundKernel:
         config = _Config(self.sizes, stream)
         found = self.calls[stream] = (ctypes.byref(config), ctypes.c_void_p(self.kernel.function), self.params, None)
         return found
+
+
+class VaryingKernel(BoundKernel):
+    """The same with some numbers, int32, that differ from call to call, and maybe the number of programs."""
+
+    __slots__ = ("configs", "vary")
+
+    def __init__(self, kernel: DirectKernel, programs: int, numbers: Sequence[int | float], places: Sequence[int]) -> None:
+        super().__init__(kernel, programs, numbers)
+        kept = range(len(numbers)) if kernel.kept is None else kernel.kept
+        self.vary = [kernel.addresses.size + 8 * kept.index(place) for place in places]
+        self.configs: dict[int, _Config] = {}
+
+    def start(self, stream: int, addresses: Sequence[int], numbers: Sequence[int], programs: int) -> bool:
+        """Launch with these numbers in their places."""
+        call = self.calls.get(stream) or self._call_on(stream)
+        with self.lock:
+            self.pack(self.memory, 0, *addresses)
+            for place, number in zip(self.vary, numbers, strict=True):
+                _INT32.pack_into(self.memory, place, number)
+            self.configs[stream].sizes[0] = programs
+            return self.launch(*call) == 0
+
+    def _call_on(self, stream: int) -> tuple[Any, ...]:
+        call = super()._call_on(stream)
+        self.configs[stream] = call[0]._obj
+        return call
 
 
 class DirectKernel:

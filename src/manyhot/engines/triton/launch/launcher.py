@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyhot.engines.triton.launch.direct import direct_kernel
+from manyhot.engines.triton.launch.direct import DirectKernel, direct_kernel
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
 
@@ -60,6 +60,17 @@ class Launcher:
             raise LaunchError("a Triton kernel could not be launched") from error
 
     def _launch(self, programs: int, device: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
+        key, pointers = self._key(x, others)
+        known = self.compiled.get(key)
+        if known is None or _hooked():
+            compiled = self._launch_with_triton(programs, x, others, numbers)
+            present = [True, *[tensor is not None for tensor in others]]
+            self.compiled[key] = direct_kernel(compiled, present, len(numbers)) or _always_decline
+        elif not known(programs, _stream_of()(device), pointers, numbers):
+            self._launch_with_triton(programs, x, others, numbers)
+
+    def _key(self, x: Tensor, others: Sequence[Tensor | None]) -> tuple[Any, list[int]]:
+        """What the compiled code depends on, and the addresses of the tensors that are there."""
         bits = x.data_ptr()
         pointers = [bits]
         for place, tensor in enumerate(others):
@@ -70,14 +81,12 @@ class Launcher:
                     bits |= pointer
         # The key of the usual case is None: all pointers are aligned, and no tensor is missing that was there before.
         usual = bits % 16 == 0 and (self.settled or len(pointers) > len(others))
-        key = None if usual else (x.data_ptr() % 16 == 0, *_kinds_of(others, self.anywhere))
-        known = self.compiled.get(key)
-        if known is None or _hooked():
-            compiled = self._launch_with_triton(programs, x, others, numbers)
-            present = [True, *[tensor is not None for tensor in others]]
-            self.compiled[key] = direct_kernel(compiled, present, len(numbers)) or _always_decline
-        elif not known(programs, _stream_of()(device), pointers, numbers):
-            self._launch_with_triton(programs, x, others, numbers)
+        return None if usual else (x.data_ptr() % 16 == 0, *_kinds_of(others, self.anywhere)), pointers
+
+    def kernel_for(self, x: Tensor, others: Sequence[Tensor | None]) -> DirectKernel | None:
+        """The kernel that such tensors were launched with; None if there was none, or if only Triton can launch it."""
+        found = self.compiled.get(self._key(x, others)[0])
+        return found if isinstance(found, DirectKernel) else None
 
     def _launch_with_triton(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
         """Launch through Triton, which compiles what it has not seen yet. The kernels read booleans as bytes."""
@@ -98,6 +107,23 @@ def _kinds_of(tensors: Sequence[Tensor | None], anywhere: frozenset[int]) -> lis
 def _always_decline(*_: Any) -> bool:
     """Stands for a kernel that only Triton can launch."""
     return False
+
+
+class Launch(NamedTuple):
+    """A launch, ready to run: of which launcher, how many programs, and the arguments. ``listed`` are the places of the numbers
+    that are the length of an index list, ``steps`` of those that are its bits."""
+
+    start: Launcher
+    programs: int
+    x: Tensor
+    others: tuple[Tensor | None, ...]
+    numbers: Numbers
+    listed: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    def run(self) -> None:
+        """Launch."""
+        self.start(self.programs, self.x, self.others, self.numbers)
 
 
 # What was launched, and with which numbers.

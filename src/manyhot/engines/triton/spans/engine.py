@@ -12,14 +12,19 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.plain_spans.terms import SpanParts
+from manyhot.engines.readable import is_readable
 from manyhot.engines.terms import LogSum
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.engines.triton.launch.gate import falls_back_to, interpreted
+from manyhot.engines.triton.reductions import launch_sum
 from manyhot.engines.triton.spans import fallback
 from manyhot.engines.triton.spans.plans import SpanPlan, planned
+from manyhot.engines.triton.spans.replay import Block, remember_loss, remember_pulls
 from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells
 
 HEAD_SIZES = 128
+# The most thresholds and reductions of one layout that are replayed.
+MOST_KINDS = 64
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
@@ -54,10 +59,20 @@ def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -
     """The sum or mean over rows and types of ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, a float32 scalar, and what to
     save for ``loss_gradient``."""
     plan, parts = planned(parts, cells)
-    state = torch.empty((8, plan.problems), dtype=torch.float32, device=parts.q.device)
     share = 1.0 if reduction == "sum" else 1.0 / plan.problems
+    kind = (threshold, share, cells.indices.shape[0] > 0)
+    replay = plan.losses.get(kind)
+    again = None if replay is None else replay.run(plan, parts, cells)
+    if again is not None:
+        return again[0], (again[1],)
+    state = torch.empty((8, plan.problems), dtype=torch.float32, device=parts.q.device)
     _, kept = plan.fill(parts, cells, state, threshold, share)
-    return state[7].sum(), (state, *kept)
+    value, summed = launch_sum(state[7], 1.0)
+    if kind not in plan.losses:
+        if len(plan.losses) >= MOST_KINDS:
+            plan.losses.clear()
+        plan.losses[kind] = remember_loss(plan, parts, cells, state, kept, (threshold, share), summed)
+    return value, (state, *kept)
 
 
 def memory_sizes(parts: SpanParts, cells: SpanCells) -> tuple[int, int]:
@@ -79,7 +94,20 @@ def gradient(
 def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
     """Gradients of the parts, in their types, given the gradient of the loss."""
     plan, parts = planned(parts, cells)
-    state, *kept = memory
+    listed = cells.indices.shape[0]
+    replay = plan.gradients.get(listed > 0)
+    if len(memory) > 1:
+        state, kept = memory[0], Kept(*memory[1:])
+    else:
+        made: SpanParts | None = None
+        if replay is not None and is_readable(grad) and grad.get_device() == parts.q.get_device():
+            made = replay.run(plan, parts, cells, grad, memory[0])
+        if made is not None:
+            return made
+        state, kept = Block(plan).views(plan, memory[0], listed)
     # Through ``data``, so that autograd does not see a change of a saved tensor; another backward overwrites it.
     state.data[6, :1].copy_(grad)
-    return plan.pulls(parts, cells, state, Kept(*kept))
+    outs = plan.pulls(parts, cells, state, kept)
+    if (listed > 0) not in plan.gradients:
+        plan.gradients[listed > 0] = remember_pulls(plan, parts, cells, state, kept, outs)
+    return outs

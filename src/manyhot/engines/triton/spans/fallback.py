@@ -58,6 +58,7 @@ def loss(parts: SpanParts, cells: SpanCells, threshold: float, reduction: str) -
 
 def loss_gradient(parts: SpanParts, cells: SpanCells, grad: Tensor, memory: Memory) -> SpanParts:
     """Gradients of the parts, in their types, given that of the loss; the first memory holds the sums and their gradients."""
-    pos_shift, pos_rest, neg_shift, neg_rest, by_pos, by_neg = memory[0][:6].reshape(6, parts.q.shape[0], parts.num_types)
+    shape = (6, parts.q.shape[0], parts.num_types)
+    pos_shift, pos_rest, neg_shift, neg_rest, by_pos, by_neg = memory[0].flatten()[: shape[1] * shape[2] * 6].reshape(shape)
     sums = LogSum(pos_shift, pos_rest), LogSum(neg_shift, neg_rest)
     return gradient(parts, cells, sums, (by_pos * grad, by_neg * grad), ())

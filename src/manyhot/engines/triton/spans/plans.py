@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.plain_spans.terms import SpanParts
-from manyhot.engines.triton.launch.launcher import Launcher, Numbers
-from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells, aligned
+from manyhot.engines.triton.launch.launcher import Launch, Launcher, Numbers
+from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells, aligned, strides, strides_by_type
 
 ENTRIES = 64
 # Tokens held and tokens a step, by kernel: half types, float32.
@@ -83,9 +83,12 @@ class SpanPlan:
         self.type_blocks = -(-self.types // self.type_width) if self.shared else 1
         self.num_blocks = -(-self.tokens // self.held)
         self.list_blocks = 1 if self.shared else self.num_blocks
-        self.strides, self.by_type = _strides(parts), _strides_by_type(parts)
+        self.strides, self.by_type = strides(parts), strides_by_type(parts)
         self.out_strides: Numbers | None = None
         self.launchers: dict[tuple[Any, ...], Launcher] = {}
+        # How losses and gradients of this layout are replayed (``replay``); None where they are not.
+        self.losses: dict[Any, Any] = {}
+        self.gradients: dict[bool, Any] = {}
 
     def _cut(self, blocks: tuple[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
         """Tokens held and tokens per step; few choices, because each one is compiled."""
@@ -136,24 +139,29 @@ class SpanPlan:
         """Sums of all sides into ``out``, and with a threshold the loss; returns the memory, whole and in sections."""
         memory = self.memory(cells, clear)
         kept = self.cut(memory, cells)
-        self.unpack_lists(parts, cells, kept)
-        for place in range(self.rounds):
-            if self.shared:
-                self.shared_sums(parts, cells, kept, place)
-            else:
-                self.typed_sums(parts, cells, kept, place)
-        self.merge(cells, kept, out, threshold, share)
+        for launch in self.sums_of(parts, cells, kept, out, threshold, share):
+            launch.run()
         return memory, kept
+
+    def sums_of(
+        self, parts: SpanParts, cells: SpanCells, kept: Kept, out: Tensor, threshold: float | None, share: float
+    ) -> list[Launch]:
+        """What ``fill`` launches, in order."""
+        sums = self.shared_sums if self.shared else self.typed_sums
+        launches = [self.unpack_lists(parts, cells, kept), *(sums(parts, cells, kept, place) for place in range(self.rounds))]
+        return [*launches, self.merge(cells, kept, out, threshold, share)]
 
     def pulls(self, parts: SpanParts, cells: SpanCells, state: Tensor, kept: Kept) -> SpanParts:
         """Gradients of the parts from the sums and their gradients."""
         outs = empty_gradients(parts, cells)
         for place in range(self.rounds):
-            if self.shared:
-                self.shared_pulls(parts, cells, kept, outs, state, place)
-            else:
-                self.typed_pulls(parts, cells, kept, outs, state, place)
+            self.pulls_of(parts, cells, kept, outs, state, place).run()
         return outs
+
+    def pulls_of(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> Launch:
+        """What ``pulls`` launches for one sign."""
+        pulls = self.shared_pulls if self.shared else self.typed_pulls
+        return pulls(parts, cells, kept, outs, state, place)
 
     def _launcher(self, kernel: Any, warps: int, *constants: Any) -> Launcher:
         key = (id(kernel), warps, constants)
@@ -162,7 +170,7 @@ class SpanPlan:
             found = self.launchers[key] = Launcher(kernel, constants, warps)
         return found
 
-    def unpack_lists(self, parts: SpanParts, cells: SpanCells, kept: Kept) -> None:
+    def unpack_lists(self, parts: SpanParts, cells: SpanCells, kept: Kept) -> Launch:
         """Types, first and last tokens ``[3, P]`` and scores ``[P]`` of listed cells, and where blocks of them start."""
         from manyhot.engines.triton.spans.listed import listed_kernel
 
@@ -181,9 +189,9 @@ class SpanPlan:
             kept.scores,
             kept.starts,
         )
-        start(-(-max(listed, entries) // ENTRIES), parts.q, others, numbers)
+        return Launch(start, -(-max(listed, entries) // ENTRIES), parts.q, others, numbers, (3,), (8,))
 
-    def typed_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> None:
+    def typed_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> Launch:
         """The sums over unlisted cells of each block of first tokens, typed form."""
         from manyhot.engines.triton.spans.typed import typed_sums_kernel
 
@@ -193,9 +201,10 @@ class SpanPlan:
         scale = -self.scale if place else self.scale
         numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, scale, *self.strides)
         tops, sums = (self._side(section, place, programs) for section in (kept.tops, kept.sums))
-        start(programs, parts.q, (parts.k, cells.lengths, kept.unpacked, kept.starts, tops, sums), numbers)
+        others = (parts.k, cells.lengths, kept.unpacked, kept.starts, tops, sums)
+        return Launch(start, programs, parts.q, others, numbers, (2,))
 
-    def shared_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> None:
+    def shared_sums(self, parts: SpanParts, cells: SpanCells, kept: Kept, place: int) -> Launch:
         """The sums over unlisted cells of each first token, shared form."""
         from manyhot.engines.triton.spans.shared import shared_sums_kernel
 
@@ -206,7 +215,7 @@ class SpanPlan:
         numbers: Numbers = (self.types, self.tokens, listed, self.head, self.num_blocks, self.type_blocks)
         numbers += (sign * self.scale, sign, limit, *self.strides)
         others = (*parts[1:4], cells.lengths, kept.unpacked, kept.starts, *self._factors(kept, place))
-        start(self.rows * self.num_blocks * self.type_blocks, parts.q, others, numbers)
+        return Launch(start, self.rows * self.num_blocks * self.type_blocks, parts.q, others, numbers, (2,))
 
     def _factors(self, kept: Kept, place: int) -> tuple[Tensor, ...]:
         """Peaks, lifts, flags, tops and sums of one sign."""
@@ -217,7 +226,7 @@ class SpanPlan:
         sizes = (self.rows * self.tokens, blocks, blocks, totals, totals)
         return tuple(self._side(section, place, size) for section, size in zip(sections, sizes, strict=True))
 
-    def merge(self, cells: SpanCells, kept: Kept, out: Tensor, threshold: float | None, share: float) -> None:
+    def merge(self, cells: SpanCells, kept: Kept, out: Tensor, threshold: float | None, share: float) -> Launch:
         """Both sides of every (row, type)."""
         from manyhot.engines.triton.spans.listed import sides_kernel
 
@@ -226,9 +235,9 @@ class SpanPlan:
         numbers: Numbers = (self.problems, cells.indices.shape[0], size, self.list_blocks, self.smoothing)
         numbers += (threshold or 0.0, share)
         others = (kept.sums, kept.unpacked, kept.scores, kept.starts, cells.values, out)
-        self._launcher(sides_kernel, 1, *constants)(self.problems, kept.tops, others, numbers)
+        return Launch(self._launcher(sides_kernel, 1, *constants), self.problems, kept.tops, others, numbers, (1,))
 
-    def typed_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> None:
+    def typed_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> Launch:
         """Gradients of q and k, typed form; the second time those of the positive background are added."""
         from manyhot.engines.triton.spans.typed import typed_pulls_kernel
 
@@ -239,9 +248,11 @@ class SpanPlan:
         numbers: Numbers = (self.problems, self.types, self.tokens, listed, self.head, blocks, self.list_blocks)
         numbers += (-self.scale if place else self.scale, self.smoothing, *self.strides, *self._strides_of(outs))
         others = (parts.k, outs.q, outs.k, state, cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
-        start(2 * self.problems * blocks, parts.q, others, numbers)
+        return Launch(start, 2 * self.problems * blocks, parts.q, others, numbers, (3,))
 
-    def shared_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> None:
+    def shared_pulls(
+        self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int
+    ) -> Launch:
         """Gradients of all parts, shared form; the second time those of the positive background are added."""
         from manyhot.engines.triton.spans.pulls import shared_pulls_kernel
 
@@ -262,27 +273,13 @@ class SpanPlan:
         numbers += (sign * self.scale, sign, self.smoothing, *self.strides, *self._strides_of(outs))
         lists = (cells.lengths, kept.unpacked, kept.scores, cells.values, kept.starts)
         others = (*parts[1:4], *outs[:4], state, *lists, *self._factors(kept, place))
-        start(blocks * (1 + self.type_blocks), parts.q, others, numbers)
+        return Launch(start, blocks * (1 + self.type_blocks), parts.q, others, numbers, (3,))
 
     def _strides_of(self, outs: SpanParts) -> Numbers:
         """The strides of the gradients, which follow from those of the parts."""
         if self.out_strides is None:
-            self.out_strides = _strides(outs)
+            self.out_strides = strides(outs)
         return self.out_strides
-
-
-def _strides(parts: SpanParts) -> Numbers:
-    """Of q and k by row, type and token, or by row and token, and then of u and v."""
-    ends = () if parts.u is None else (*parts.ends()[0].stride(), *parts.ends()[1].stride())
-    return (*parts.q.stride()[:-1], *parts.k.stride()[:-1], *ends)
-
-
-def _strides_by_type(parts: SpanParts) -> Numbers:
-    """Of q, k, u and v by row, type and token; 0 where there is none."""
-    q, k = parts.q.stride(), parts.k.stride()
-    if parts.u is None:
-        return (*q[:3], *k[:3], *[0] * 6)
-    return (q[0], 0, q[1], k[0], 0, k[1], *parts.ends()[0].stride(), *parts.ends()[1].stride())
 
 
 def _power(size: int) -> int:

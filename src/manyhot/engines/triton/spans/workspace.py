@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from manyhot.engines.plain_spans.terms import SpanParts
+from manyhot.engines.triton.launch.launcher import Numbers
+
 # Sections of memory start at multiples of 16 bytes, which kernels are compiled for.
 ALIGNED = 4
 Memory = tuple[Tensor, ...]
@@ -40,3 +43,17 @@ class Kept(NamedTuple):
 def aligned(size: int) -> int:
     """The size rounded up to a multiple of ``ALIGNED``."""
     return -(-size // ALIGNED) * ALIGNED
+
+
+def strides(parts: SpanParts) -> Numbers:
+    """Of q and k by row, type and token, or by row and token, and then of u and v."""
+    ends = () if parts.u is None else (*parts.ends()[0].stride(), *parts.ends()[1].stride())
+    return (*parts.q.stride()[:-1], *parts.k.stride()[:-1], *ends)
+
+
+def strides_by_type(parts: SpanParts) -> Numbers:
+    """Of q, k, u and v by row, type and token; 0 where there is none."""
+    q, k = parts.q.stride(), parts.k.stride()
+    if parts.u is None:
+        return (*q[:3], *k[:3], *[0] * 6)
+    return (q[0], 0, q[1], k[0], 0, k[1], *parts.ends()[0].stride(), *parts.ends()[1].stride())
