@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from manyhot.engines.again import Again
 from manyhot.engines.gate import Gate
 from manyhot.engines.native import engine as native
 from manyhot.engines.native import linear as native_linear
@@ -60,9 +61,8 @@ class Engine(Protocol):
 
     def repeats(
         self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
-    ) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None] | None:
-        """``fused`` with ``whole`` for calls like this one: a function of contiguous scores and the tensors of the terms, which
-        gives value and gradient, or None where the call has to be looked at in full. None if there is no such function."""
+    ) -> Again | None:
+        """``fused`` with ``whole`` for calls like this one; None if the engine has no shorter way for them."""
         ...
 
     def half_fused(
@@ -73,6 +73,10 @@ class Engine(Protocol):
 
     def half_finish(self, held: Any, factor: Tensor, problem: Callable[[], Any]) -> Tensor:
         """The gradient times a factor; ``problem`` gives the arguments of ``half_fused`` once more."""
+        ...
+
+    def half_repeats(self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: float) -> Again | None:
+        """``half_fused`` for calls like this one; None if the engine has no shorter way for them."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from manyhot.engines.native.calls import FORM_CODES, Call
 from manyhot.engines.native.library import GATE, load
 from manyhot.engines.native.library import variants as variants
 from manyhot.engines.native.repeats import repeats as repeats
+from manyhot.engines.native.repeats import scale_ as scale_
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.totals import total as total
 
@@ -193,8 +194,3 @@ def rdrop(
     values, grads = call.new_rows("values"), (call.new_grad(), call.new_grad("other_grad"))
     call.run()
     return values, *grads
-
-
-def scale_(grad: Tensor, factor: Tensor) -> Tensor:
-    """``grad *= factor`` in place, skipped for a factor of 1, which is the usual case."""
-    return grad if factor.item() == 1 else grad.mul_(factor)

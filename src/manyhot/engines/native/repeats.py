@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from manyhot.engines.again import Again
 from manyhot.engines.native.calls import FORM_CODES, TYPE_CODES, Call
 from manyhot.engines.native.library import GATE, Job, load
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.totals import total
 
 
-def repeats(
-    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
-) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None] | None:
+def scale_(grad: Tensor, factor: Tensor) -> Tensor:
+    """``grad *= factor`` in place, skipped for a factor of 1, which is the usual case."""
+    return grad if factor.item() == 1 else grad.mul_(factor)
+
+
+def repeats(x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float) -> Again | None:
     """``fused`` with ``whole`` for other tensors of the same kind; see ``manyhot.engines.registry.Engine``."""
     lists = isinstance(terms, SparseTerms)
     if isinstance(scale, Tensor) or (isinstance(terms, DenseTerms) and terms.labels.dtype not in TYPE_CODES):
@@ -39,4 +43,4 @@ def repeats(
         job.values, job.grad = values.data_ptr(), grad.data_ptr()
         return (total(values, scale), grad) if run(ctypes.byref(job)) == 0 else None
 
-    return again
+    return Again(again, scale_)

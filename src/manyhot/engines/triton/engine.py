@@ -11,18 +11,20 @@ import, in float32 on the CPU). Nothing waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from manyhot.engines import plain
+from manyhot.engines.again import Again
 from manyhot.engines.terms import INF, DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import plans
 from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
 from manyhot.engines.triton.half import half_finish as half_finish
 from manyhot.engines.triton.half import half_fused as half_fused
+from manyhot.engines.triton.half import half_repeats as half_repeats
 from manyhot.engines.triton.labelwise import labelwise as labelwise
 from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to, refusal
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
@@ -31,7 +33,7 @@ from manyhot.engines.triton.overlap import overlap as overlap
 from manyhot.engines.triton.overlap import overlap_gradient as overlap_gradient
 from manyhot.engines.triton.pairs import rdrop as rdrop
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
-from manyhot.engines.triton.reductions import launch_sum
+from manyhot.engines.triton.reductions import SMALL, launch_sum
 from manyhot.engines.triton.reductions import scale_ as scale_
 from manyhot.engines.triton.reductions import total as total
 from manyhot.engines.triton.replay import REPLAYS, relaunch, remember, replay_key, workspace_for
@@ -168,9 +170,7 @@ def _fuse(
     return added, grad, slope
 
 
-def repeats(
-    x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
-) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None] | None:
+def repeats(x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float) -> Again | None:
     """``fused`` with ``whole`` for other tensors of the same kind; see ``manyhot.engines.registry.Engine``."""
     kind = replay_key(x, terms, form, offset, scale)
     replay = None if kind is None or not x.is_contiguous() else REPLAYS.get(kind[0])
@@ -190,7 +190,7 @@ def repeats(
             GATE.close(failure)
             return None
 
-    return again
+    return Again(again, None if x.numel() <= SMALL else scale_)
 
 
 def can_fuse(x: Tensor) -> bool:

@@ -8,17 +8,18 @@ way. In a captured graph the factor is guessed for every replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyhot.engines import plain
+from manyhot.engines.again import Again
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
 from manyhot.engines.triton.launch.direct import BoundKernel
-from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to
 from manyhot.engines.triton.launch.launcher import stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
@@ -102,6 +103,38 @@ def half_fused(x: Tensor, terms: Terms, form: str, offset: float, scale: float) 
     if replay is not None and stream is not None and pointers is not None:
         value = replay.run(x, pointers, stream, held)
     return _start(x, terms, form, offset, scale, held, kind) if value is None else value, held
+
+
+def half_repeats(x: Tensor, terms: Terms, form: str, offset: float, scale: float) -> Again | None:
+    """``half_fused`` for other tensors of the same kind; see ``manyhot.engines.registry.Engine``."""
+    kind = replay_key(x, terms, form, offset, scale)
+    replay = None if kind is None or not x.is_contiguous() else _STARTS.get(kind[0])
+    if kind is None or replay is None or (isinstance(terms, DenseTerms) and not terms.labels.is_contiguous()):
+        return None
+    key, lists = kind[0], isinstance(terms, SparseTerms)
+    known: dict[int, Tensor] = {}
+
+    def again(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Held] | None:
+        if GATE.failure:
+            return None
+        try:
+            stream, pointers = stream_for(x.get_device()), aligned(x, tensors[::-1] if lists else tensors)
+            if stream is None or pointers is None or (stream and torch.cuda.is_current_stream_capturing()):
+                return None
+            expected = known.get(stream)
+            if expected is None:
+                expected = known[stream] = _expected(x, scale, stream, key)
+            writer = _WRITERS.get(key)
+            held = Held(
+                torch.empty_like(x), torch.empty_like(expected), expected, None if writer is None else (writer, pointers)
+            )
+            value = replay.run(x, pointers, stream, held)
+        except LaunchError as failure:
+            GATE.close(failure)
+            return None
+        return None if value is None else (value, held)
+
+    return Again(again, None)
 
 
 def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:

@@ -103,8 +103,11 @@ def _loss_of_rows(
 ) -> Tensor:
     """The loss of rows by the chosen engine; a call of this ``kind`` is repeated from now on."""
     if chosen is not None and wants_half(chosen, rows.logits, offset, sample_weight, reduction):
-        scale = row_scale(who, rows, None, reduction, validate)
-        return apply_half(rows, scale, chosen, _SideLoss(form), offset)
+        scale, loss = row_scale(who, rows, None, reduction, validate), _SideLoss(form)
+        value = apply_half(rows, scale, chosen, loss, offset)
+        if kind is not None:
+            learn(kind, rows.logits, chosen.half_repeats, chosen, loss, scale, rows.terms)
+        return value
     if chosen is None or not wants_fusion(rows.logits, offset, reduction):
         pos, neg = sides_of_rows(rows, chosen)
         return reduce(who, FORMS[form](pos, neg, offset), sample_weight=sample_weight, reduction=reduction, validate=validate)
@@ -113,7 +116,7 @@ def _loss_of_rows(
     scale, loss = row_scale(who, rows, sample_weight, reduction, validate), _SideLoss(form)
     value = apply_fused(rows, scale, chosen, loss, offset)
     if kind is not None:
-        learn(kind, rows.logits, chosen, loss, scale, rows.terms)
+        learn(kind, rows.logits, chosen.repeats, chosen, loss, scale, rows.terms)
     return value
 
 

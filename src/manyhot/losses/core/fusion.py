@@ -71,7 +71,7 @@ def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
 
 def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
     """The gradient for a second backward of a graph that was retained."""
-    engine, loss, _ = ctx.settings
+    engine, loss = ctx.settings[:2]
     x, offset, scale, terms = _inputs(ctx, saved)
     _, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
     return grad, slope
@@ -105,20 +105,28 @@ class _Repeated(_Eager):
         made, tensors, ctx.settings, ctx.constants = call
         ctx.save_for_backward(x, *tensors)
         value: Tensor
-        value, grad = made
-        ctx.finished = [(grad, None)]
+        value, ctx.held = made
+        ctx.finished = ()
         return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        # On a CUDA device this runs in a thread whose core has seen nothing of it: every line takes a microsecond.
+        ctx.saved_tensors  # noqa: B018 - raises if one was changed in place, or if the graph was freed
+        grad = ctx.held
+        if grad is None or torch.is_grad_enabled() or type(grad_out) is not Tensor:
+            return _Eager.backward(ctx, grad_out)
+        ctx.held = None
+        scale = ctx.settings[3]
+        if scale is not None:
+            return (scale(grad, grad_out) if is_readable(grad_out) else scaled(grad, grad_out)), None, None
+        try:
+            return grad.mul_(grad_out), None, None
+        except RuntimeError:  # a factor of ``vmap``, which cannot be multiplied in place
+            return scaled(grad, grad_out), None, None
 
 
 _run_repeated: Any = getattr(super(torch.autograd.Function, _Repeated), "apply", _Repeated.apply)
-
-
-def apply_repeated(
-    x: Tensor, made: Any, tensors: tuple[Tensor, ...], settings: tuple[Any, ...], constants: list[Any]
-) -> Tensor:
-    """A reduced loss and its gradient, computed before, in the graph of autograd."""
-    out: Tensor = _run_repeated(x, None, (made, tensors, settings, constants))
-    return out
 
 
 class _EagerHalf(_Eager):
@@ -141,7 +149,7 @@ class _EagerHalf(_Eager):
         if not is_readable(grad_out):
             with torch.enable_grad():
                 return (*_differentiable(ctx, saved, grad_out), None)
-        engine, loss, _ = ctx.settings
+        engine, loss = ctx.settings[:2]
 
         def problem() -> tuple[Any, ...]:
             x, offset, scale, terms = _inputs(ctx, saved)
@@ -151,7 +159,30 @@ class _EagerHalf(_Eager):
         return engine.half_finish(held, grad_out, problem), None, None
 
 
+class _RepeatedHalf(_EagerHalf):
+    """The same for a call whose value and gradient are there already."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, _: Any, call: tuple[Any, ...]) -> Tensor:
+        made, tensors, ctx.settings, ctx.constants = call
+        ctx.save_for_backward(x, *tensors)
+        value: Tensor
+        value, held = made
+        ctx.finished = [held]
+        return value
+
+
+_run_repeated_half: Any = getattr(super(torch.autograd.Function, _RepeatedHalf), "apply", _RepeatedHalf.apply)
 _run_half: Any = getattr(super(torch.autograd.Function, _EagerHalf), "apply", _EagerHalf.apply)
+
+
+def apply_repeated(
+    x: Tensor, made: Any, tensors: tuple[Tensor, ...], settings: tuple[Any, ...], constants: list[Any]
+) -> Tensor:
+    """A reduced loss and its gradient, computed before, in the graph of autograd."""
+    run = _run_repeated_half if x.dtype == torch.float16 else _run_repeated
+    out: Tensor = run(x, None, (made, tensors, settings, constants))
+    return out
 
 
 class _Compiled(torch.autograd.Function):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhot.engines.again import Again
 from manyhot.engines.readable import all_readable
 from manyhot.engines.registry import Engine
 from manyhot.engines.saved import take_apart
@@ -66,17 +67,15 @@ def repeat(kind: Kind, logits: Any) -> Tensor | None:
     return None if made is None else apply_repeated(logits, made, tensors, known.settings, known.constants)
 
 
-def learn(kind: Kind, x: Tensor, engine: Engine, loss: Any, scale: Any, terms: Any) -> None:
-    """Note how the call that was just served can be repeated."""
+def learn(kind: Kind, x: Tensor, ways: Any, engine: Engine, loss: Any, scale: Any, terms: Any) -> None:
+    """Note how the call that was just served can be repeated; ``ways`` is the function of the engine that tells."""
     key, tensors = kind
     if key in KNOWN:
         return
     if len(KNOWN) >= MOST:
         KNOWN.clear()
-    run = engine.repeats(x, terms, loss.form, key[2], scale)
-    if run is None:
-        KNOWN[key] = None
-        return
+    found: Again | None = ways(x, terms, loss.form, key[2], scale)
     kept, constants = take_apart((key[2], scale, *terms))
     same = len(kept) == len(tensors) and all(one is other for one, other in zip(kept, tensors, strict=True))
-    KNOWN[key] = Repeat(run, (engine, loss, type(terms)), constants) if same else None
+    settings = (engine, loss, type(terms), found and found.scale)
+    KNOWN[key] = Repeat(found.run, settings, constants) if found is not None and same else None
