@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot.engines.triton.launch.direct import DirectKernel, direct_kernel
+from manyhot.engines.triton.launch.direct import EXTRAS, DirectKernel, direct_kernel
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
+from manyhot.engines.triton.launch.loading import load_kernel
 
 Numbers = tuple[int | float, ...]
 
@@ -62,12 +63,35 @@ class Launcher:
     def _launch(self, programs: int, device: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
         key, pointers = self._key(x, others)
         known = self.compiled.get(key)
+        if known is None and not _hooked():
+            known = self._load(device, programs, x, others, numbers)
+            if known is not None:
+                self.compiled[key] = known
         if known is None or _hooked():
             compiled = self._launch_with_triton(programs, x, others, numbers)
             present = [True, *[tensor is not None for tensor in others]]
             self.compiled[key] = direct_kernel(compiled, present, len(numbers)) or _always_decline
         elif not known(programs, _stream_of()(device), pointers, numbers):
             self._launch_with_triton(programs, x, others, numbers)
+
+    def _load(
+        self, device: int, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers
+    ) -> DirectKernel | None:
+        """The kernel for such arguments, compiled and loaded without Triton's launcher; None if only that can launch it."""
+        given = [x, *others]
+        present = [tensor is not None for tensor in given]
+        about = [None if each is None else (str(each.dtype), each.data_ptr() % 16 == 0) for each in given]
+        kinds = kinds_of(self.kernel, numbers, len(given)), [type(number).__name__ for number in numbers]
+        identity = (self.kernel.__module__, self.kernel.__name__, self.constants, sorted(self.options.items()), about, kinds)
+        try:
+            loaded = load_kernel(device, identity, lambda: self._compile(programs, x, others, numbers), EXTRAS)
+        except Exception:
+            return None  # Triton's own launch tells what is wrong, or works.
+        return None if loaded is None else direct_kernel(loaded, present, len(numbers))
+
+    def _compile(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
+        """What Triton compiles for such arguments."""
+        return self.kernel.warmup(*_readable(x, others), *numbers, *self.constants, grid=(programs,), **self.options)
 
     def _key(self, x: Tensor, others: Sequence[Tensor | None]) -> tuple[Any, list[int]]:
         """What the compiled code depends on, and the addresses of the tensors that are there."""
@@ -90,11 +114,16 @@ class Launcher:
 
     def _launch_with_triton(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
         """Launch through Triton, which compiles what it has not seen yet. The kernels read booleans as bytes."""
-        given = [x if tensor is None else tensor for tensor in (x, *others)]
-        given = [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
+        given = _readable(x, others)
         if interpreted():
             return self.kernel[(programs,)](*given, *numbers, *self.constants)
         return self.kernel[(programs,)](*given, *numbers, *self.constants, **self.options)
+
+
+def _readable(x: Tensor, others: Sequence[Tensor | None]) -> list[Tensor]:
+    """Tensors as Triton takes them: one that is missing is not read, and booleans are bytes."""
+    given = [x if tensor is None else tensor for tensor in (x, *others)]
+    return [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
 
 
 def _kinds_of(tensors: Sequence[Tensor | None], anywhere: frozenset[int]) -> list[bool | None]:
