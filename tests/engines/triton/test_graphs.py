@@ -1,4 +1,4 @@
-"""CUDA graphs whose label lists change between replays: the lists lie in buffers that are filled anew, of any length that fits."""
+"""CUDA graphs whose label lists change between replays: lists lie in buffers that are filled anew, of any length that fits."""
 
 import pytest
 import torch
