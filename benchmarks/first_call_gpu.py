@@ -1,6 +1,6 @@
 """The first call of the loss on a CUDA device: with an empty kernel cache, with a warm one, and for other numbers of rows.
 
-    python -m benchmarks.first_call_gpu
+    python -m benchmarks.first_call_gpu > benchmarks/results/first-call-h200-DATE.md
 
 Every line is a process of its own. The first call is `zlpr_loss` and its backward in bfloat16 on uint8 labels, after torch has
 used the device; the further calls have fewer rows. Kernels of other row counts are the same, so these calls compile nothing,
@@ -9,6 +9,7 @@ unless a long batch is followed by a short one, whose last program adds up the l
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
@@ -34,13 +35,25 @@ print(*[f"{{each:.3f}}" for each in taken])
 """
 
 
-def main() -> None:
-    """Print the table."""
-    import torch
+PAGE = """# The first call on {device}
 
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; seconds\n")
-    print("| rows x labels | kernel cache | import | first call | 7 rows fewer | 17 rows |")
-    print("|---|---|---|---|---|---|")
+{device}, torch {torch}, Triton {triton}, {date}. Command: `python -m benchmarks.first_call_gpu`. Seconds.
+
+Every line is a process of its own, which has used torch on the device before. "import" is `from manyhot import zlpr_loss`; the
+calls are `zlpr_loss` and its backward in bfloat16 on uint8 labels. A batch of 17 rows after one of 4,096 launches another
+kernel, whose last program adds up the losses.
+
+| rows x labels | kernel cache | import | first call | 7 rows fewer | 17 rows |
+|---|---|---|---|---|---|"""
+
+
+def main() -> None:
+    """Print the page."""
+    import torch
+    import triton
+
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+    print(PAGE.format(**about, date=datetime.date.today()), flush=True)
     for rows, num_labels in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             for cache in ("empty", "warm", "warm"):
