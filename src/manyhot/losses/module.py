@@ -24,7 +24,8 @@ class LossModule(nn.Module):
 
     def current_settings(self) -> dict[str, Any]:
         """All settings, buffers included."""
-        return self.settings | dict(self.named_buffers(recurse=False))
+        # Most losses have no buffers, and a small one takes no longer than looking for them.
+        return self.settings | dict(self.named_buffers(recurse=False)) if self._buffers else dict(self.settings)
 
     def forward(
         self, logits: Scores, labels: Labels, *, where: Tensor | None = None, sample_weight: Tensor | None = None

@@ -160,3 +160,15 @@ def cuda_launch() -> Callable[..., int] | None:
     except (OSError, AttributeError):
         return None
     return launch
+
+
+@functools.cache
+def copy_on_device() -> Callable[..., int] | None:
+    """``cuMemcpyDtoDAsync`` of the driver: to, from, bytes, stream. None if there is no such function."""
+    try:
+        copy: Any = ctypes.CDLL("libcuda.so.1")["cuMemcpyDtoDAsync_v2"]
+    except (OSError, AttributeError):
+        return None
+    copy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
+    found: Callable[..., int] = copy
+    return found

@@ -7,17 +7,14 @@ padded to the same length.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from manyhot.engines.plain_spans.terms import SpanParts
-from manyhot.engines.triton.launch.direct import BoundKernel, VaryingKernel
+from manyhot.engines.triton.launch.direct import BoundKernel, VaryingKernel, copy_on_device
 from manyhot.engines.triton.launch.launcher import Launch, Launched, stream_for
 from manyhot.engines.triton.spans.plans import ENTRIES, SpanPlan, empty_gradients
 from manyhot.engines.triton.spans.workspace import Kept, SpanCells, aligned
@@ -195,14 +192,3 @@ def remember_pulls(
         return PullReplay(plan, plan.pulls_of(parts, cells, kept, outs, state, 0), names)
     except (LookupError, ValueError):
         return None
-
-
-@functools.cache
-def copy_on_device() -> Callable[..., int] | None:
-    """``cuMemcpyDtoDAsync`` of the driver: to, from, bytes, stream. None if there is no such function."""
-    try:
-        copy: Any = ctypes.CDLL("libcuda.so.1")["cuMemcpyDtoDAsync_v2"]
-    except (OSError, AttributeError):
-        return None
-    copy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
-    return copy  # type: ignore[no-any-return]
