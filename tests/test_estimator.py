@@ -1,6 +1,7 @@
 """The scikit-learn estimator: scikit-learn's own checks, and what it is for."""
 
 import io
+import json
 import subprocess
 import sys
 from dataclasses import fields
@@ -142,7 +143,7 @@ def test_a_model_folder_of_training_is_a_classifier_of_names(tmp_path):
     ManyhotClassifier().fit(TEXTS, SETS).model_.save(tmp_path)
     assert ManyhotClassifier.load(tmp_path).predict(["egg"]) == [["egg"]]
     (tmp_path / "classifier.json").write_text('{"format": "other"}')
-    with pytest.raises(ValueError, match="must have the format 'manyhot-classifier-1'"):
+    with pytest.raises(ValueError, match="must be one of 'manyhot-classifier-1'; got 'other'"):
         ManyhotClassifier.load(tmp_path)
 
 
@@ -237,3 +238,35 @@ def test_importing_manyhot_does_not_import_sklearn():
     script = "import sys, manyhot; print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("odd", [None, float("nan"), 5])
+def test_a_row_that_is_no_text_is_named(odd):
+    with pytest.raises(ValueError, match=r"X must be a text in every row; got .* in row 1"):
+        ManyhotClassifier().fit(["an egg", odd, "a pan"], [["egg"], ["egg"], ["pan"]])
+
+
+def test_a_row_without_a_collection_of_labels_is_named():
+    with pytest.raises(ValueError, match="y must hold a collection of labels in every row; got None in row 2"):
+        ManyhotClassifier().fit(["an egg", "a pan", "x"], [["egg"], ["pan"], None])
+
+
+def test_numbers_of_numpy_are_parameters_and_are_saved(tmp_path):
+    fitted = ManyhotClassifier(epochs=np.int64(1), min_count=np.int32(1)).fit(["an egg", "a pan"] * 5, [["egg"], ["pan"]] * 5)
+    fitted.save(tmp_path)
+    assert ManyhotClassifier.load(tmp_path).get_params()["epochs"] == 1
+    assert fitted.predict([]) == []
+
+
+def test_a_description_that_was_changed_is_refused(tmp_path):
+    ManyhotClassifier(epochs=1).fit(["an egg", "a pan"] * 5, [["egg"], ["pan"]] * 5).save(tmp_path)
+    file = tmp_path / "classifier.json"
+    good = json.loads(file.read_text())
+    changes = {"classes": ["egg"], "dtype": "|O", "target": "x", "format": 1, "settings": {"epochs": 0}, "more": 1}
+    for name, value in changes.items():
+        file.write_text(json.dumps({**good, name: value}))
+        with pytest.raises(ValueError, match=r"classifier\.json' does not hold a whole model"):
+            ManyhotClassifier.load(tmp_path)
+    file.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        ManyhotClassifier.load(tmp_path)

@@ -44,6 +44,7 @@ LADDER = [
     ["export"],
     ["serve"],
     ["targets"],
+    ["_classifier_file"],
     ["estimator"],
     ["integrations"],
     ["cli"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from manyhot._classifier_file import DESCRIPTION, FORMAT, read_classifier
 from manyhot._files import json_bytes, write_whole
 from manyhot._suggest import nearest
 from manyhot.data.examples import Examples
@@ -27,8 +27,6 @@ from manyhot.training.rows.train import train
 
 Array = np.ndarray[Any, Any]
 WHO = "ManyhotClassifier"
-FORMAT = "manyhot-classifier-1"
-DESCRIPTION = "classifier.json"
 
 
 class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,7 +68,8 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = {each.name: each.default for each in fields(TrainSettings)}
         for name in settings:
             if name not in known:
-                raise TypeError(f"{WHO}: there is no parameter `{name}`.{nearest(name, known)}")
+                hint = " It is called `seed` here." if name == "random_state" else nearest(name, known)
+                raise TypeError(f"{WHO}: there is no parameter `{name}`.{hint}")
         for name, value in {**known, **settings}.items():
             setattr(self, name, value)
 
@@ -160,7 +159,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.save(folder)
         described = {
             "format": FORMAT,
-            "settings": self.get_params(deep=False),
+            "settings": TrainSettings.from_dict(self.get_params(deep=False)).to_dict(),
             "target": self._target,
             "classes": self.classes_.tolist(),
             "dtype": self.classes_.dtype.str if self.classes_.dtype.kind in "biuf" else "str",
@@ -179,9 +178,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         model = load_model(folder, device=device)
         path = Path(folder) / DESCRIPTION
-        data = json.loads(path.read_text()) if path.is_file() else {}
-        if data and (data.get("format") != FORMAT or data.get("target") not in (INDICATORS, NAMES, BINARY, MULTICLASS)):
-            raise ValueError(f"{WHO}.load: {str(path)!r} must have the format {FORMAT!r}. Save the classifier again.")
+        data = read_classifier(f"{WHO}.load", path, model.num_labels) if path.exists() else {}
         settings = data.get("settings") or {each.name: getattr(model.settings, each.name) for each in fields(model.settings)}
         fitted = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
         fitted.model_ = model
@@ -229,7 +226,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any, *, reset: bool) -> Any:
         """Texts as a list, images as a tensor, or checked features as float32."""
-        texts = _texts(X)
+        texts = [] if isinstance(X, list) and not X and not reset and self.model_.inputs.kind != "features" else _texts(X)
         kind = "texts" if texts is not None else "images" if getattr(X, "ndim", 2) == 4 else "features"
         if not reset:
             read = {"tokens": "texts"}.get(self.model_.inputs.kind, self.model_.inputs.kind)
@@ -241,7 +238,9 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if kind == "images":
             return torch.as_tensor(X)
         checked = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
-        return checked.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):
+            # What is too large becomes infinite, and the model refuses it.
+            return checked.astype(np.float32, copy=False)
 
 
 def _with_signature(init: Callable[..., None]) -> None:
@@ -267,7 +266,11 @@ def _texts(X: Any) -> list[str] | None:
         rows = list(X)
     except TypeError:
         return None
-    return rows if rows and all(isinstance(row, str) for row in rows) else None
+    texts = [isinstance(row, str) for row in rows]
+    if any(texts) and not all(texts):
+        place = texts.index(False)
+        raise ValueError(f"{WHO}: X must be a text in every row; got {rows[place]!r} in row {place}. An empty text is ''.")
+    return rows if rows and all(texts) else None
 
 
 def _examples(inputs: Any, labels: SparseLabels, names: Sequence[str], *, unknown: SparseLabels | None = None) -> Examples:

@@ -63,8 +63,14 @@ def label_sets(who: str, y: Any) -> list[list[str]] | None:
     if isinstance(y, (str, bytes)) or getattr(y, "ndim", 1) != 1 or not hasattr(y, "__iter__"):
         return None
     rows = list(y)
-    if not rows or not all(isinstance(row, (list, tuple, set, frozenset, np.ndarray)) for row in rows):
+    collections = [isinstance(row, (list, tuple, set, frozenset, np.ndarray)) for row in rows]
+    if not any(collections):
         return None
+    if not all(collections):
+        place = collections.index(False)
+        raise ValueError(
+            f"{who}: y must hold a collection of labels in every row; got {rows[place]!r} in row {place}. No labels are []."
+        )
     if not any(len(row) for row in rows):
         raise ValueError(f"{who}: y must name at least one label; got {len(rows)} rows without any.")
     if not any(isinstance(name, str) for row in rows for name in row):

@@ -36,6 +36,33 @@ def test_infinite_features_are_refused_with_their_row(as_sparse, value):
         train(feature_examples(40, as_sparse=as_sparse), QUICK, validation=infinite(as_sparse, value))
 
 
+@pytest.mark.parametrize("value", [np.inf, 1e39])
+def test_a_model_refuses_infinite_features_with_their_row(value):
+    model = train(feature_examples(40), QUICK)
+    features = feature_examples(40).features.astype(np.float64)
+    features[7, 3] = value
+    with pytest.raises(ValueError, match=r"TrainedModel: `inputs` must have finite features; row 7"):
+        model.predict(features)
+
+
+def test_arguments_of_another_type_are_named():
+    examples = text_examples(20)
+    with pytest.raises(TypeError, match="train: `settings` must be TrainSettings; got dict"):
+        train(examples, {"epochs": 1})
+    with pytest.raises(TypeError, match="train: `sample_weight` must be a tensor, one value per row; got list"):
+        train(examples, QUICK, sample_weight=[1.0] * 20)
+    names = (examples.label_names[1], *examples.label_names[1:])
+    with pytest.raises(ValueError, match="`train_examples` must have label names that differ"):
+        train(Examples(examples.labels, names, texts=examples.texts), QUICK)
+
+
+def test_texts_may_come_from_an_iterator():
+    model = train(text_examples(40), TrainSettings(epochs=1, threads=1))
+    texts = text_examples(4).texts
+    assert model.predict(iter(texts)).lists() == model.predict(texts).lists()
+    assert len(model.predict(iter(texts))) == 4
+
+
 def test_images_that_are_not_finite_are_refused():
     examples = image_examples(20)
     images = examples.images.clone()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.metrics.names import read_metric
+from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO
 
 
@@ -20,23 +23,31 @@ def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
         )
     if not len(examples) or not examples.num_labels:
         raise ValueError(f"train: `train_examples` must have rows and labels; got {len(examples)} and {examples.num_labels}.")
+    if sample_weight is not None and not isinstance(sample_weight, Tensor):
+        raise TypeError(f"train: `sample_weight` must be a tensor, one value per row; got {type(sample_weight).__name__}.")
     if sample_weight is not None and tuple(sample_weight.shape) != (len(examples),):
         raise ValueError(
             f"train: `sample_weight` must have one value per row, {len(examples)}; got {list(sample_weight.shape)}."
         )
     if sample_weight is not None and not bool((torch.isfinite(sample_weight) & (sample_weight >= 0)).all()):
         raise ValueError("train: `sample_weight` must be finite numbers >= 0. A weight of 0 leaves a row out.")
-    check_finite("train_examples", examples)
+    check_finite("train", "train_examples", examples)
+    if len(set(examples.label_names)) < examples.num_labels:
+        twice = next(name for name, count in Counter(examples.label_names).items() if count > 1)
+        raise ValueError(f"train: `train_examples` must have label names that differ; {twice!r} is there twice.")
 
 
-def check_metric(metric: str, num_labels: int) -> None:
-    """A metric at k looks at no more labels than there are."""
+def check_settings(settings: TrainSettings, num_labels: int) -> None:
+    """Settings of the right type, whose metric at k looks at no more labels than there are."""
+    if not isinstance(settings, TrainSettings):
+        raise TypeError(f"train: `settings` must be TrainSettings; got {type(settings).__name__}.")
+    metric = settings.metric
     k = 0 if metric == AUTO else read_metric("train", "metric", metric).k
     if k > num_labels:
         raise ValueError(f"train: `metric` must look at no more labels than the examples have, {num_labels}; got {metric!r}.")
 
 
-def check_finite(name: str, examples: Examples) -> None:
+def check_finite(who: str, name: str, examples: Examples) -> None:
     """Check that features and images are finite; NaN among features is a missing value."""
     if isinstance(examples.features, np.ndarray):
         wrong = np.isinf(examples.features).any(axis=1)
@@ -52,6 +63,6 @@ def check_finite(name: str, examples: Examples) -> None:
         return
     if wrong.any():
         raise ValueError(
-            f"train: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
+            f"{who}: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
             " A missing feature is NaN; correct or leave out the others."
         )

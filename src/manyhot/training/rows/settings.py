@@ -148,6 +148,7 @@ class TrainSettings(RunSettings):
 
     def __post_init__(self) -> None:
         who, strategy = "TrainSettings", get_strategy(self.strategy)
+        self.check_shared(who)
         steering_of(self.metric)
         for name, value in (
             ("strategy", strategy.name),
@@ -175,7 +176,6 @@ class TrainSettings(RunSettings):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("hidden", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
-        self.check_shared(who)
         check_whole(who, "folds", self.folds, 2)
         check_at_least(who, "mixup", self.mixup, 0, most=LARGEST_WEIGHT)
         check_at_least(who, "shrink", self.shrink, 0)

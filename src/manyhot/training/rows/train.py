@@ -17,7 +17,7 @@ from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body, with_loss
-from manyhot.training.rows.example_checks import check_examples, check_finite, check_metric
+from manyhot.training.rows.example_checks import check_examples, check_finite, check_settings
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
@@ -87,10 +87,10 @@ def train(
     """
     given = settings or TrainSettings()
     check_examples(train_examples, sample_weight)
-    check_metric(given.metric, train_examples.num_labels)
+    check_settings(given, train_examples.num_labels)
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
-        check_finite("validation", validation)
+        check_finite("train", "validation", validation)
     if given.budget:
         rows = {"validation": validation, "sample_weight": sample_weight}
         return race(train, train_examples, given, run=run, resume=resume, progress=progress, held_out=held_out, **rows)

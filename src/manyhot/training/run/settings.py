@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from manyhot._checks import check_at_least
 from manyhot._suggest import nearest
 
@@ -69,7 +71,11 @@ class RunSettings:
     tensorboard: bool
 
     def check_shared(self, who: str) -> None:
-        """Check the numbers that rows and spans have in common."""
+        """Check the numbers that rows and spans have in common; NumPy's become Python's, which JSON and TOML can hold."""
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, each.name, value.item())
         check_whole(who, "batch_size", self.batch_size, 0)
         check_whole(who, "threads", self.threads, 0, MOST_THREADS)
         check_whole(who, "seed", self.seed, 0, LARGEST_SEED)

@@ -79,6 +79,7 @@ class SpanSettings(RunSettings):
 
     def __post_init__(self) -> None:
         who = "SpanSettings"
+        self.check_shared(who)
         for name, choices in CHOICES.items():
             check_choice(who, name, getattr(self, name), choices)
         for name in ("warmup", "teacher_share", "validation", "dropout", "average"):
@@ -87,7 +88,6 @@ class SpanSettings(RunSettings):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("patience", "overlap"):
             check_whole(who, name, getattr(self, name), 0)
-        self.check_shared(who)
         for name in ("layers", "epochs"):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), 1)

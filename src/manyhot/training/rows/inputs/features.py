@@ -13,6 +13,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.mapped.rows import MappedMatrix
 from manyhot.data.tables.missing import fill_missing
 from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.example_checks import check_finite
 from manyhot.training.rows.inputs.mapped import written_rows
 from manyhot.training.rows.inputs.row_batches import Array
 from manyhot.training.rows.settings import TrainSettings
@@ -86,6 +87,7 @@ class FeatureInputs:
             examples = examples.with_features(self.names)
         if examples.num_features != self.width:
             raise ValueError(f"TrainedModel: the model reads {self.width} features; got {examples.num_features}.")
+        check_finite("TrainedModel", "inputs", examples)
         filled, _ = fill_missing(examples, means=self.means)
         features = filled.features
         if self.sparse:
@@ -117,5 +119,7 @@ def _unlabelled(features: Any) -> Examples:
         raise TypeError(f"TrainedModel: the model reads features; give Examples or [N, F]; got {type(features).__name__}.")
     labels = SparseLabels.from_lists([[]] * features.shape[0], num_labels=0)
     dense = isinstance(features, (np.ndarray, Tensor))
-    rows = np.asarray(features, dtype=np.float32) if dense else features.tocsr().astype(np.float32)
+    with np.errstate(over="ignore"):
+        # What is too large becomes infinite, and is refused.
+        rows = np.asarray(features, dtype=np.float32) if dense else features.tocsr().astype(np.float32)
     return Examples(labels, (), features=rows)

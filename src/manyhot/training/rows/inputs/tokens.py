@@ -137,10 +137,12 @@ class TokenInputs:
 
 def texts_of(inputs: Any) -> Sequence[str]:
     """The texts of ``Examples`` or of a list of strings."""
-    texts = inputs.texts if isinstance(inputs, Examples) else inputs
-    if texts is None or isinstance(texts, (str, np.ndarray)) or not all(isinstance(text, str) for text in texts):
+    given = inputs.texts if isinstance(inputs, Examples) else inputs
+    # A list first: an iterator can be walked only once.
+    texts = None if given is None or isinstance(given, (str, np.ndarray)) or not hasattr(given, "__iter__") else list(given)
+    if texts is None or not all(isinstance(text, str) for text in texts):
         raise TypeError("TrainedModel: the model reads texts; give Examples with texts or a list of strings.")
-    return list(texts)
+    return texts
 
 
 def _made(tokenizer: dict[str, Any], max_tokens: int) -> Any:
