@@ -63,7 +63,8 @@ def run(task: tuple[str, str, int, str], *, data: str, out: str) -> None:
     examples = read_examples(files.train[0])
     kept, apart = stratified_split(examples.labels, test_size=0.25, seed=100 + seed)
     rows, judging = examples[kept.numpy()], examples[apart.numpy()]
-    settings = TrainSettings(metric="micro-F1", model=body, seed=seed, device="cpu", threads=1, **CANDIDATES[candidate])
+    given = {"metric": "micro-F1", "mean_of": "none", "model": body, "seed": seed, "device": "cpu", "threads": 1}
+    settings = TrainSettings(**given, **CANDIDATES[candidate])
     if candidate in PARTS:
         rate = train(rows, settings).about["learning_rate"]
         settings = replace(settings, learning_rate=rate / PARTS[candidate])

@@ -1,44 +1,49 @@
 """``manyhot train`` told the metric against the single methods of a comparison: ``python -m benchmarks.told_metric``.
 
     python -m benchmarks.compare_groups --data FOLDER --out RESULTS --sets flags,scene,... --losses zlpr,bce,...   # the others
-    python -m benchmarks.told_metric --data FOLDER --out FILE --sets flags,scene,...                               # told
-    python -m benchmarks.told_metric --out FILE --others RESULTS/cells.jsonl --page PAGE                           # the page
+    python -m benchmarks.told_metric --data FOLDER --out FILE --sets flags,scene,... --jobs 14 --seconds 450       # told
+    python -m benchmarks.told_page --told FILE --others RESULTS/cells.jsonl --page PAGE                            # the page
 
-For each set, body and seed one model is trained for each metric, on the training file, and judged by that metric on the test
-file. Texts are told the metrics of ``benchmarks.text_peers``. A cell that is there is not run again.
+For each set, body and seed a model is trained for each metric on the training file, and judged by that metric on the test file.
+Metrics that training treats alike but for the decision rule share a training: the rule of each is tuned on the same held-out
+scores, which gives the model that training it by itself gives (``--check SET`` compares both). A cell that is there is not run
+again.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.compare_groups import find_sets
-from benchmarks.metric_defaults import CHOOSING, JUDGING
-from benchmarks.text_peers import METRICS as TEXT_METRICS
+from benchmarks.compare_groups import TABULAR, find_sets
+from benchmarks.text_peers import METRICS as PEER_METRICS
 from benchmarks.text_sets import SETS as TEXT_SETS
 from manyhot.comparison.plan import hardware
-from manyhot.comparison.records import read_cells
-from manyhot.comparison.statistics import PAPER_METRICS, summarise
-from manyhot.comparison.table import markdown_table
+from manyhot.comparison.statistics import PAPER_METRICS
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
+from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.targets.objective import natural_rule
+from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import steering_of, stopped_by, tuned_for
 from manyhot.training.rows.train import train
 
 TOLD = "told"
+TEXT_METRICS = (*dict.fromkeys((*PAPER_METRICS, *PEER_METRICS)),)
+# Sets whose training takes long on one thread; they come last.
+LARGE = ("enron", "corel5k", "bibtex", "delicious", "eurlex57k")
 
 
 @lru_cache(maxsize=2)
@@ -53,105 +58,110 @@ def examples_of(name: str, folder: str) -> tuple[Examples, Examples]:
     return first, second if plain else second.with_features(first.num_features)
 
 
+def alike(metric: str) -> tuple[str, str, str]:
+    """What training takes from a metric beside the rule."""
+    entry = steering_of(metric)
+    return stopped_by(metric), entry.text_loss, entry.calibrate
+
+
+def told_models(rows: Examples, metrics: tuple[str, ...], **given: Any) -> dict[str, TrainedModel]:
+    """A model for each metric; those that differ by their rule alone come from one training."""
+    models = {}
+    for _, same in groupby(sorted(metrics, key=alike), key=alike):
+        first, *others = same
+        held: list[Tuning | None] = []
+        models[first] = train(rows, TrainSettings(metric=first, **given), held_out=lambda _, t, held=held: held.append(t))
+        for metric in others:
+            models[metric] = with_rule(models[first], metric, held[0], rows)
+    return models
+
+
+def with_rule(model: TrainedModel, metric: str, tuning: Tuning | None, rows: Examples) -> TrainedModel:
+    """The same model with the rule that is tuned for another metric."""
+    settings, hard = replace(model.settings, metric=metric, tune=tuned_for(metric)), rows.hardened().labels
+    natural = natural_rule(settings, None, cardinality=hard.indices.numel() / max(len(rows), 1))
+    rule, calibration, found = fit_rule(settings, natural, tuning, hard)
+    parts = {"link": model.link, "rule": rule, "calibration": calibration, "about": {**model.about, "tuned": found}}
+    kept = {"reading": model.reading, "label_counts": model.label_counts}
+    return TrainedModel(model.body, model.shape, model.inputs, model.label_names, settings, **parts, **kept)
+
+
 def run(name: str, body: str, seed: int, folder: str) -> dict[str, Any]:
-    """One cell: a model for each metric."""
+    """One cell: a model for each metric, each judged by its own."""
     torch.set_num_threads(1)
     rows, test = examples_of(name, folder)
-    values, spent, why = {}, {}, {}
-    for metric in TEXT_METRICS if name in TEXT_SETS else PAPER_METRICS:
-        started = time.perf_counter()
-        model = train(rows, TrainSettings(metric=metric, model=body, seed=seed, device="cpu", threads=1))
-        spent[metric] = round(time.perf_counter() - started, 2)
-        values[metric] = evaluate(model, test, (metric,))[metric]
-        why[metric] = model.about["why"]
+    began = time.process_time()
+    models = told_models(
+        rows, TEXT_METRICS if name in TEXT_SETS else PAPER_METRICS, model=body, seed=seed, device="cpu", threads=1
+    )
+    spent = round(time.process_time() - began, 2)
+    values = {metric: evaluate(model, test, (metric,))[metric] for metric, model in models.items()}
     cell = {"data": name, "model": body, "seed": seed, "method": TOLD, "title": "manyhot train, told the metric"}
-    cell |= {"family": "default", "facts": {"num_labels": rows.num_labels}, "cost": {"seconds": sum(spent.values())}}
-    return {**cell, "metrics": {"natural": values, "tuned": values}, "seconds": spent, "why": why}
+    cell |= {"family": "default", "facts": {"num_labels": rows.num_labels}, "cost": {"seconds": spent}}
+    why = {metric: model.about["why"] for metric, model in models.items()}
+    return {
+        **cell,
+        "metrics": {"natural": values, "tuned": values},
+        "why": why,
+        "body": next(iter(models.values())).shape["body"],
+    }
 
 
-def page(told: list[dict[str, Any]], others: list[dict[str, Any]]) -> str:
-    """Average ranks, tests, and the groups in which a single method is ahead."""
-    groups = {(cell["data"], cell["model"]) for cell in others} & {(cell["data"], cell["model"]) for cell in told}
-    kept = [cell for cell in [*told, *others] if (cell["data"], cell["model"]) in groups]
-    sets = sorted({name for name, _ in groups})
-    text = [
-        "# The default, told the metric, against single methods",
-        "",
-        f"- Date: {datetime.datetime.now(datetime.UTC).date()}",
-        "- Commands: those in the first lines of `benchmarks/told_metric.py`",
-        f"- Sets: {', '.join(sets)}; linear and mlp each, {len({cell['seed'] for cell in told})} seeds",
-        f"- Defaults were chosen on training rows of {', '.join(name for name in sets if name in CHOOSING) or 'none of them'};"
-        f" {', '.join(name for name in sets if name in JUDGING) or 'none'} had no part in that",
-        "",
-        "The others get 6 trials a seed, chosen on validation rows (see the page of the groups). Each is judged with its rule"
-        " tuned for the metric, and again with its natural rule.",
+def check(name: str, folder: str) -> None:
+    """Print whether shared trainings decide as trainings of their own do."""
+    rows, test = examples_of(name, folder)
+    for body in ("linear", "mlp"):
+        given = {"model": body, "device": "cpu", "threads": 1}
+        for metric, model in told_models(rows, PAPER_METRICS, **given).items():
+            own = train(rows, TrainSettings(metric=metric, **given))
+            print(name, body, metric, own.predict(test).lists() == model.predict(test).lists())
+
+
+def planned(names: list[str], seeds: int) -> list[tuple[str, str, int]]:
+    """Cells in the order in which they are run: all seeds of the quick sets, then seed by seed the others."""
+    found = [
+        (name, body, seed)
+        for seed in range(seeds)
+        for name in names
+        for body in (("auto",) if name in TEXT_SETS else ("linear", "mlp"))
     ]
-    for rule, part in product(("tuned", "natural"), ("all", "judging")):
-        own = [cell for cell in kept if part == "all" or cell["data"] in JUDGING]
-        if own:
-            text += [
-                "",
-                f"## {'All groups' if part == 'all' else 'Groups that chose nothing'}, others with the {rule} rule",
-                "",
-            ]
-            text += _part(summarise(own, reference=TOLD), rule)
-    return "\n".join(text) + "\n"
-
-
-def _part(found: dict[str, Any], rule: str) -> list[str]:
-    tests, methods = found["tests"][rule], found["methods"]
-    rows = [
-        [found["titles"][name], *(f"{tests[m]['average_ranks'].get(name, np.nan):.2f}" for m in PAPER_METRICS)]
-        for name in methods
-    ]
-    lines = [markdown_table([f"average rank, {len(found['groups'])} groups", *PAPER_METRICS], rows), ""]
-    for metric in PAPER_METRICS:
-        test = tests[metric]
-        behind = [n for n, each in test["wilcoxon"].items() if each["p_holm"] < 0.05 and each["median_difference"] < 0]
-        ahead = [n for n, each in test["wilcoxon"].items() if each["p_holm"] < 0.05 and each["median_difference"] > 0]
-        worse = [group for group, names in test["significant_best"].items() if TOLD not in names]
-        friedman, nemenyi = test["friedman"], test["nemenyi"]
-        p = (
-            ""
-            if not friedman
-            else f"Friedman {json.dumps(friedman)[:80]}, critical difference {nemenyi['critical_difference']:.2f}; "
-        )
-        lines.append(
-            f"- {metric}: {p}best mean in {test['best_in'].get(TOLD, 0)} of {test['groups']};"
-            f" ahead of {', '.join(ahead) or 'none'}, behind {', '.join(behind) or 'none'}"
-            f" (Wilcoxon, Holm); significantly worse than the best in {', '.join(worse) or 'no group'}."
-        )
-    return lines
+    return sorted(found, key=lambda cell: (cell[0] in LARGE, cell[2], cell[0] in TEXT_SETS, cell[1] == "mlp"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("MANYHOT_DATA"))
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sets", default="flags,emotions,scene,yeast,birds,medical,enron")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--sets", default=",".join((*TABULAR, *TEXT_SETS)))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--others", type=Path)
-    parser.add_argument("--page", type=Path)
+    parser.add_argument("--seconds", type=float, default=1e9, help="end after this many, with what is finished")
+    parser.add_argument("--check", metavar="SET")
     given = parser.parse_args()
-    cells = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    if given.page:
-        given.page.write_text(page([c for c in cells if c["data"] not in TEXT_SETS], read_cells(given.others)))
+    if given.check:
+        check(given.check, str(given.data))
         return
+    ends = time.monotonic() + given.seconds
+    cells = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     done = {(cell["data"], cell["model"], cell["seed"]) for cell in cells}
-    names = given.sets.split(",")
-    wanted = [
-        (n, b, s) for s in range(given.seeds) for n in names for b in (("auto",) if n in TEXT_SETS else ("linear", "mlp"))
-    ]
     print(hardware(), flush=True)
     with ProcessPoolExecutor(given.jobs) as pool, given.out.open("a") as file:
-        waiting = {pool.submit(run, *cell, str(given.data)): cell for cell in wanted if cell not in done}
-        for each in as_completed(waiting):
-            try:
-                file.write(json.dumps(each.result()) + "\n")
-                file.flush()
-            except Exception as error:  # One bad cell must not end the others.
-                print(waiting[each], f"{type(error).__name__}: {error}"[:200], flush=True)
+        wanted = [cell for cell in planned(given.sets.split(","), given.seeds) if cell not in done]
+        waiting = {pool.submit(run, *cell, str(given.data)): cell for cell in wanted}
+        try:
+            for each in as_completed(waiting, timeout=max(ends - time.monotonic(), 1)):
+                error = each.exception()
+                if error is None:
+                    file.write(json.dumps(each.result()) + "\n")
+                    file.flush()
+                # One bad cell must not end the others.
+                told = f"{each.result()['cost']['seconds']} s" if error is None else f"{type(error).__name__}: {error}"[:200]
+                print(f"{ends - time.monotonic():5.0f} s left", *waiting[each], told, flush=True)
+        except TimeoutError:
+            file.flush()
+            for process in list(pool._processes.values()):
+                process.kill()
+            os._exit(0)
 
 
 if __name__ == "__main__":

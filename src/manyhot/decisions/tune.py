@@ -161,6 +161,15 @@ def tune_rule(
     return TunedRule(rule, objective, value, baseline, before, fitted, gain, gain_error, helps, message)
 
 
+def rule_value(
+    logits: Scores, labels: Tensor | SparseLabels, objective: str, rule: DecisionRule, *, where: Tensor | None = None
+) -> float:
+    """The objective of a rule on these scores, negative for an error: more is better. Arguments are those of ``tune_rule``."""
+    with torch.no_grad():
+        data = scored_rows("rule_value", logits, labels, where)
+        return _score(OBJECTIVES[objective], data, *_counts(OBJECTIVES[objective], data, rule))
+
+
 def _check_kind(who: str, objective: str, *, per_label: bool, sets: bool) -> None:
     """Check that the objective allows thresholds per label, or rules for whole sets."""
     if per_label and not OBJECTIVES[objective].per_label:

@@ -17,7 +17,7 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.strategies import PLAIN, ReadBody, get_strategy
+from manyhot.training.rows.strategies import ReadBody, reader_of
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
     BundleError,
@@ -176,8 +176,8 @@ def body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
 def _made(shape: dict[str, Any]) -> nn.Module:
     """The body that ``shape`` describes, with the reader of its strategy."""
     body = make_body(shape)
-    make_reader = get_strategy(shape.get("strategy", PLAIN)).make_reader
-    return body if make_reader is None else ReadBody(body, make_reader(shape))
+    reader = reader_of(shape)
+    return body if reader is None else ReadBody(body, reader)
 
 
 def write_documents(folder: Path, parts: dict[str, dict[str, Any]]) -> dict[str, str]:

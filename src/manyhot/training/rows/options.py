@@ -153,6 +153,14 @@ def _members(run: Run) -> str | None:
     return None
 
 
+def _mean_of(run: Run) -> str | None:
+    if run.settings.mean_of == NONE:
+        return None
+    if run.body.beside is None or run.fitting != HELD_OUT:
+        return f"fits of several losses are averaged for mlp, and for linear on dense features, and this is {run.title}"
+    return _needs_held_out(run)
+
+
 def _rdrop(run: Run) -> str | None:
     if run.body.dropout is None:
         return f"{run.title} has no dropout, so that two passes give the same"
@@ -180,6 +188,7 @@ UNUSED: dict[str, Reason] = {
     "metric": _metric,
     "validation": _validation,
     "members": _members,
+    "mean_of": _mean_of,
     "folds": _folds,
     "tune": _tune,
     "per_label": _per_label,

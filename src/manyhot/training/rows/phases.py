@@ -15,10 +15,12 @@ from manyhot.training.rows.bodies.networks import set_prior
 from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.choose import starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
+from manyhot.training.rows.mean_losses import fit_mean_of_losses
 from manyhot.training.rows.rules.fitting import Tuning, best_value
 from manyhot.training.rows.rules.held_scores import logits_of
 from manyhot.training.rows.rules.row_threshold import RowThreshold
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import NONE
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.targets.objective import link_of
 from manyhot.training.rows.targets.soft_steps import fit_of_best_step
@@ -62,6 +64,8 @@ class RowSession(RunSession):
         self.soft = soft or settings.softens
         self.steps = SOFT_STEPS if self.soft else STEPS
         self.learning_rate = 0.0
+        # Begins the names of fits, where several losses are fitted.
+        self.prefix = ""
         # Whether the rows to tune on were drawn from a table too large to score.
         self.drew = False
 
@@ -189,8 +193,10 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
 def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of a body with early stopping on held-out rows."""
     rows, settings = session.rows, session.settings
+    if settings.mean_of != NONE:
+        return fit_mean_of_losses(session, held)
     if settings.members and settings.members > 1:
-        return _fit_members(session, held, stops=True)
+        return fit_all_members(session, held, stops=True)
     share = round(settings.validation * len(rows))
     apart = None
     if held is None and 0 < share < len(rows):
@@ -207,10 +213,10 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
 
 def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of the mean of several bodies, each trained for all its epochs."""
-    return _fit_members(session, held, stops=False)
+    return fit_all_members(session, held, stops=False)
 
 
-def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool) -> Fitted:
+def fit_all_members(session: RowSession, held: TrainingRows | None, *, stops: bool) -> Fitted:
     """The mean of the settings' ``members`` bodies, each fitted without some rows.
 
     The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
@@ -228,7 +234,7 @@ def _fit_members(session: RowSession, held: TrainingRows | None, *, stops: bool)
     for place in range(count):
         own = rows.without(parts[place]) if parts else rows
         by = None if not stops else rows.take(scored[place]) if parts else held
-        name = "final" if place == count - 1 else f"member-{place}"
+        name = session.prefix + ("final" if place == count - 1 else f"member-{place}")
         fit, factor = fit_of_best_step(session, name, 900 + place, own, by, factor)
         fits.append(fit)
         if parts:

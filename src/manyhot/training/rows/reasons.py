@@ -33,6 +33,8 @@ def _metric(run: Run) -> str:
 def _loss(run: Run) -> str:
     settings = run.settings
     strategy = get_strategy(settings.strategy)
+    if settings.mean_of != NONE:
+        return f"the mean of {', '.join(settings.mean_of.split(','))}, each as log odds: they err in different rows"
     if strategy.name != PLAIN:
         return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
     if run.body.losses:
@@ -55,6 +57,9 @@ def _fits(run: Run) -> str:
     members = run.settings.members or 1
     if run.fitting == CROSSED:
         return "the final model is trained on all rows; cross-validation gives the scores that the rule is tuned on"
+    if run.settings.mean_of != NONE:
+        losses = len(run.settings.mean_of.split(","))
+        return f"the mean of {losses * members}: {members} with each loss, each with a different part of the rows held out"
     return f"the mean of {members}, each with a different part of the rows held out" if members > 1 else "one"
 
 

@@ -11,7 +11,7 @@ from manyhot.decisions.calibrate import KINDS
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY
 from manyhot.training.rows.bodies.registry import BODIES, trained_bodies
-from manyhot.training.rows.steering import AUTO, TUNINGS, steering_of, stopped_by
+from manyhot.training.rows.steering import AUTO, NONE, TUNINGS, steering_of, stopped_by
 from manyhot.training.rows.strategies import PLAIN, STRATEGIES, get_strategy
 from manyhot.training.run.schedule import SCHEDULES
 from manyhot.training.run.settings import (
@@ -110,6 +110,11 @@ class TrainSettings(RunSettings):
         "number of fits whose mean is the model, each without another part of the rows (mlp, bag, linear on dense features)."
         " Default: 2 for bag, 5 for the others on at most 20,000 rows",
     )
+    mean_of: str = setting(
+        AUTO,
+        "losses whose fits are averaged, with commas, such as zlpr,bce,powerset; none for one loss (mlp, linear on dense"
+        " features). Default: by --metric, on at most 20,000 rows",
+    )
     folds: int = setting(3, "cross-fitting folds; the rule is tuned on the cross-fitted scores (linear)")
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tune: str = setting(
@@ -181,8 +186,8 @@ class TrainSettings(RunSettings):
         check_at_least(who, "shrink", self.shrink, 0)
         if self.budget:
             seconds_of(who, "budget", self.budget)
-        self._check_loss(who)
-        self._check_pos_weight(who)
+        for check in (self._check_loss, self._check_mean_of, self._check_pos_weight):
+            check(who)
         if self.encoder and self.model not in (AUTO_BODY, ENCODER):
             raise ValueError(f"{who}: `encoder` must go with the model encoder; got {self.model!r}.")
         if self.model == ENCODER and not self.encoder:
@@ -237,6 +242,17 @@ class TrainSettings(RunSettings):
             )
         if self.teacher_share != 0.5 and not self.teacher:
             raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")
+
+    def _check_mean_of(self, who: str) -> None:
+        names = self.mean_of.split(",")
+        if self.mean_of in (AUTO, NONE):
+            return
+        for name in names:
+            check_choice(who, "mean_of", name, (*LOSSES, "powerset"))
+        if len(set(names)) != len(names) or len(names) < 2 or not set(names) - {"powerset"}:
+            raise ValueError(
+                f"{who}: `mean_of` must be two or more different losses, with commas, or none; got {self.mean_of!r}."
+            )
 
     def _check_pos_weight(self, who: str) -> None:
         if self.pos_weight == AUTO:

@@ -36,6 +36,8 @@ class Steering:
         tune: the rule that is tuned; empty: for the metric itself.
         rule_why: why this rule.
         text_loss: the loss of a linear table over texts; empty for the usual one.
+        table_losses: the losses whose fits are averaged on tables; empty for the usual one alone. ``powerset`` stands for the
+            strategy, and takes part where rows share label sets.
         stops: the metric that early stopping goes by; empty: the metric itself.
         calibrate: the probabilities that are fitted.
     """
@@ -44,6 +46,7 @@ class Steering:
     tune: str
     rule_why: str
     text_loss: str = ""
+    table_losses: tuple[str, ...] = ()
     stops: str = ""
     calibrate: str = NONE
 
@@ -51,16 +54,21 @@ class Steering:
 # On few held-out rows, metrics of decisions are too noisy for early stopping; ranking metrics are smoother.
 SMOOTH = "AvgPrec"
 HINGE = "squared_hinge"
+MEAN = ("zlpr", "bce", "powerset")
 _ENTRIES = (
     Steering("", BALANCED, "without a metric, rare and frequent labels both count"),
-    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, SMOOTH),
-    Steering(ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, SMOOTH),
-    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen", HINGE, SMOOTH),
-    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, SMOOTH),
-    Steering(ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted", HINGE, SMOOTH),
-    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", HINGE),
-    Steering(WHOLE_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes"),
-    Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes"),
+    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, MEAN, SMOOTH),
+    Steering(
+        ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, MEAN, SMOOTH
+    ),
+    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen", HINGE, MEAN, SMOOTH),
+    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, MEAN, SMOOTH),
+    Steering(
+        ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted", HINGE, MEAN, SMOOTH
+    ),
+    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", HINGE, MEAN),
+    Steering(WHOLE_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", "", MEAN),
+    Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes", "", MEAN),
     Steering(CERTAINTY, BALANCED, "the metric looks at probabilities, which no threshold changes", calibrate="platt"),
 )
 STEERINGS = {entry.aim: entry for entry in _ENTRIES}

@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from manyhot._checks import check_choice
-from manyhot.labels.powerset import LabelSets, decided_scores
+from manyhot.labels.powerset import LabelSets, decided_scores, label_scores
 from manyhot.labels.sparse import SparseLabels
 
 PLAIN, POWERSET = "plain", "label-powerset"
+# What the description of a body calls the reader of the mean of several losses; it is no strategy of its own.
+MEAN_READER = "mean-of-losses"
 
 
 class Posed(NamedTuple):
@@ -70,6 +72,30 @@ class SetReader(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         """``[B, L]`` of ``[B, C]``."""
         return decided_scores(logits, self.members)
+
+
+class MeanReader(nn.Module):
+    """Scores of the labels from logits of labels, and behind them logits of label sets: the mean of both, as log odds.
+
+    Args:
+        members: ``[C, L]``, 0 or 1: which labels each set has.
+        scale: ``[3]``: the slope and the intercept that bring the sets' label scores to log odds, and their share of the mean.
+    """
+
+    members: Tensor
+    scale: Tensor
+
+    def __init__(self, members: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("members", members)
+        self.register_buffer("scale", scale)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """``[B, L]`` of ``[B, L + C]``."""
+        labels = self.members.shape[1]
+        slope, intercept, share = self.scale.unbind()
+        of_sets = label_scores(logits[..., labels:], self.members) * slope + intercept
+        return (1 - share) * logits[..., :labels] + share * of_sets
 
 
 def _pose_sets(labels: SparseLabels) -> Posed:
@@ -125,6 +151,15 @@ def get_strategy(name: str) -> Strategy:
             return entry
     check_choice("train", "strategy", name, tuple(STRATEGIES))
     return STRATEGIES[name]
+
+
+def reader_of(shape: dict[str, Any]) -> nn.Module | None:
+    """An empty reader for the body that ``shape`` describes; None where it has none."""
+    if shape.get("strategy") == MEAN_READER:
+        sets = int(shape["num_labels"]) - int(shape["read_labels"])
+        return MeanReader(torch.zeros(sets, int(shape["read_labels"])), torch.zeros(3))
+    make_reader = get_strategy(shape.get("strategy", PLAIN)).make_reader
+    return None if make_reader is None else make_reader(shape)
 
 
 class ReadBody(nn.Module):

@@ -22,6 +22,7 @@ from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.inputs.row_batches import is_sparse
+from manyhot.training.rows.mean_losses import with_mean_of
 from manyhot.training.rows.options import check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.reasons import reasons_of
@@ -235,6 +236,7 @@ def _session(
     batch_size = settings.batch_size or entry.batch_size
     members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
     settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
+    settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
     session.tell(
         Event(

@@ -113,3 +113,22 @@ def test_training_takes_the_balanced_rule(per_label):
     assert "micro-F1" in found
     assert isinstance(rule.threshold, tuple) is per_label
     assert both_f1(decide(logits, rule), truth) > both_f1(logits > 0, truth)
+
+
+@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "MLC-F1"])
+def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.nn.functional.one_hot(torch.randint(0, 4, (300,), generator=generator), 4).bool()
+    # Rows differ in their level, so no threshold finds the one label of each row, which is its best.
+    logits = torch.randn(300, 4, generator=generator) + 4 * truth + 6 * torch.randn(300, 1, generator=generator)
+    labels, settings = SparseLabels.from_dense(truth), TrainSettings(metric=metric, tune=metric, calibrate="none")
+    rule, _, found = fit_rule(settings, DecisionRule(), Tuning(logits, labels, None), labels)
+    assert rule.min_labels == 1
+    assert "every row gets its best one" in found
+    with_empty = SparseLabels.from_dense(torch.cat([truth, torch.zeros(1, 4, dtype=torch.bool)]))
+    assert fit_rule(settings, DecisionRule(), Tuning(logits, labels, None), with_empty)[0].min_labels == 0
+    # Scores whose best label is wrong where all are low: a label more would be a wrong one.
+    low = torch.where(truth, -5.0, -6.0)
+    low[:200] = torch.where(truth[:200], 5.0, -5.0)
+    low[200:] = torch.where(truth[200:], -9.0, -6.0)
+    assert fit_rule(settings, DecisionRule(), Tuning(low, labels, None), labels)[0].min_labels == 0

@@ -70,6 +70,7 @@ class BodyInfo:
         batch_size: rows of a step, where the settings do not say.
         learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
         join: from several bodies to one whose logits are their mean; None where there is none, and then one fit is the model.
+        beside: from several bodies to one with the logits of all, one after the other; None where there is none.
         members: how many fits the model is the mean of, where the settings do not say.
         dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
@@ -109,6 +110,7 @@ class BodyInfo:
     batch_size: int = USUAL_BATCH
     learning_rate: float | None = None
     join: Callable[[Sequence[Any]], nn.Module] | None = None
+    beside: Callable[[Sequence[Any]], nn.Module] | None = None
     members: Members = ONE_FIT
     dropout: float | None = 0.3
     hidden: bool = True

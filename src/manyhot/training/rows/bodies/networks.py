@@ -150,6 +150,27 @@ def mean_hidden(bodies: Sequence[HiddenBody]) -> HiddenBody:
     return joined
 
 
+def linear_beside(bodies: Sequence[LinearBody]) -> LinearBody:
+    """One body with the logits of all ``bodies``, one after the other."""
+    joined = copy.deepcopy(bodies[0])
+    with torch.no_grad():
+        joined.head.weight = nn.Parameter(torch.cat([each.head.weight for each in bodies], dim=1))
+        joined.head.bias = nn.Parameter(torch.cat([each.head.bias for each in bodies]))
+    return joined
+
+
+def hidden_beside(bodies: Sequence[HiddenBody]) -> HiddenBody:
+    """One body with the logits of all ``bodies``, one after the other: a head whose blocks see their own hidden layers."""
+    joined = copy.deepcopy(bodies[0])
+    with torch.no_grad():
+        joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
+        joined.first.bias = nn.Parameter(torch.cat([each.first.bias for each in bodies]))
+        joined.head.weight = nn.Parameter(torch.block_diag(*(each.head.weight for each in bodies)))  # type: ignore[no-untyped-call]
+        joined.head.bias = nn.Parameter(torch.cat([each.head.bias for each in bodies]))
+    joined.head.out_features, joined.head.in_features = joined.head.weight.shape
+    return joined
+
+
 class ConvBody(nn.Module):
     """Three convolutions, global max pooling over the image, a head."""
 

@@ -71,6 +71,7 @@ _ENTRIES = (
         sparse_fitting=CROSSED,
         sparse_visits=LINEAR_VISITS,
         join=lambda bodies: _networks().mean_linear(bodies),
+        beside=lambda bodies: _networks().linear_beside(bodies),
         members=FEW_ROWS,
         dropout=None,
         hidden=False,
@@ -82,6 +83,7 @@ _ENTRIES = (
         build=lambda shape: _networks().make_hidden(shape),
         automatic=True,
         join=lambda bodies: _networks().mean_hidden(bodies),
+        beside=lambda bodies: _networks().hidden_beside(bodies),
         members=FEW_ROWS,
     ),
     BodyInfo(

@@ -27,7 +27,7 @@ from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import with_body
 from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import AUTO
+from manyhot.training.rows.steering import AUTO, NONE
 from manyhot.training.rows.targets.objective import natural_rule
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.fit import DivergedError
@@ -143,7 +143,7 @@ class Race:
 
     def _plain(self) -> TrainSettings:
         """The settings without the budget."""
-        return TrainSettings.from_dict({**self.given.to_dict(), "budget": ""})
+        return TrainSettings.from_dict({**self.given.to_dict(), "budget": "", "mean_of": NONE})
 
     def _try(self, candidate: Candidate) -> None:
         begun = time.monotonic()

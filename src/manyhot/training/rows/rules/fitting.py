@@ -11,7 +11,7 @@ from torch import Tensor
 from manyhot.decisions.calibrate import Calibration, fit_calibration
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.top_lists import tune_top
-from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tune import rule_value, tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.labels.sparse import SparseLabels
@@ -73,6 +73,7 @@ def fit_rule(
         rule, found = _for_sets(settings, tuning, labels)
     else:
         rule, found = _tuned(settings, natural, tuning)
+        rule, found = _with_a_label(settings, rule, found, tuning, labels)
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
@@ -105,6 +106,18 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
         baseline=natural,
     )
     return tuned.recommended, tuned.message
+
+
+def _with_a_label(
+    settings: TrainSettings, rule: DecisionRule, found: str, tuning: Tuning, labels: SparseLabels
+) -> tuple[DecisionRule, str]:
+    """The rule with at least one label a row, where every training row has one and the rows not seen are decided better."""
+    if settings.min_labels or rule.top_k is not None or not bool((labels.counts() > 0).all()):
+        return rule, found
+    given, least = (tuning.all_scores, tuning.labels, settings.tune), replace(rule, min_labels=1)
+    if rule_value(*given, least, where=tuning.where) <= rule_value(*given, rule, where=tuning.where):
+        return rule, found
+    return least, f"{found} Every training row has a label, so every row gets its best one."
 
 
 def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:

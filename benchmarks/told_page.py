@@ -1,0 +1,232 @@
+"""The page of ``benchmarks.told_metric``: ``python -m benchmarks.told_page --told FILE --others CELLS... --page PAGE``.
+
+Tables are held against the cells of a comparison, text sets against the figures of two earlier pages of this folder. Nothing is
+run, and a group that is missing is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.compare_groups import TABULAR
+from benchmarks.metric_defaults import CHOOSING, JUDGING
+from benchmarks.text_peers import METRICS as PEER_METRICS
+from benchmarks.told_metric import TOLD
+from manyhot.comparison.ranks import holm
+from manyhot.comparison.records import read_cells
+from manyhot.comparison.statistics import PAPER_METRICS, group_of, summarise
+from manyhot.comparison.table import markdown_table
+from manyhot.metrics.names import parse_metric
+
+TEXT = ("reuters21578", "cooking_stackexchange", "goemotions", "eurlex57k")
+RESULTS = Path(__file__).parent / "results"
+LISTED = ("SubACC", "micro-F1", "macro-F1", "AvgPrec")
+RULES = ("tuned", "natural")
+Cells = list[dict[str, Any]]
+
+
+def page(told: Cells, others: Cells, head: str) -> str:
+    """The whole page."""
+    tables = [cell for cell in told if cell["data"] in TABULAR]
+    texts = [cell for cell in told if cell["data"] in TEXT]
+    groups = {group_of(cell) for cell in others} & {group_of(cell) for cell in tables}
+    kept = [cell for cell in [*tables, *others] if group_of(cell) in groups]
+    missing = [f"{n}/{b}" for n in TABULAR for b in ("linear", "mlp") if f"{n}/{b}" not in groups]
+    lines = [head.rstrip(), "", *_about(kept, texts, missing), "", "## Tables", ""]
+    lines += _overview(kept) if groups else ["Not run.", ""]
+    for metric in PAPER_METRICS if groups else ():
+        lines += [f"### {metric}", "", *_by_group(kept, metric), ""]
+    lines += ["## Texts", "", *_texts(texts), "", "### Beside linear peers", "", *_peers(texts)]
+    return "\n".join(lines) + "\n"
+
+
+def _about(kept: Cells, texts: Cells, missing: list[str]) -> list[str]:
+    told = [cell for cell in kept if cell["method"] == TOLD]
+    seeds = sorted({len([c for c in told if group_of(c) == g]) for g in {group_of(c) for c in told}})
+    listed = {c["data"]: len([x for x in texts if x["data"] == c["data"]]) for c in texts}
+    return [
+        f"- Tables: {len({group_of(c) for c in told})} of 22 groups, {' to '.join(map(str, seeds)) or 'no'} seeds told;"
+        f" not run: {', '.join(missing) or 'none'}",
+        f"- Texts: {', '.join(f'{name} ({count} seeds)' for name, count in listed.items()) or 'none'}; not run:"
+        f" {', '.join(name for name in TEXT if name not in listed) or 'none'}",
+        f"- Sets whose training rows chose defaults: {', '.join(CHOOSING)}",
+        f"- Sets that judge and chose nothing: {', '.join(JUDGING)}",
+    ]
+
+
+def _overview(kept: Cells) -> list[str]:
+    """Average ranks with the tests, for all groups and for those that chose nothing."""
+    lines = []
+    for judging, rule in ((False, "tuned"), (False, "natural"), (True, "tuned"), (True, "natural")):
+        own = [cell for cell in kept if not judging or cell["data"] in JUDGING]
+        if not own:
+            continue
+        found = summarise(own, reference=TOLD)
+        tests = found["tests"][rule]
+        title = "groups that chose nothing" if judging else "all groups"
+        lines += [f"**{title.capitalize()}, the others by their {rule} rule.** Average rank, 1 is best:", ""]
+        rows = [
+            [found["titles"][name], *(_number(tests[m]["average_ranks"].get(name)) for m in PAPER_METRICS)]
+            for name in found["methods"]
+        ]
+        lines += [markdown_table([f"{len(found['groups'])} groups", *PAPER_METRICS], rows), ""]
+        lines += [_sentence(metric, tests[metric]) for metric in PAPER_METRICS] + [""]
+    return lines
+
+
+def _sentence(metric: str, test: dict[str, Any]) -> str:
+    friedman, nemenyi = test["friedman"], test["nemenyi"]
+    names = {"behind": [], "ahead of": []}
+    for name, each in test["wilcoxon"].items():
+        if each["p_holm"] < 0.05:
+            names["ahead of" if each["median_difference"] > 0 else "behind"].append(name)
+    worse = [group for group, best in test["significant_best"].items() if TOLD not in best]
+    tests = ""
+    if friedman:
+        tests = f"Friedman p {friedman['p']:.2g}, critical difference {nemenyi['critical_difference']:.2f} (Nemenyi); "
+    return (
+        f"- {metric}: {tests}best mean in {test['best_in'].get(TOLD, 0)} of {test['groups']}; ahead of"
+        f" {', '.join(names['ahead of']) or 'none'}, behind {', '.join(names['behind']) or 'none'} (Wilcoxon, Holm);"
+        f" significantly worse than the best in {', '.join(worse) or 'no group'} (Welch, Holm)."
+    )
+
+
+def _by_group(kept: Cells, metric: str) -> list[str]:
+    """Told, the best single method by either rule, and the test between them."""
+    error = parse_metric(metric).info.direction == "down"
+    samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    titles = {}
+    for cell in kept:
+        for rule in ("tuned",) if cell["method"] == TOLD else RULES:
+            value = cell["metrics"][rule].get(metric)
+            if value is not None:
+                name = TOLD if cell["method"] == TOLD else f"{cell['title']}, {rule}"
+                samples[group_of(cell)][name].append(100 * value)
+                titles[name] = cell["title"]
+    rows, counts = [], [0, 0, 0]
+    for group, own in sorted(samples.items()):
+        others = {name: values for name, values in own.items() if name != TOLD}
+        if TOLD not in own or not others:
+            continue
+        best = (min if error else max)(others, key=lambda name: np.mean(others[name]))
+        gap = (-1 if error else 1) * (np.mean(own[TOLD]) - np.mean(others[best]))
+        corrected = dict(zip(others, holm([_welch(own[TOLD], values) for values in others.values()]), strict=True))
+        p = corrected[best]
+        counts[0 if gap > 0 else 2 if p < 0.05 else 1] += 1
+        mark = "**behind**" if gap <= 0 and p < 0.05 else "ahead" if gap > 0 and p < 0.05 else ""
+        chose = "" if group.split("/")[0] in JUDGING else " (chose)"
+        rows.append([group + chose, _spread(own[TOLD]), _spread(others[best]), best, f"{gap:+.1f}", f"{p:.2g}", mark])
+    head = ["group", "told", "best single method", "which", "gap", "p (Welch, Holm)", ""]
+    told = f"Best mean in {counts[0]}, not significantly worse in {counts[1]}, significantly worse in {counts[2]} groups."
+    return [told, "", markdown_table(head, rows)]
+
+
+def _texts(texts: Cells) -> list[str]:
+    """Told against the methods of the comparison's page, whose cells are gone but for means and deviations of 5 seeds."""
+    figures = listed_figures((RESULTS / "compare-groups-2026-11-15.md").read_text())
+    rows = []
+    for metric in LISTED:
+        for name, body in ((n, b) for n in TEXT for b in ("linear", "mlp")):
+            own = [100 * c["metrics"]["tuned"][metric] for c in texts if c["data"] == name and metric in c["metrics"]["tuned"]]
+            others = {
+                f"{method}, {rule}": found
+                for rule in RULES
+                for method, found in figures.get((metric, rule), {}).get(f"{name}/{body}", {}).items()
+            }
+            if own and others:
+                best = max(others, key=lambda each: others[each][0])
+                mean, deviation = others[best]
+                gap = np.mean(own) - mean
+                shown = [_spread(own), f"{mean:.1f} ± {deviation:.1f}", best, f"{gap:+.1f}"]
+                rows.append([metric, f"{name}/{body}", *shown, "**behind**" if gap < 0 else ""])
+    if not rows:
+        return ["Not run."]
+    note = (
+        "Told chooses its body by itself, so both groups of a set see the same model. The others are those of"
+        " [the page of the groups](compare-groups-2026-11-15.md), 5 seeds; it lists four of the six metrics by group."
+        f" Ahead in {sum(not row[-1] for row in rows)} of {len(rows)}."
+    )
+    return [note, "", markdown_table(["", "group", "told", "best single method", "which", "gap", ""], rows)]
+
+
+def listed_figures(text: str) -> dict[tuple[str, str], dict[str, dict[str, tuple[float, float]]]]:
+    """``{(metric, rule): {group: {method: (mean, deviation)}}}`` of the tables of a page."""
+    found: dict[tuple[str, str], dict[str, dict[str, tuple[float, float]]]] = {}
+    for metric, rule, table in re.findall(r"^(\S+), (natural|tuned) rule, percent:\n\n((?:\|.*\n)+)", text, re.M):
+        header, _, *lines = table.splitlines()
+        methods = [each.strip() for each in header.strip("|").split("|")][1:]
+        for line in lines:
+            group, *cells = (each.strip(" *") for each in line.strip("|").split("|"))
+            pairs = [re.findall(r"[\d.]+", cell) for cell in cells]
+            own = {
+                method: (float(pair[0]), float(pair[1])) for method, pair in zip(methods, pairs, strict=True) if len(pair) == 2
+            }
+            found.setdefault((metric, rule), {})[group] = own
+    return found
+
+
+def _peers(texts: Cells) -> list[str]:
+    """Told against each peer of the page of text peers."""
+    text, rows = (RESULTS / "text-peers-cpu-2026-11-15.md").read_text(), []
+    for name in TEXT:
+        own = [cell for cell in texts if cell["data"] == name]
+        part = re.search(rf"^## {name}:.*?\n\n((?:\|.*\n)+)", text, re.M)
+        if not own or part is None:
+            continue
+        header, _, *lines = ([x.strip() for x in line.strip("|").split("|")] for line in part[1].splitlines())
+        values = {m: np.mean([100 * c["metrics"]["tuned"][m] for c in own]) for m in PEER_METRICS}
+        rows.append([f"{name}, told ({own[0]['body']})", *(f"{values[m]:.1f}" for m in PEER_METRICS)])
+        peers = [line for line in lines if not line[0].startswith("manyhot") and "not run" not in line[1]]
+        best = {m: max(float(line[header.index(m)]) for line in peers) for m in PEER_METRICS}
+        rows.append([f"{name}, best peer", *(f"{best[m]:.1f}" for m in PEER_METRICS)])
+        behind = [m for m in PEER_METRICS if round(values[m], 1) < best[m]]
+        rows.append([f"{name}, behind in", *("behind" if m in behind else "" for m in PEER_METRICS)])
+    note = (
+        "The best of [the page of text peers](text-peers-cpu-2026-11-15.md) in each metric; the peers ran on another machine,"
+        " so that times are not compared. Told is a model for each metric."
+    )
+    return [note, "", markdown_table(["", *PEER_METRICS], rows)] if rows else ["Not run."]
+
+
+def _welch(first: list[float], second: list[float]) -> float:
+    from manyhot.comparison.ranks import welch
+
+    return welch(np.asarray(first), np.asarray(second))
+
+
+def _spread(values: list[float]) -> str:
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return f"{np.mean(values):.1f}" + ("" if math.isnan(deviation) else f" ± {deviation:.1f}")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--told", type=Path, nargs="+", required=True)
+    parser.add_argument("--others", type=Path, nargs="+", required=True)
+    parser.add_argument("--head", type=Path, help="the first lines of the page")
+    parser.add_argument("--tail", type=Path, nargs="*", default=[], help="what follows the figures")
+    parser.add_argument("--page", type=Path, required=True)
+    given = parser.parse_args()
+    told = [json.loads(line) for path in given.told if path.exists() for line in path.read_text().splitlines()]
+    told = list({(c["data"], c["model"], c["seed"]): c for c in told}.values())
+    others = [cell for path in given.others if path.exists() for cell in read_cells(path) if "metrics" in cell]
+    others = list({(c["data"], c["model"], c["method"], c["seed"]): c for c in others}.values())
+    head = given.head.read_text() if given.head else "# The default, told the metric, against single methods\n"
+    tail = "".join("\n" + path.read_text() for path in given.tail)
+    given.page.write_text(page(told, others, head) + tail)
+
+
+if __name__ == "__main__":
+    main()
