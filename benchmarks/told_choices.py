@@ -1,6 +1,6 @@
 """The table of ``benchmarks.told_candidates``: ``python -m benchmarks.told_choices FILE...``.
 
-Differences to one loss with batches of 128 (ZLPR), in points on the judging quarter: means over sets and bodies, in brackets the
+Differences to one loss with batches of 128 (ZLPR), in points on the judging quarter: means over sets and bodies; in brackets
 groups better : worse. RankLoss has its sign turned, so that more is better everywhere.
 """
 

@@ -68,6 +68,7 @@ ROW_VALUES = SHARED | {
     "teacher_share": ["0.2"],
     "metric": ["SubACC", "MLC-F1", "micro-F1", "macro-F1", "micro-recall", "AvgPrec", "P@2", "PSP@2", "mAP", "Brier"],
     "members": ["3"],
+    "mean_of": ["zlpr,bce", "bce,powerset"],
     "budget": ["1h"],
     "folds": ["2"],
     "tune": ["micro-F1", "macro-F1", "MLC-F1", "sets", "none"],

@@ -45,8 +45,10 @@ MEAN_VALIDATION = 0.2
 # Settings that speak of one loss, so that the mean of several cannot honour them.
 OF_ONE_LOSS = (
     *("loss", "loss_option", "strategy", "pos_weight", "propensity_weights", "smoothing", "flip", "mixup", "rdrop"),
-    *("learn_threshold", "row_threshold", "teacher", "learning_rate", "members"),
+    *("learn_threshold", "row_threshold", "teacher"),
 )
+# Settings that are for all losses of ``mean_of``; given without it they mean one loss.
+OF_EACH_LOSS = ("learning_rate", "members")
 
 
 def with_mean_of(
@@ -74,8 +76,8 @@ def with_mean_of(
 
 def _losses(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples, *, sparse: bool) -> str:
     usual = TrainSettings()
-    changed = [name for name in OF_ONE_LOSS if getattr(given, name) != getattr(usual, name)]
-    if given.mean_of not in (AUTO, NONE) and changed and changed != ["members"]:
+    changed = [name for name in (*OF_ONE_LOSS, *OF_EACH_LOSS) if getattr(given, name) != getattr(usual, name)]
+    if given.mean_of not in (AUTO, NONE) and changed and changed[0] in OF_ONE_LOSS:
         raise ValueError(f"train: `{changed[0]}` must be left out: `mean_of` names the losses, and each has its own settings.")
     if given.mean_of != AUTO:
         return given.mean_of
