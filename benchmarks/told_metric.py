@@ -34,10 +34,10 @@ from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
 from manyhot.training.rows.bundle import TrainedModel
-from manyhot.training.rows.targets.objective import natural_rule
 from manyhot.training.rows.rules.fitting import Tuning, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import steering_of, stopped_by, tuned_for
+from manyhot.training.rows.targets.objective import natural_rule
 from manyhot.training.rows.train import train
 
 TOLD = "told"

@@ -238,13 +238,8 @@ def _session(
     settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
     settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
-    session.tell(
-        Event(
-            "start",
-            f"{entry.name} body, loss {settings.loss}, on {len(rows):,} rows, {_width(examples, inputs.width)}, "
-            f"{examples.num_labels:,} labels, {device}",
-        )
-    )
+    size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
+    session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
     return session, inputs, entry
 
 
