@@ -209,3 +209,18 @@ def test_files_and_functions_stay_short(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in LONG_KERNELS:
             found, most = statement_lines(node), MOST_KERNEL_LINES if is_kernel(node) else MOST_STATEMENT_LINES
             assert found <= most, f"{name}: {node.name} has {found} lines: a part of it wants a name"
+
+
+# Names that two rooms use for their own thing, each inside one room only. Integrations mirror names of the losses on purpose.
+SHARED_NAMES = {"Job", "Plan", "Rows"}
+
+
+def test_one_name_is_one_thing():
+    homes: dict[str, set[str]] = {}
+    for path in ROOMS:
+        if "integrations" not in path.parts:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, set()).add(path.relative_to(SOURCE).as_posix())
+    repeated = {name: sorted(places) for name, places in homes.items() if len(places) > 1}
+    assert set(repeated) == SHARED_NAMES, {name: places for name, places in repeated.items() if name not in SHARED_NAMES}

@@ -75,7 +75,7 @@ def check_other_backends():
         for name, case in hostile.CASES.items():
             values, _ = hostile.reference(name, function, **settings)
             arguments = {"smoothing": 0.0, **({"threshold": 0.0} if kind is ours.ZLPRLoss else {}), **settings}
-            own = rows.Rows(*(keras.ops.convert_to_tensor(each) for each in (case.logits, case.labels)), case.where)
+            own = rows.KerasRows(*(keras.ops.convert_to_tensor(each) for each in (case.logits, case.labels)), case.where)
             found = getattr(rows.OpsRows, function.removesuffix("_loss").replace("tlpr", "zlpr"))(own, **arguments)
             np.testing.assert_allclose(found, values, rtol=2e-6, atol=1e-6, err_msg=f"{function}, {name}")
 

@@ -13,6 +13,8 @@ from manyhot.engines.terms import accumulation_dtype
 from manyhot.losses.core.logsumexp import LazyScores, Scores
 
 LINKS = ("hard", "soft", "softmax")
+# The same for people.
+LINK_WORDS = {"hard": "sigmoid of the score", "soft": "sigmoid of twice the score", "softmax": "softmax"}
 
 
 def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold: Tensor | float | None = None) -> Tensor:

@@ -25,7 +25,7 @@ from manyhot.losses.core.pairs import LINK_FACTORS, divergence_rows, jeffreys, l
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.zlpr import zlpr_loss
 
-KINDS = (*LINK_FACTORS, "excess")
+DIVERGENCES = (*LINK_FACTORS, "excess")
 
 Loss = Callable[..., Tensor]
 
@@ -69,7 +69,7 @@ def prediction_divergence(
     """
     check_logits("prediction_divergence", a, "a")
     check_logits("prediction_divergence", b, "b")
-    check_choice("prediction_divergence", "kind", kind, KINDS)
+    check_choice("prediction_divergence", "kind", kind, DIVERGENCES)
     _check_same_shape("prediction_divergence", a, b, "a", "b")
     check_reduction("prediction_divergence", reduction)
     check_engine("prediction_divergence", engine, NAMES)

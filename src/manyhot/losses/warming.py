@@ -15,7 +15,7 @@ from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.losses.info import HARD, SOFT, SPARSE
 
 WHO = "warm_up"
-KINDS = (HARD, SOFT, SPARSE)
+LABEL_KINDS = (HARD, SOFT, SPARSE)
 
 
 def warm_up(
@@ -58,7 +58,7 @@ def warm_up(
     for loss in wanted[2]:
         check_choice(WHO, "losses", loss, tuple(LOSSES))
     for kind in wanted[4]:
-        check_choice(WHO, "labels", kind, KINDS)
+        check_choice(WHO, "labels", kind, LABEL_KINDS)
     calls = 0
     for size, count, loss, dtype, kind in itertools.product(*wanted):
         if kind in get_loss(loss).label_kinds:

@@ -21,7 +21,7 @@ IDENTITY = "identity"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScoreReading:
     """How scores are interpreted: the decision rule, the link to probabilities, and the value of an empty row."""
 
     rule: DecisionRule
@@ -33,7 +33,7 @@ class Reading:
 class BlockWork:
     """One block's counts, ranks and probabilities, each made once and only if asked for."""
 
-    def __init__(self, block: Block, reading: Reading, propensities: Tensor | None) -> None:
+    def __init__(self, block: Block, reading: ScoreReading, propensities: Tensor | None) -> None:
         self.block, self.reading, self.propensities = block, reading, propensities
 
     @cached_property

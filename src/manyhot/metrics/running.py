@@ -26,8 +26,8 @@ from manyhot.metrics.measures import (
     BlockWork,
     LabelMeasure,
     ProbabilityMeasure,
-    Reading,
     RowMeasure,
+    ScoreReading,
     per_label_counts,
 )
 from manyhot.metrics.names import MetricName, read_metric
@@ -106,7 +106,7 @@ class Metrics(Metric):
             check_choice("Metrics", "link", link, (*LINKS, IDENTITY))
         self.num_labels = num_labels
         above = any(name.info.lists for name in self.names)
-        self.reading = Reading(rule or DecisionRule(), link, empty, above)
+        self.reading = ScoreReading(rule or DecisionRule(), link, empty, above)
         if propensities is not None:
             check_propensities("Metrics", propensities, num_labels)
         elif any(name.kind == "PSP@k" for name in self.names):

@@ -14,7 +14,7 @@ from manyhot.serve.refusals import Refusal
 
 
 @dataclass(eq=False)
-class Job:
+class BatchJob:
     """Work for the model.
 
     Args:
@@ -54,7 +54,7 @@ class Batcher:
         self.run, self.max_rows, self.wait, self.max_waiting, self.on_batch = run, max_rows, wait, max_waiting, on_batch
         self.waiting = 0
         self.expected = 0
-        self._queue: deque[Job] = deque()
+        self._queue: deque[BatchJob] = deque()
         self._filled = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
         self._task: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class Batcher:
             raise Refusal(503, "the server is stopping. Ask another one.")
         if self.waiting + rows > self.max_waiting and self.waiting:
             raise Refusal(429, f"{self.waiting:,} rows are waiting already, at most {self.max_waiting:,} may. Try again later.")
-        job = Job(rows, content, asyncio.get_running_loop().create_future())
+        job = BatchJob(rows, content, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         self.waiting += rows
         self._filled.set()
@@ -119,8 +119,8 @@ class Batcher:
                 else:
                     job.answer.set_result(result)
 
-    async def _gather(self, loop: asyncio.AbstractEventLoop) -> list[Job]:
-        batch: list[Job] = []
+    async def _gather(self, loop: asyncio.AbstractEventLoop) -> list[BatchJob]:
+        batch: list[BatchJob] = []
         rows, deadline = 0, loop.time() + self.wait
         while True:
             while self._queue and (not batch or rows + self._queue[0].rows <= self.max_rows):

@@ -64,7 +64,7 @@ class Outcome:
     scores: dict[str, float]
 
 
-class Run(NamedTuple):
+class DemoRun(NamedTuple):
     """A trained model, its best validation score and how long it took."""
 
     model: TrainedModel
@@ -125,7 +125,7 @@ def _compared(
         yield from _outcomes(variant, loss, seed, rate, run, rows=rows, quiet=quiet)
 
 
-def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs: int, quiet: bool) -> Run:
+def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs: int, quiet: bool) -> DemoRun:
     # Imported here because it loads slowly, and no other command should wait for it.
     from manyhot.training.rows.train import train
 
@@ -143,10 +143,10 @@ def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs
             watch(event)
 
         model = train(fit, settings, validation=held_out, progress=note)
-    return Run(model, best, time.perf_counter() - started)
+    return DemoRun(model, best, time.perf_counter() - started)
 
 
-def _outcomes(variant: str, loss: str, seed: int, rate: float, run: Run, *, rows: int, quiet: bool) -> Iterator[Outcome]:
+def _outcomes(variant: str, loss: str, seed: int, rate: float, run: DemoRun, *, rows: int, quiet: bool) -> Iterator[Outcome]:
     """The test scenes decided by ``s > 0`` and by the rule tuned on the validation scenes."""
     from manyhot.metrics.running import Metrics
 

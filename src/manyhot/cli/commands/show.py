@@ -12,15 +12,10 @@ from manyhot.cli.commands.tune import rule_in_words
 from manyhot.cli.io.config import CONFIG, read_config
 from manyhot.cli.io.console import JsonFlag, number, show_json, show_pairs, show_text
 from manyhot.cli.io.models import ModelArgument, bundle_folder, open_model
+from manyhot.decisions.links import LINK_WORDS
 from manyhot.training.spans.bundle import is_span_bundle
 
 SHOWN = 10
-LINKS = {
-    "hard": "sigmoid of the score",
-    "soft": "sigmoid of twice the score",
-    "softmax": "softmax",
-    None: "none, scores only rank",
-}
 AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, also defaults.")]
 
 
@@ -40,7 +35,9 @@ def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False
     show_text(str(Path(model)), style="bold")
     pairs: list[tuple[str, Any]] = [("labels", ", ".join(names[:SHOWN]) + more)]
     pairs += [("decision", rule_in_words(trained.rule))]
-    pairs += [("probabilities", f"calibrated, {trained.calibration.kind}" if trained.calibration else LINKS[trained.link])]
+    pairs += [
+        ("probabilities", f"calibrated, {trained.calibration.kind}" if trained.calibration else _link_words(trained.link))
+    ]
     if config:
         pairs += [(f"{part} files", ", ".join(files)) for part, files in config["files"].items()]
     skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds"}
@@ -69,6 +66,10 @@ def _show_spans(model: Path, *, every: bool, json: bool) -> None:
         show_text()
         title = "Settings" if every else "Settings that are not the defaults"
         show_pairs(title, [(name, _words(value)) for name, value in chosen.items()])
+
+
+def _link_words(link: str | None) -> str:
+    return LINK_WORDS[link] if link else "none: the scores only rank"
 
 
 def _words(value: Any) -> str:

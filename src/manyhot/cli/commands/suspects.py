@@ -36,7 +36,7 @@ FoldsFlag = Annotated[
 CorrectedFlag = Annotated[
     Path | None, typer.Option("--corrected", help="Write the examples as JSON lines with the listed suspects corrected.")
 ]
-KINDS = {"wrong": ("wrong",), "missing": ("missing",), "both": ("wrong", "missing")}
+SUSPECT_KINDS = {"wrong": ("wrong",), "missing": ("missing",), "both": ("wrong", "missing")}
 
 
 @read_flags
@@ -55,7 +55,7 @@ def suspects(
 
     The most doubtful come first. Every row is scored by a model that has not seen it.
     """
-    if kind not in KINDS:
+    if kind not in SUSPECT_KINDS:
         raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
     if corrected is not None:
         check_target("--corrected", corrected)
@@ -74,7 +74,7 @@ def suspects(
         on_model=reasons.keep,
     )
     where = None if examples.unknown is None else ~examples.unknown.dense().bool()
-    found = find_suspects(logits, examples.labels, most=most, kinds=KINDS[kind], where=where)
+    found = find_suspects(logits, examples.labels, most=most, kinds=SUSPECT_KINDS[kind], where=where)
     if corrected is not None:
         from manyhot.data.write import write_examples
 

@@ -17,7 +17,15 @@ from manyhot.data.formats.format import Format
 from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan, in_reading_order
 from manyhot.data.spans.options import SpanReadOptions
 
-KINDS = {"R": "relations", "E": "events", "A": "attributes", "M": "attributes", "N": "links", "#": "notes", "*": "equivalences"}
+OTHER_ANNOTATIONS = {
+    "R": "relations",
+    "E": "events",
+    "A": "attributes",
+    "M": "attributes",
+    "N": "links",
+    "#": "notes",
+    "*": "equivalences",
+}
 # No text has positions of more than 18 digits, and Python refuses to parse thousands of digits.
 _PLACES = re.compile(r"(\S+) (\d{1,18} \d{1,18}(?:;\d{1,18} \d{1,18})*)", re.ASCII)
 
@@ -134,8 +142,8 @@ def _read_marks(
     for line, content in file.lines():
         if not content.strip():
             continue
-        if content[0] in KINDS:
-            others[KINDS[content[0]]] += 1
+        if content[0] in OTHER_ANNOTATIONS:
+            others[OTHER_ANNOTATIONS[content[0]]] += 1
             continue
         try:
             mark = _mark(content, text)

@@ -32,7 +32,7 @@ CPU_ELEMENTS = 1 << 18
 GPU_ELEMENTS = 1 << 26
 
 
-class Block(NamedTuple):
+class SpanBlock(NamedTuple):
     """A block of first tokens of some rows: ``ratios [b, m, n]`` is E, 0 where a cell does not count; ``weights [b, h, n]``
     is V; ``sums [b, h, m]`` is E V; ``shift [b, h, m]`` is m + c + u, ``-inf`` in repaired rows."""
 
@@ -120,7 +120,7 @@ def add_gradient(
             whole[row, types] += piece[0]
 
 
-def _blocks(parts: SpanParts, terms: SpanTerms, sign: float) -> Iterator[Block]:
+def _blocks(parts: SpanParts, terms: SpanTerms, sign: float) -> Iterator[SpanBlock]:
     """The grid in blocks of first tokens, all types together."""
     budget = CPU_ELEMENTS if parts.q.device.type == "cpu" else GPU_ELEMENTS
     tokens = parts.num_tokens
@@ -146,7 +146,7 @@ def _blocks(parts: SpanParts, terms: SpanTerms, sign: float) -> Iterator[Block]:
             repairs = _repairs(terms, leader, chunk, raw, batch, rows, columns)
             if repairs is not None:
                 shift[repairs.rows, repairs.types, repairs.first - start] = -INF
-            yield Block(batch, rows, columns, chunk, ratios, here, here @ ratios.mT, shift, repairs)
+            yield SpanBlock(batch, rows, columns, chunk, ratios, here, here @ ratios.mT, shift, repairs)
 
 
 def _finite(top: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ TOO_LARGE = "{who}: a label in `y_true` must lie in [0, 1], or be negative or Na
 Tensor = Any
 
 
-class Rows(NamedTuple):
+class KerasRows(NamedTuple):
     """Arguments of a row function; ``sound [...]`` is NaN for rows whose labels cannot be right, or None."""
 
     scores: Tensor
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
         return values if self.sound is None else values * self.sound
 
 
-def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
+def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> KerasRows:
     """Labels and scores of equal shape; unknown labels are 0 and excluded by ``where``.
 
     A label above 1 is an error. A compiled step cannot raise: there the loss of its row is NaN.
@@ -49,7 +49,7 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
     if keras.backend.backend() == "torch" and labels.numel() and not labels.is_cuda:
         low, high = (float(end) for end in labels.aminmax())
         if low >= 0 and high <= 1:
-            return Rows(scores, labels, None)
+            return KerasRows(scores, labels, None)
     too_large, sound = labels > 1, None
     if not _is_concrete(labels):
         sound = _sound(too_large)
@@ -57,11 +57,11 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> Rows:
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
     # These look for the marks themselves: anything computed from the labels here would be saved for backward.
     if keras.backend.backend() == "jax":
-        return Rows(scores, labels, None, sound)
+        return KerasRows(scores, labels, None, sound)
     if keras.backend.backend() == "tensorflow":
-        return Rows(scores, labels, None)
+        return KerasRows(scores, labels, None)
     known = labels >= 0
-    return Rows(scores, ops.where(known, ops.minimum(labels, 1.0), 0.0), known, sound)
+    return KerasRows(scores, ops.where(known, ops.minimum(labels, 1.0), 0.0), known, sound)
 
 
 def _sound(too_large: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class TorchRows:
     """manyhot's functions, on the engine that fits the device."""
 
     @staticmethod
-    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+    def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         from manyhot.losses import tlpr_loss, zlpr_loss
 
@@ -95,7 +95,7 @@ class TorchRows:
         return tlpr_loss(rows.scores, rows.labels, threshold, **settings)
 
     @staticmethod
-    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+    def pairwise(rows: KerasRows, scale: float, margin: float, smoothing: float) -> Tensor:
         """``softplus(pos(g s) + neg(g s) + g m)``."""
         from manyhot.losses import pairwise_loss
 
@@ -103,7 +103,7 @@ class TorchRows:
         return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given)
 
     @staticmethod
-    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+    def asymmetric(rows: KerasRows, smoothing: float, **powers: Any) -> Tensor:
         """The mean over known labels."""
         from manyhot.losses import asymmetric_loss
 
@@ -115,14 +115,14 @@ class JaxRows:
     """The functions of ``manyhot.integrations.jax``; labels keep their marks of unknown entries."""
 
     @staticmethod
-    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+    def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         from manyhot.integrations.jax import tlpr_loss
 
         return tlpr_loss(rows.scores, rows.labels, threshold, unknown=True, smoothing=smoothing)
 
     @staticmethod
-    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+    def pairwise(rows: KerasRows, scale: float, margin: float, smoothing: float) -> Tensor:
         """``softplus(pos(g s) + neg(g s) + g m)``."""
         from manyhot.integrations.jax import pairwise_loss
 
@@ -130,7 +130,7 @@ class JaxRows:
         return pairwise_loss(rows.scores, rows.labels, scale=scale, margin=margin, **given)
 
     @staticmethod
-    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+    def asymmetric(rows: KerasRows, smoothing: float, **powers: Any) -> Tensor:
         """The mean over known labels."""
         from manyhot.integrations.jax import asymmetric_loss
 
@@ -143,14 +143,14 @@ class OpsRows:
     """``keras.ops``, differentiated by the backend."""
 
     @staticmethod
-    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+    def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         pos_weight, neg_weight = _weights(rows, smoothing)
         pos, neg = _log_sum(-rows.scores, pos_weight), _log_sum(rows.scores, neg_weight)
         return ops.softplus(pos + threshold) + ops.softplus(neg - threshold)
 
     @staticmethod
-    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+    def pairwise(rows: KerasRows, scale: float, margin: float, smoothing: float) -> Tensor:
         """``softplus(pos(g s) + neg(g s) + g m)``."""
         pos_weight, neg_weight = _weights(rows, smoothing)
         pos, neg = _log_sum(-scale * rows.scores, pos_weight), _log_sum(scale * rows.scores, neg_weight)
@@ -158,7 +158,7 @@ class OpsRows:
         return ops.softplus(joined + scale * margin)
 
     @staticmethod
-    def asymmetric(rows: Rows, smoothing: float, gamma_pos: float, gamma_neg: float, margin: float) -> Tensor:
+    def asymmetric(rows: KerasRows, smoothing: float, gamma_pos: float, gamma_neg: float, margin: float) -> Tensor:
         """The mean over known labels."""
         pos_weight, neg_weight = _weights(rows, smoothing)
         # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is NaN.
@@ -179,7 +179,7 @@ class TensorFlowRows:
     """The sides of ``tensorflow_rows``; labels come with their marks, and those above 1 give NaN here."""
 
     @staticmethod
-    def zlpr(rows: Rows, threshold: float, smoothing: float) -> Tensor:
+    def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
         """``softplus(pos + s0) + softplus(neg - s0)``."""
         from manyhot.integrations.keras.tensorflow_rows import sides
 
@@ -187,7 +187,7 @@ class TensorFlowRows:
         return ops.softplus(pos + threshold) + ops.softplus(neg - threshold)
 
     @staticmethod
-    def pairwise(rows: Rows, scale: float, margin: float, smoothing: float) -> Tensor:
+    def pairwise(rows: KerasRows, scale: float, margin: float, smoothing: float) -> Tensor:
         """``softplus(pos(g s) + neg(g s) + g m)``."""
         from manyhot.integrations.keras.tensorflow_rows import sides
 
@@ -196,11 +196,11 @@ class TensorFlowRows:
         return ops.softplus(joined + scale * margin)
 
     @staticmethod
-    def asymmetric(rows: Rows, smoothing: float, **powers: Any) -> Tensor:
+    def asymmetric(rows: KerasRows, smoothing: float, **powers: Any) -> Tensor:
         """The mean over known labels."""
         known = rows.labels >= 0
         labels = ops.where(known, ops.minimum(rows.labels, 1.0), 0.0)
-        return OpsRows.asymmetric(Rows(rows.scores, labels, known), smoothing, **powers) * _sound(rows.labels > 1)
+        return OpsRows.asymmetric(KerasRows(rows.scores, labels, known), smoothing, **powers) * _sound(rows.labels > 1)
 
 
 def row_losses() -> Any:
@@ -208,7 +208,7 @@ def row_losses() -> Any:
     return {"torch": TorchRows, "jax": JaxRows, "tensorflow": TensorFlowRows}.get(keras.backend.backend(), OpsRows)
 
 
-def _weights(rows: Rows, smoothing: float) -> tuple[Tensor, Tensor]:
+def _weights(rows: KerasRows, smoothing: float) -> tuple[Tensor, Tensor]:
     """The weight of every entry on either side, 0 where it is not known."""
     soft = rows.labels if smoothing == 0 else rows.labels * (1 - smoothing) + smoothing / 2
     if rows.where is None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from manyhot.decisions.links import LINK_WORDS
 from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.svg import Plot, legend, nice_ticks, tick_text
-from manyhot.report.run.words import LINKS
 
 WIDE, TALL = 440, 290
 
@@ -123,7 +123,10 @@ def reliability_figure(reliability: Mapping[str, Any]) -> Markup:
     plot.axes("probability given", "share that holds")
     plot.add("line", x1=plot.at_x(0), x2=plot.at_x(1), y1=plot.at_y(0), y2=plot.at_y(1), class_="axis dotted")
     entries: list[tuple[int, str, Markup | str]] = []
-    kinds = (("before", 2, "circle", LINKS.get(reliability["link"], "")), ("after", 1, "square", reliability["calibration"]))
+    kinds = (
+        ("before", 2, "circle", LINK_WORDS.get(reliability["link"], "")),
+        ("after", 1, "square", reliability["calibration"]),
+    )
     described = []
     shown = [(kind, series, shape, words) for kind, series, shape, words in kinds if reliability[kind]]
     for kind, series, shape, words in shown:

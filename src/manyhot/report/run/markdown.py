@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manyhot.report.run.words import LINKS, lead_words, rows_words, rule_words, setting_words, training_words, value_words
+from manyhot.decisions.links import LINK_WORDS
+from manyhot.report.run.words import lead_words, rows_words, rule_words, setting_words, training_words, value_words
 
 LABELS = 50
 PAIRS = 10
@@ -120,7 +121,7 @@ def _missed(missed: Mapping[str, Any]) -> list[str]:
 def _reliability(reliability: Mapping[str, Any]) -> list[str]:
     told = []
     if reliability["before"]:
-        told.append(f"- before calibration ({LINKS[reliability['link']]}): ECE {reliability['before']['ECE']:.4f}")
+        told.append(f"- before calibration ({LINK_WORDS[reliability['link']]}): ECE {reliability['before']['ECE']:.4f}")
     if reliability["after"]:
         told.append(f"- after calibration ({reliability['calibration']}): ECE {reliability['after']['ECE']:.4f}")
     return ["## Probabilities", "", *told, ""] if told else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from manyhot.decisions.links import LINK_WORDS
 from manyhot.report.parts.markup import Markup, data_block, element, join
 from manyhot.report.parts.page import Section, page, table
 from manyhot.report.run.charts import (
@@ -17,7 +18,7 @@ from manyhot.report.run.mistakes_sections import mistakes_section, worst_section
 from manyhot.report.run.reasons_sections import explanations_section, suspects_section
 from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.slider import slider_data, slider_section
-from manyhot.report.run.words import LINKS, lead_words, made_words, rows_words, rule_words, training_words, value_words
+from manyhot.report.run.words import lead_words, made_words, rows_words, rule_words, training_words, value_words
 
 HEADLINE = 4
 
@@ -104,7 +105,7 @@ def _learning(report: Mapping[str, Any]) -> Section | None:
 def _probability_words(model: Mapping[str, Any]) -> str:
     if model["calibration"]:
         return f"calibrated, {model['calibration']}"
-    return LINKS[model["link"]] if model["link"] else "none: the scores only rank"
+    return LINK_WORDS[model["link"]] if model["link"] else "none: the scores only rank"
 
 
 def _input_words(model: Mapping[str, Any]) -> str:

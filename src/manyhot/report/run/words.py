@@ -23,7 +23,6 @@ ORIGINS = {
     ),
 }
 NOTHING, MINUS = "\u2013", "\u2212"
-LINKS = {"hard": "sigmoid of the score", "soft": "sigmoid of twice the score", "softmax": "softmax"}
 FOR_NEW_ROWS = " For new rows: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 
