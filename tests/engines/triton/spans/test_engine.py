@@ -434,6 +434,8 @@ def test_repeated_losses_agree_with_float64(form):
     """The reduced loss of further calls of one layout, whatever is listed: the first is launched as a whole, the others are
     replayed."""
     settings = [(spans, reduction) for reduction in ("mean", "sum") for spans in (3, 3, 0, 9, 0, 1, 40)]
+    if triton_engine.interpreted():
+        settings = [(3, "mean")]  # nothing is replayed there
     for seed, (spans, reduction) in enumerate(settings):
         parts = make_parts(form, seed=seed)
         labels = random_labels(3, 3, 20, spans, lengths=[20, 13, 1], seed=seed)
