@@ -18,9 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from manyhot import SparseLabels, zlpr_loss
+from manyhot import SparseLabels
 from manyhot.training.rows.bodies.wide import WideBody
+from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.wide.fit import WideFit
 
 LABELS_A_ROW, WORDS_A_LABEL, OTHER_WORDS = 3, 4, 6
 
@@ -48,13 +51,13 @@ class Csr:
 
 
 def read_rows(folder, name, settings):
-    """The rows of a file on the device; a label that was drawn twice for a row counts once."""
+    """The rows of a file on the device, and their labels on the host; a label that was drawn twice for a row counts once."""
     labels = torch.from_numpy(np.load(folder / f"{name}-labels.npy").astype(np.int64))
     again = torch.zeros_like(labels, dtype=torch.bool)
     again[:, 1:] = labels[:, 1:] == labels[:, :-1]
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), (~again).sum(dim=1).cumsum(0)])
     listed = SparseLabels(labels[~again], offsets, settings.labels)
-    return DeviceRows(Csr(folder / f"{name}-words.npy"), listed, None, torch.device(settings.device))
+    return DeviceRows(Csr(folder / f"{name}-words.npy"), listed, None, torch.device(settings.device)), listed
 
 
 def product_rate(settings):
@@ -76,20 +79,21 @@ def settled(settings):
     return time.perf_counter()
 
 
-def train(body, rows, settings):
-    """``(rows trained on, seconds, loss at the start, loss at the end)``; stops after so many seconds."""
-    order = np.random.default_rng(0).permutation(len(rows))
-    batches = rows.batches(order, settings.batch)
+def train(body, rows, labels, settings):
+    """``(rows trained on, seconds, loss at the start, loss at the end)``, by the steps that `manyhot train` takes; stops after
+    so many seconds."""
+    sizes = {"batch_size": settings.batch, "epochs": 1, "dropout": 0.0, "device": settings.device}
+    about = TrainSettings(model="wide", loss="zlpr", pos_weight=100.0, learning_rate=settings.rate, **sizes)
+    fitted = {"salt": 0, "device": torch.device(settings.device), "linear": False, "on_device": rows}
+    fit = WideFit(body, TrainingRows(None, labels), about, **fitted)
+    fit.train_mode()
     losses, done, begun = [], 0, None
-    for place, (inputs, labels, _) in enumerate(batches):
-        body.set_rate(settings.rate)
-        loss = zlpr_loss(body(inputs), labels, pos_weight=100.0)
-        loss.backward()
-        losses.append(loss.detach())
+    for place, (batch, count) in enumerate(fit.batches(0)):
+        losses.append(fit.step(settings.rate, batch).clone())
         if place == settings.warmup - 1:
             begun, done = settled(settings), 0
         elif begun is not None:
-            done += len(labels)
+            done += count
             if place % 16 == 0 and settled(settings) - begun > settings.seconds:
                 break
     seconds = settled(settings) - begun
@@ -123,7 +127,7 @@ def measure(settings):
         write_rows(folder, "train", settings.rows, settings, 1)
         write_rows(folder, "test", settings.test_rows, settings, 2)
         written = settled(settings)
-        rows, test = (read_rows(folder, part, settings) for part in ("train", "test"))
+        (rows, labels), (test, _) = (read_rows(folder, part, settings) for part in ("train", "test"))
         read = settled(settings)
         size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     rate = product_rate(settings)
@@ -133,7 +137,7 @@ def measure(settings):
         body = WideBody(settings.features, settings.labels, **sizes)
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    done, seconds, first, last = train(body, rows, settings)
+    done, seconds, first, last = train(body, rows, labels, settings)
     peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
     predicted, took, at_1, at_5 = predict(body, test, settings)
     tables = sum(each.numel() * each.element_size() for each in body.parameters()) / 2**30

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import importlib.util
 import math
 import statistics
@@ -18,10 +19,10 @@ import sys
 from pathlib import Path
 
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, linear
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from benchmarks.gpu_engine import copy_bandwidth, table
-from manyhot import LinearHead, LinearScores, SparseLabels, zlpr_loss
+from manyhot import LinearHead, LinearScores, SparseLabels, decoupled_softmax_loss, zlpr_loss
 
 CASES = [(131_072, 512), (1_310_720, 512), (2_812_281, 128), (2_812_281, 1_024)]
 SIZE, POSITIVES, RATE, REPEATS = 768, 5, 790e12, 15
@@ -134,14 +135,6 @@ def others(num_labels, inputs, labels, compiled):
     if dense is not None:
         calls["dense + BCE eager"] = lambda: binary_cross_entropy_with_logits(linear(hidden, weight), dense)
         calls["dense + BCE compiled"] = lambda: compiled(hidden, weight, dense)
-    first = labels.indices.view(-1, POSITIVES)[:, 0].contiguous()
-    softmax = getattr(torch.nn.functional, "linear_cross_entropy", None)
-    if softmax is not None and num_labels < 200_000:
-        calls["torch linear_cross_entropy"] = lambda: softmax(hidden, weight, first)
-    if importlib.util.find_spec("liger_kernel") and num_labels < 200_000:
-        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
-
-        calls["Liger linear cross-entropy"] = lambda: liger(hidden, weight, first)
     found = {}
     for name, call in calls.items():
         try:
@@ -152,6 +145,44 @@ def others(num_labels, inputs, labels, compiled):
     plain = lambda: torch.autograd.grad(zlpr_loss(LinearScores(hidden, weight), labels, engine="torch"), parts)  # noqa: E731
     found["plain engine"] = milliseconds(plain, captured=False, repeats=1)
     return found
+
+
+def softmaxes(num_labels, hidden, weight, labels):
+    """Softmax with one label a row: ``[(name, milliseconds, MiB, error)]`` of ours, of Liger and of torch where they are there.
+
+    Decoupled softmax is that loss where a row has one label. Liger reads a number back, so it is timed without a graph.
+    """
+    first = labels.indices.view(-1, POSITIVES)[:, 0].contiguous()
+    single = SparseLabels(first, torch.arange(len(first) + 1, device="cuda"), num_labels)
+    calls = {"ours, kept": lambda: decoupled_softmax_loss(LinearScores(hidden, weight), single)}
+    calls["ours, made again"] = lambda: decoupled_softmax_loss(LinearScores(hidden, weight, memory_budget=0), single)
+    calls["dense logits"] = lambda: cross_entropy(linear(hidden, weight), first)
+    softmax = getattr(torch.nn.functional, "linear_cross_entropy", None)
+    if softmax is not None:
+        calls["torch linear_cross_entropy"] = lambda: softmax(hidden, weight, first)
+    if importlib.util.find_spec("liger_kernel"):
+        calls["Liger"] = lambda: _liger(hidden, weight, first)
+    exact = [part.detach().double().requires_grad_() for part in (hidden, weight)]
+    wanted = [part.float() for part in torch.autograd.grad(cross_entropy(linear(*exact), first), exact)]
+    del exact
+    found, parts = [], (hidden, weight)
+    for name, call in calls.items():
+        torch.cuda.empty_cache()
+        try:
+            run = lambda: torch.autograd.grad(call(), parts)  # noqa: B023, E731
+            taken = milliseconds(run, captured=name != "Liger", repeats=3 if name == "Liger" else 5)
+            wrong = max(((a.float() - b).abs().max() / b.abs().max()).item() for a, b in zip(run(), wanted, strict=True))
+            found.append([name, f"{taken:.2f}", f"{peak(run, parts):,.0f}", f"{wrong:.1e}"])
+        except Exception as error:
+            found.append([name, type(error).__name__, "-", "-"])
+    return [[f"{num_labels:,} x {hidden.shape[0]:,}", *each] for each in found]
+
+
+def _liger(hidden, weight, target):
+    from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
+
+    found = LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)
+    return found[0] if isinstance(found, tuple) else found
 
 
 def measure(num_labels, rows, bandwidth, compiled):
@@ -169,6 +200,8 @@ def measure(num_labels, rows, bandwidth, compiled):
         row += [f"{eager:.2f}", f"{biased:.2f}", f"{peak(run, wanted):,.0f}"]
     found = others(num_labels, (hidden, weight, bias), labels, compiled)
     error = errors(hidden, weight, bias, labels) if num_labels < 2_000_000 or rows < 500 else None
+    torch.cuda.empty_cache()
+    single = softmaxes(num_labels, hidden, weight, labels) if num_labels * rows < 1e9 else []
     weight_size = weight.numel() * 2 / 2**20
     del weight, bias
     torch.cuda.empty_cache()
@@ -176,7 +209,15 @@ def measure(num_labels, rows, bandwidth, compiled):
     for kind, budget in (("sgd", None), ("sgd", 0), ("adagrad", 0)):
         steps.append(fused(num_labels, hidden, labels, kind, budget))
         torch.cuda.empty_cache()
-    return row, steps, found, error
+    return row, steps, found, error, single
+
+
+def version(package):
+    """The version of an installed package, or that there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed there"
 
 
 def page(found, bandwidth):
@@ -185,14 +226,16 @@ def page(found, bandwidth):
     head = ["labels x rows"]
     for name in ("kept", "again"):
         head += [f"floor, {name}", "products alone", f"ours, {name}", "eager", "with bias", "MiB"]
-    names = list(dict.fromkeys(name for _, _, other, _ in found for name in other))
+    names = list(dict.fromkeys(name for _, _, other, *_ in found for name in other))
     rows = [row for row, *_ in found]
     steps = [[row[0], *step] for row, step, *_ in found]
     beside = [
         [row[0], *(f"{other[name]:.2f}" if isinstance(other.get(name), float) else str(other.get(name, "-")) for name in names)]
-        for row, _, other, _ in found
+        for row, _, other, *_ in found
     ]
-    wrong = [[row[0], *(f"{value:.1e}" for value in error)] for row, _, _, error in found if error]
+    wrong = [[row[0], *(f"{value:.1e}" for value in error)] for row, _, _, error, _ in found if error]
+    single = [each for *_, own in found for each in own]
+    absent = "" if hasattr(torch.nn.functional, "linear_cross_entropy") else " This torch has no `linear_cross_entropy`."
     update = ["labels x rows", "weights, MiB", "SGD, kept", "SGD, made again", "AdaGrad, made again"]
     return f"""# A linear head on {torch.cuda.get_device_name()}
 
@@ -213,14 +256,19 @@ peak beyond weights, their state and the gradient of hidden.
 
 {table(update, steps)}
 
-Beside, milliseconds (without bias; "-" was not run). BCE has dense labels in bfloat16; the linear cross-entropies have one
-label a row.
+Beside, milliseconds (without bias; "-" was not run). BCE has dense labels in bfloat16.
 
 {table(["labels x rows", *names], beside)}
 
 Largest error of the gradients of hidden and weight against float64, relative to their largest entry, with bias:
 
 {table(["labels x rows", "ours, kept", "ours, made again", "dense logits in bfloat16"], wrong)}
+
+Softmax and cross-entropy with one label a row, without bias: ours is `decoupled_softmax_loss(LinearScores(...))`, which is that
+loss for one label. MiB beyond inputs and gradients; the error as above.{absent} Liger {version("liger_kernel")}: its fused
+linear cross-entropy, timed without a graph, because it reads a number back.
+
+{table(["labels x rows", "by", "milliseconds", "MiB", "largest error"], single)}
 """
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from manyhot._checks import check_logits
@@ -12,7 +14,7 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.metrics.names import read_metric
-from manyhot.metrics.running import Metrics
+from manyhot.metrics.sums import Sums
 from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.bundle import TrainedModel
 
@@ -77,7 +79,8 @@ def evaluate(
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
     names = _measured(metrics, examples.num_labels, with_propensities=propensities is not None)
-    measured = Metrics(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
+    kind = _accumulator()
+    measured = kind(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
     for scores in batches:
         stop = start + scores.shape[0]
@@ -105,3 +108,12 @@ def _beyond(name: str, num_labels: int) -> bool:
     """Whether a metric looks at more labels than there are."""
     _, at, k = name.partition("@")
     return bool(at) and k.isdigit() and int(k) > num_labels
+
+
+def _accumulator() -> Any:
+    """The class that sums over rows: of several processes, each may have rows of its own."""
+    if not dist.is_available() or not dist.is_initialized():
+        return Sums
+    from manyhot.metrics.running import Metrics
+
+    return Metrics

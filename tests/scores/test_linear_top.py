@@ -63,3 +63,14 @@ def test_many_labels_on_the_device_have_the_best_of_dense_scores():
         top = LinearScores(hidden, weight, bias, chunk_size=size).top(5)
         torch.testing.assert_close(top.values, dense.topk(5).values)
         torch.testing.assert_close(dense.gather(1, top.indices), top.values)
+
+
+@pytest.mark.parametrize(("groups", "k"), [(100, 5), (2561, 5), (600, 1), (1024, 2), (700, 1)])
+def test_the_leading_groups_of_many_are_found_in_two_stages(groups, k):
+    draw = torch.Generator().manual_seed(0)
+    maxima = torch.randn(7, groups, generator=draw)
+    maxima[1] = -torch.inf
+    maxima[1, -k:] = torch.arange(float(k))
+    maxima[2, :3] = torch.inf
+    found = maxima.gather(1, linear_top.leading(maxima, k).clamp(max=groups - 1)).sort(dim=1, descending=True).values
+    assert torch.equal(found, maxima.topk(k, dim=1).values)

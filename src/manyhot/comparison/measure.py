@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyhot.decisions.tune import tune_rule
 from manyhot.metrics.names import parse_metric
-from manyhot.metrics.running import Metrics
+from manyhot.metrics.sums import Sums
 
 RANKINGS = ("AvgPrec", "RankLoss")
 AT_K = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
@@ -33,7 +33,7 @@ def measure_scores(
         if parse_metric(name).k <= truth.shape[1] and (propensities is not None or not name.startswith("PSP"))
     ]
     names = [*RANKINGS, *at_k, *(["ECE"] if link else [])]
-    measured = Metrics(names, num_labels=truth.shape[1], link=link, propensities=propensities).to(scores.device)
+    measured = Sums(names, num_labels=truth.shape[1], link=link, propensities=propensities).to(scores.device)
     measured.update(scores, truth)
     found: dict[str, float | None] = {name: float(value) for name, value in measured.compute().items()}
     return {**found, "ECE": found.get("ECE")}
@@ -41,7 +41,7 @@ def measure_scores(
 
 def measure_decisions(chosen: Tensor, truth: Tensor, names: Sequence[str]) -> dict[str, float]:
     """Metrics of label sets."""
-    measured = Metrics(list(names), num_labels=truth.shape[1]).to(chosen.device)
+    measured = Sums(list(names), num_labels=truth.shape[1]).to(chosen.device)
     measured.update(chosen.float() * 2 - 1, truth)
     return {name: float(value) for name, value in measured.compute().items()}
 

@@ -17,6 +17,7 @@ from torch.nn.functional import embedding_bag, softplus
 
 from manyhot.engines.linear.problem import LinearProblem, Update
 from manyhot.engines.terms import SparseTerms
+from manyhot.engines.triton.linear import table
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear_sides import local_gradient, local_sums, recall, remember
 from manyhot.scores.shards import Group, gather_equal, merged, share_of
@@ -73,6 +74,8 @@ class LinearDecoupled(torch.autograd.Function):
         scores = (hidden[rows].to(neg.dtype) * weight[labels].to(neg.dtype)).sum(dim=1)
         scores = scores if bias is None else scores + bias[labels].to(neg.dtype)
         counted, _ = terms.listed_weights(neg.dtype)
+        # A batch of fixed size may have room left over behind its last list.
+        counted = torch.where(torch.arange(len(counted), device=counted.device) < terms.offsets[-1], counted, 0.0)
         # An entry that does not count may have any score.
         missed = torch.where(counted > 0, neg[rows] - scores, 0.0)
         pulled = counted * missed.sigmoid()
@@ -129,6 +132,8 @@ def _by_hidden(problem: LinearProblem, terms: SparseTerms, entries: Tensor) -> T
     if not len(weight):
         return torch.zeros_like(problem.hidden)
     own = entries.to(weight.dtype)
+    if table.sums_rows(weight):
+        return table.bag(weight, terms.indices, terms.offsets, own)
     return embedding_bag(terms.indices, weight, terms.offsets, per_sample_weights=own, mode="sum", include_last_offset=True)
 
 
@@ -141,6 +146,8 @@ def decoupled_chunk(hidden: Tensor, weight: Tensor, chunk: int, kept: int) -> in
 def row_sums(values: Tensor, offsets: Tensor) -> Tensor:
     """``[R, N]``: sums of consecutive rows of ``values [P, N]``, in their order."""
     places = torch.arange(values.shape[0], device=values.device, dtype=offsets.dtype)
+    if table.sums_rows(values):
+        return table.bag(values, places, offsets, None)
     return embedding_bag(places, values, offsets, mode="sum", include_last_offset=True)
 
 

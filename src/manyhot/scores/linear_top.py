@@ -17,6 +17,10 @@ GROUP = 64
 CUDA_SCORES = 1 << 28
 
 
+# Chunks whose lists are joined at once.
+CHUNKS_JOINED = 16
+
+
 def chunk_for(hidden: Tensor, size: int) -> int:
     """Labels per chunk, given those that suit a loss."""
     return max(size, CUDA_SCORES // max(hidden.shape[0], 1)) if hidden.is_cuda else size
@@ -35,22 +39,30 @@ def best_labels(
     """The ``k`` best labels of each row of ``hidden [R, D]``, at most as many as there are; ``size`` labels at a time."""
     num_labels = weight.shape[0] if shard is None else shard.num_labels
     own = where if where is None or shard is None else where[shard.start : shard.stop]
-    values = hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)
-    indices = torch.empty_like(values, dtype=torch.int64)
+    values = [hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)]
+    indices = [torch.empty_like(values[0], dtype=torch.int64)]
     for start in range(0, weight.shape[0], size):
         part = slice(start, start + size)
         scores = torch.nn.functional.linear(hidden, weight[part].to(hidden.dtype))
         found, labels = best_of_chunk(
             scores, None if bias is None else bias[part].float(), None if own is None else own[part], k
         )
-        values, indices = torch.cat([values, found], dim=1), torch.cat([indices, labels + start], dim=1)
-        values, order = values.topk(min(k, values.shape[1]), dim=1)
-        indices = indices.gather(1, order)
+        values.append(found)
+        indices.append(labels + start)
+        if len(values) > CHUNKS_JOINED:
+            values, indices = _joined(values, indices, k)
+    (best,), (labels,) = _joined(values, indices, k)
     if shard is not None:
-        values, indices = best_of_all(shard, values, indices + shard.start, k)
+        best, labels = best_of_all(shard, best, labels + shard.start, k)
     if where is not None:
-        indices = torch.where(where[indices], indices, -1)
-    return TopScores(values, indices, num_labels)
+        labels = torch.where(where[labels], labels, -1)
+    return TopScores(best, labels, num_labels)
+
+
+def _joined(values: list[Tensor], indices: list[Tensor], k: int) -> tuple[list[Tensor], list[Tensor]]:
+    """The best of the lists of several chunks."""
+    best, order = torch.cat(values, dim=1).topk(min(k, sum(part.shape[1] for part in values)), dim=1)
+    return [best], [torch.cat(indices, dim=1).gather(1, order)]
 
 
 def best_of_chunk(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -61,9 +73,23 @@ def best_of_chunk(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: 
     width = scores.shape[1]
     if width < 8 * k * GROUP or not (scores.is_cuda != interpreted() and available()[0]):
         return _best(scores, bias, where, k, None)
-    groups = group_maxima(scores, bias, where, GROUP).topk(k, dim=1, sorted=False).indices
-    places = (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=scores.device)).flatten(1)
-    return _best(scores, bias, where, k, places)
+    return _best(scores, bias, where, k, _members(leading(group_maxima(scores, bias, where, GROUP), k)))
+
+
+def leading(maxima: Tensor, k: int) -> Tensor:
+    """``[R, k]``: where the largest of ``maxima [R, G]`` are, in any order; found in two stages where there are many."""
+    width = maxima.shape[1]
+    if width < 8 * k * GROUP:
+        return maxima.topk(k, dim=1, sorted=False).indices
+    # torch sorts long rows in tens of launches.
+    padded = torch.nn.functional.pad(maxima, (0, -width % GROUP), value=-torch.inf)
+    places = _members(padded.reshape(len(padded), -1, GROUP).amax(dim=2).topk(k, dim=1, sorted=False).indices)
+    return places.gather(1, padded.gather(1, places).topk(k, dim=1, sorted=False).indices)
+
+
+def _members(groups: Tensor) -> Tensor:
+    """``[R, k * GROUP]``: the places of the members of ``groups [R, k]``."""
+    return (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=groups.device)).flatten(1)
 
 
 def _best(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int, places: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -148,13 +148,13 @@ def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs
 
 def _outcomes(variant: str, loss: str, seed: int, rate: float, run: DemoRun, *, rows: int, quiet: bool) -> Iterator[Outcome]:
     """The test scenes decided by ``s > 0`` and by the rule tuned on the validation scenes."""
-    from manyhot.metrics.running import Metrics
+    from manyhot.metrics.sums import Sums
 
     _, held_out, test = _scenes(variant, rows, seed)
     tuned = tune_rule(run.model.logits(held_out), held_out.labels, objective=OBJECTIVE)
     logits = run.model.logits(test)
     for name, rule in (("natural", DecisionRule()), ("tuned", tuned.rule)):
-        metrics = Metrics(list(METRICS), num_labels=len(DIGITS), rule=rule)
+        metrics = Sums(list(METRICS), num_labels=len(DIGITS), rule=rule)
         metrics.update(logits, test.labels)
         outcome = Outcome(variant, loss, seed, name, rate, run.seconds, metrics.compute())
         values = "  ".join(f"{metric} {value:.4f}" for metric, value in outcome.scores.items())

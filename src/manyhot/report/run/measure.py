@@ -15,7 +15,7 @@ from torch import Tensor
 from manyhot.metrics.curves import mean_average_precision_score
 from manyhot.metrics.info import DECISIONS, PROBABILITIES
 from manyhot.metrics.names import parse_metric
-from manyhot.metrics.running import Metrics
+from manyhot.metrics.sums import Sums
 from manyhot.report.parts.intervals import half_width
 from manyhot.report.run.explanations import measure_explanations
 from manyhot.report.run.judged import Judged, Origin, rounded
@@ -122,14 +122,12 @@ def _measured(judged: Judged, names: Sequence[str]) -> tuple[dict[str, float], d
     areas = None
     if not judged.listed:
         areas = mean_average_precision_score(judged.all_scores, judged.labels, average="none", where=judged.where)
-    metrics = Metrics(
+    metrics = Sums(
         [name for name in names if name != "mAP"],
         num_labels=judged.labels.num_labels,
         rule=judged.rule,
         link=judged.calibration or judged.link,
         propensities=judged.propensities,
-        # With several processes, one has all scores and measures them alone.
-        sync_on_compute=False,
     )
     metrics.update(judged.logits, judged.labels, judged.where, predictions=judged.predictions)
     values, per_label = metrics.compute(), metrics.per_label()

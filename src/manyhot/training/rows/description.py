@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from manyhot.training.run.bundle_folder import (
     read_weights,
     remove_others,
 )
-from manyhot.training.run.checkpoint import bytes_of, on_cpu, packed_parts
+from manyhot.training.run.checkpoint import bytes_of, checksum, on_cpu, packed_parts
 from manyhot.training.run.schema import (
     TABLE,
     TEXT,
@@ -43,6 +44,10 @@ from manyhot.training.run.schema import (
 )
 
 FORMAT = "manyhot-model-1"
+# The place of a checksum in a header that is written before it is known.
+UNCHECKED = "0" * 8
+# Bytes that one thread digests at a time.
+PIECE_BYTES = 32 << 20
 # The tensor of label counts among the weights.
 COUNTS = "labels.counts"
 # Large parts of model.json that are stored in files of their own, and the entry they belong to.
@@ -87,19 +92,31 @@ def write_bundle(folder: Path, tensors: dict[str, Tensor], described: dict[str, 
     make_folder(folder)
     remove_drafts(folder)
     whole = on_cpu(tensors)
-    with ThreadPoolExecutor(1) as pool:
-        # A digest and a checksum of gigabytes take a second each; both release the interpreter.
-        digest = pool.submit(content_digest, *(bytes_of(each) for each in whole.values()))
-        parts = packed_parts(whole, {"format": FORMAT})
-        weights = f"weights-{content_digest(digest.result().encode(), parts[0])}.safetensors"
-    with writing(folder / weights) as file:
-        for part in parts:
-            file.write(part)
+    about = {"format": FORMAT}
+    # Digest, checksum and writing of gigabytes take a second each, and release the interpreter.
+    with ThreadPoolExecutor() as pool:
+        check = pool.submit(checksum, whole)
+        digests = pool.map(content_digest, _pieces(whole))
+        header, *parts = packed_parts(whole, about, UNCHECKED)
+        weights = f"weights-{content_digest(*(each.encode() for each in digests), header)}.safetensors"
+        with writing(folder / weights) as file:
+            for part in (header, *parts):
+                file.write(part)
+            file.seek(0)
+            file.write(packed_parts(whole, about, check.result())[0])
     documents = write_documents(folder, described)
-    about = {"format": FORMAT, "weights": weights, "documents": documents, **described}
-    write_whole(folder / DESCRIPTION, json_bytes(about))
+    description = {**about, "weights": weights, "documents": documents, **described}
+    write_whole(folder / DESCRIPTION, json_bytes(description))
     for pattern in ("weights-*.safetensors", *(f"{name}-*.json" for name in DOCUMENTS)):
         remove_others(folder, pattern, (weights, *documents.values()))
+
+
+def _pieces(tensors: dict[str, Tensor]) -> Iterator[memoryview]:
+    """The bytes of the tensors, ``PIECE_BYTES`` at a time."""
+    for each in tensors.values():
+        content = bytes_of(each)
+        for start in range(0, len(content), PIECE_BYTES):
+            yield content[start : start + PIECE_BYTES]
 
 
 def read_parts(folder: Path, data: dict[str, Any]) -> dict[str, Any]:

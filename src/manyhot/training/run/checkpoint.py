@@ -98,14 +98,16 @@ def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
     return b"".join(packed_parts(tensors, about))
 
 
-def packed_parts(tensors: Tensors, about: dict[str, Any]) -> list[bytes | memoryview]:
+def packed_parts(tensors: Tensors, about: dict[str, Any], check: str | None = None) -> list[bytes | memoryview]:
     """What ``pack`` joins: the header, and the memory of each tensor, which is not copied.
+
+    ``check`` is their checksum, where it is known.
 
     The format is that of safetensors: the size of a header, the header, and the tensors one after the other. The package's own
     writer copies all of it several times, and orders the header differently from run to run.
     """
     whole = on_cpu(tensors)
-    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about), "checksum": checksum(whole)}}
+    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about), "checksum": check or checksum(whole)}}
     end = 0
     # Wide types first, so that every tensor starts at a multiple of its element.
     ordered = sorted(whole, key=lambda name: (-whole[name].element_size(), name))

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -20,9 +20,11 @@ from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, json_line
 from manyhot.training.run.settings import RunSettings
-from manyhot.training.run.sharded_checkpoint import Like, ShardedCheckpoints
 from manyhot.training.run.tensorboard import EventFile
 from manyhot.training.run.versions import versions
+
+if TYPE_CHECKING:
+    from manyhot.training.run.sharded_checkpoint import Like, ShardedCheckpoints
 
 
 class RunFolder:
@@ -52,6 +54,9 @@ class RunFolder:
             own = cast(Checkpoints, self.checkpoints) if self.processes.first else None
             self.checkpoints = SharedCheckpoints(own, self.processes)
         if self.sharded:
+            # What it imports of torch takes a second.
+            from manyhot.training.run.sharded_checkpoint import ShardedCheckpoints
+
             self.checkpoints = ShardedCheckpoints(path / "checkpoints", self.processes)
         self.finished = bool(self.processes.agreed(float((self.model / "model.json").exists())))
 
@@ -87,7 +92,7 @@ class RunFolder:
     def load(self, name: str, like: Like) -> Saved | None:
         """The last whole checkpoint called ``name``, or None; divided as ``like`` is, where each process has a part."""
         held = self.checkpoints
-        return held.load(name, like) if isinstance(held, ShardedCheckpoints) else held.load(name)
+        return held.load(name) if isinstance(held, (Checkpoints, SharedCheckpoints)) else held.load(name, like)
 
     def log(self, event: Event) -> None:
         """Append a line to ``metrics.jsonl``, and a record to the event file if there is one."""

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from engines.triton.interpreted import check_interpreted
 from manyhot.data.examples import Examples
 from manyhot.decisions.rule import DecisionRule, decide_sparse
 from manyhot.decisions.top_lists import decide_top, tune_top
+from manyhot.engines import registry
 from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
 from manyhot.predictor import predict_rows
@@ -16,9 +18,12 @@ from manyhot.report.run.judged import Judged
 from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
 from manyhot.training.rows.bundle import load_model
+from manyhot.training.rows.inputs import fixed_batches
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
+from manyhot.training.rows.wide import fit as wide_fit
+from manyhot.training.rows.wide.captured_step import CapturedStep
 from manyhot.training.rows.wide.warming import Warming, made_up_steps
 
 WIDE = TrainSettings(model="wide", loss="zlpr", learning_rate=0.1, hidden=16, epochs=6, batch_size=32, threads=1, dropout=0.1)
@@ -211,3 +216,100 @@ def test_steps_on_made_up_rows_go_through_every_part_of_a_step():
     assert made_up_steps(settings, 40, torch.device("cpu")) == 2
     torch.set_rng_state(before)
     assert Warming(settings, 40, torch.device("cpu")).start().thread is None  # nothing is compiled on a CPU
+
+
+FIXED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from training.rows.wide.test_fit import check_fixed_batches
+check_fixed_batches(sys.argv[2])
+print("checked")
+"""
+
+
+class DirectStep:
+    """A captured step without a graph."""
+
+    taken = 0
+
+    def __init__(self, body, step):
+        del body
+        self.step = step
+
+    def __call__(self):
+        DirectStep.taken += 1
+        return self.step()
+
+
+def check_fixed_batches(loss):
+    """Steps on batches in fixed memory, some of which have no room for them, are the plain ones; in Triton's interpreter."""
+    # The native engine of the CPU counts every label that it is given.
+    registry._BY_DEVICE["cpu"] = registry._BY_NAME["triton"]
+    examples, weight = titles(rows=35, labels=12), torch.linspace(0.5, 2.0, 35)
+    settings = replace(WIDE, loss=loss, epochs=1, batch_size=16, hidden=4, dropout=0.0)
+    wide_fit.can_capture = lambda _: False
+    wanted = train(examples, settings, sample_weight=weight)
+    wide_fit.can_capture, wide_fit.CapturedStep = lambda _: True, DirectStep
+    fixed_batches.ROOM_UNIT = 1
+    for deviations, fewest, most in ((6.0, 6, 6), (0.0, 1, 5)):
+        fixed_batches.DEVIATIONS, DirectStep.taken = deviations, 0
+        found = train(examples, settings, sample_weight=weight)
+        assert fewest <= DirectStep.taken <= most, DirectStep.taken
+        for name, each in wanted.body.state_dict().items():
+            torch.testing.assert_close(found.body.state_dict()[name], each, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("loss", ["zlpr", "decoupled"])
+def test_batches_in_fixed_memory_give_the_same_model(loss):
+    check_interpreted(FIXED, loss)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", ["zlpr", "decoupled"])
+def test_captured_steps_give_the_model_of_plain_ones(monkeypatch, loss):
+    settings = replace(WIDE, loss=loss, epochs=3, device="cuda")
+    captured = []
+    found = train(titles(), settings)
+    monkeypatch.setattr(CapturedStep, "__call__", lambda self: captured.append(self) or self.step())
+    _same_tables(found, train(titles(), settings))
+    assert captured
+    monkeypatch.setattr(wide_fit, "can_capture", lambda _: False)
+    _same_tables(found, train(titles(), settings))
+
+
+def _same_tables(found, wanted):
+    for name, each in wanted.body.state_dict().items():
+        assert torch.equal(found.body.state_dict()[name], each), name
+
+
+@pytest.mark.gpu
+def test_a_step_that_cannot_be_captured_is_made_in_the_plain_way(monkeypatch):
+    settings = replace(WIDE, epochs=2, device="cuda")
+    wanted = train(titles(), settings)
+
+    def refuse(*_, **__):
+        raise RuntimeError("no graphs here")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    with pytest.warns(RuntimeWarning, match="could not be captured"):
+        found = train(titles(), settings)
+    _same_tables(found, wanted)
+
+
+@pytest.mark.gpu
+def test_a_killed_run_on_a_gpu_goes_on_to_the_same_model(tmp_path):
+    settings = replace(WIDE, loss="decoupled", device="cuda")
+    whole = train(titles(), settings, run=tmp_path / "whole")
+
+    class KilledError(Exception):
+        pass
+
+    def kill(event):
+        if event.kind == "epoch" and event.epoch == 3:
+            raise KilledError
+
+    often = replace(settings, checkpoint_seconds=0.0)
+    for fit in range(3):
+        with pytest.raises(KilledError):
+            train(titles(), often, run=tmp_path / "killed", resume=fit > 0, progress=kill)
+    _same_tables(train(titles(), often, run=tmp_path / "killed", resume=True), whole)

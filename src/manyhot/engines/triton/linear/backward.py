@@ -101,7 +101,8 @@ def _from_scores(
             for first, last in aligned_parts(stop - start):
                 _accumulate(by_hidden, grad[:, first:last], own[first:last])
         if by_weight is not None:
-            _product(grad.mT, hidden, by_weight[start:stop])
+            for first, last in aligned_parts(stop - start):
+                _product(grad[:, first:last].mT, hidden, by_weight[start + first : start + last])
         if by_bias is not None:
             _sum_columns(grad, None, by_bias[start:stop])
         if update is not None:

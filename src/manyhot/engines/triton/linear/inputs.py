@@ -117,8 +117,8 @@ def new_scores(problem: LinearProblem, width: int) -> Tensor:
 
 
 def new_buffer(problem: LinearProblem) -> Tensor:
-    """Buffer for the scores of a chunk."""
-    return new_scores(problem, min(problem.chunk, blocks(problem.num_labels, COLS) * COLS))
+    """Buffer for the scores of a chunk; whole blocks, because cuBLAS is slow on rows that start at odd places."""
+    return new_scores(problem, blocks(min(problem.chunk, problem.num_labels), COLS) * COLS)
 
 
 def chunk_scores(problem: LinearProblem, start: int, stop: int, kept: Tensor | None, buffer: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from manyhot.engines.triton.calls import blocks
 from manyhot.engines.triton.engine import available
 from manyhot.engines.triton.launch.launcher import interpreted, launcher
+from manyhot.engines.triton.linear.inputs import aligned_parts
 
 # Rows per program.
 ROWS = 4
@@ -26,11 +27,10 @@ def serves(weight: Tensor) -> bool:
 
 def apply(update: Any, hidden: Tensor, start: int, stop: int, grad: Tensor) -> None:
     """Update the labels ``start`` to ``stop``; see ``manyhot.engines.linear.updates.FusedUpdate``."""
-    # cuBLAS is slow where a part does not start at a multiple of eight labels.
     size = max(CHANGE_BYTES // (update.weight.shape[1] * update.weight.element_size()) // 512, 1) * 512
     for first in range(start, stop, size):
-        last = min(first + size, stop)
-        _apply(update, hidden, first, last, grad[:, first - start : last - start])
+        for begin, end in aligned_parts(min(first + size, stop) - first):
+            _apply(update, hidden, first + begin, first + end, grad[:, first - start + begin : first - start + end])
 
 
 def _apply(update: Any, hidden: Tensor, start: int, stop: int, grad: Tensor) -> None:

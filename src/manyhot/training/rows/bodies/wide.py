@@ -6,6 +6,7 @@ Neither the scores ``[B, L]`` nor a gradient of the size of a table of weights e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class _MovedSum(torch.autograd.Function):
         columns, offsets, values = batch
         ctx.save_for_backward(columns, offsets, values)
         ctx.moved = weight.detach(), squares, rate
+        if table.sums_rows(weight):
+            return table.bag(weight.detach(), columns, offsets, values)
         return embedding_bag(columns, weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
 
     @staticmethod
@@ -141,7 +144,7 @@ class WideBody(nn.Module):
         dropout: share of hidden units that is dropped in training.
         moves: whether it is to be trained.
         table: the number type of the word vectors, ``float32`` or, where they are not trained, ``float16``.
-        device: where the word vectors are made.
+        device: where the weights are made.
         mesh: of the processes that the labels of the head are divided among; every one has all word vectors. The first weights
             are those of a body without a mesh, bit by bit.
     """
@@ -165,7 +168,9 @@ class WideBody(nn.Module):
         self.register_load_state_dict_post_hook(_with_rates)  # type: ignore[no-untyped-call]
         update = "adagrad" if moves else None
         if mesh is None:
-            self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
+            # A GPU draws the first weights in no time.
+            with nullcontext() if device is None else torch.device(device):
+                self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
             return
         with torch.random.fork_rng(devices=[]):
             self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update, mesh=mesh)

@@ -242,7 +242,7 @@ def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -
             "train: `budget` must have held-out rows to compare candidates on; there are none. Give validation rows, or leave"
             " out `budget`."
         )
-    from manyhot.metrics.running import Metrics
+    from manyhot.metrics.sums import Sums
 
     names = ("micro-F1", "macro-F1") if settings.metric == AUTO else (settings.metric,)
     info = parse_metric(names[0]).info
@@ -250,7 +250,7 @@ def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -
     if info.needs in (DECISIONS, PROBABILITIES):
         scores, link = _cross_fitted(model, tuning, labels, probabilities=info.needs == PROBABILITIES), "identity"
     propensities = model.propensities() if names[0].startswith("PSP@") else None
-    measured = Metrics(names, num_labels=labels.num_labels, link=link, propensities=propensities)
+    measured = Sums(names, num_labels=labels.num_labels, link=link, propensities=propensities)
     measured.update(scores, tuning.labels, tuning.where)
     value = sum(float(each) for each in measured.compute().values()) / len(names)
     return value if info.direction == "up" else -value

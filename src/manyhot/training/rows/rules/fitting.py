@@ -19,6 +19,7 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows.rules.tracking_threshold import density_cut
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
+from manyhot.training.run.device import choose_device
 
 
 class Tuning(NamedTuple):
@@ -84,6 +85,9 @@ def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tu
 
     Either may give every row at least one label.
     """
+    # Sorting all listed scores takes seconds on a CPU.
+    device = choose_device(settings.device)
+    top, labels = top.to(device), labels.to(device)
     least = sorted({settings.min_labels, max(settings.min_labels, 1)})
     kinds = [False] if top.log_sums is None else [False, True]
     tried = [DecisionRule(min_labels=count, softmax=softmax) for softmax in kinds for count in least]
@@ -170,10 +174,9 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
         if objective == name:
             return tuned.value if metric.info.direction == "up" else -tuned.value
         rule = tuned.rule
-    # Takes seconds to import, and most runs need no metric besides that of the threshold search.
-    from manyhot.metrics.running import Metrics
+    from manyhot.metrics.sums import Sums
 
-    measured = Metrics([name], num_labels=tuning.labels.num_labels, rule=rule)
+    measured = Sums([name], num_labels=tuning.labels.num_labels, rule=rule)
     measured.update(tuning.all_scores, tuning.labels, tuning.where)
     value = measured.compute()[name]
     return float(value) if metric.info.direction == "up" else -float(value)

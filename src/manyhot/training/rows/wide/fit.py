@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.fit import RowBatch, RowFit, TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
+from manyhot.training.rows.inputs.fixed_batches import FixedBatches
+from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.wide.captured_step import CapturedStep, can_capture
 from manyhot.training.run.processes import Processes
 
 # Where the settings do not say; for decoupled softmax, 20,000 of the training rows of yso_titles held out.
@@ -62,6 +66,8 @@ class WideFit(RowFit):
         self.checkpoint_every_epoch = False
         self.on_device = on_device or DeviceRows(rows.inputs, rows.targets, rows.sample_weight, device)
         self.picked = picked
+        self.fixed: FixedBatches | None = None
+        self.captured: CapturedStep | None = None
 
     def start(self, factor: float = 1.0) -> None:
         """Choose the default learning rate if none is given."""
@@ -74,25 +80,64 @@ class WideFit(RowFit):
             return super().reads_loss(looked)
         return self.device.type == "cpu" or self.state.batch % STEPS_BETWEEN_READS == 0
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[RowBatch, int]]:
-        """The batches of an epoch, on the device."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, int]]:
+        """The batches of an epoch, on the device; of one that a captured step takes, its first row among those of the epoch."""
         order = np.random.default_rng([self.seed, self.salt, epoch]).permutation(len(self.rows))
         order = order if self.picked is None else self.picked[order]
         if self.device.type == "cuda" and len(order) > self.batch_size:
             # A last batch of another kind of size would have kernels of its own; other rows are left out in each epoch.
             order = order[: len(order) // ROWS_TOGETHER * ROWS_TOGETHER]
-        for inputs, labels, weights in self.on_device.batches(order, self.batch_size, start):
-            yield (inputs, labels, None, weights), len(labels)
+        taken, fixed, size = self.on_device.taken(order[start * self.batch_size :]), self._fixed_batches(), self.batch_size
+        if fixed is not None:
+            fixed.load(taken)
+        for first in range(0, len(taken), size):
+            last = min(first + size, len(taken))
+            if self.captured is not None and fixed is not None and fixed.holds(first, last):
+                yield first, last - first
+            else:
+                yield _row_batch(*taken.batch(first, last)), last - first
+
+    def _fixed_batches(self) -> FixedBatches | None:
+        """Memory for batches of a captured step; None where steps are not captured."""
+        if self.fixed is None and self._captures():
+            picked = np.arange(len(self.on_device)) if self.picked is None else self.picked
+            fixed = self.fixed = FixedBatches(self.on_device, picked, self.batch_size)
+            self.captured = CapturedStep(self.wide, lambda: super(WideFit, self).step(0.0, _row_batch(*fixed.batch())))
+        return self.fixed
+
+    def _captures(self) -> bool:
+        """Whether steps are captured: there are several whole batches, and nothing but the body moves."""
+        return len(self.rows) > self.batch_size and not self.steps.parameters and can_capture(self.wide)
 
     def loss(self, batch: RowBatch) -> tuple[Tensor, float]:
         """``(mean loss, rows)``."""
         inputs, labels, _, weights = batch
         return self.objective(self.body, inputs, labels, None, weights), float(len(labels))
 
-    def step(self, rate: float, batch: Any) -> Tensor:
-        """One step; the tables move inside backward."""
+    def step(self, rate: float, batch: RowBatch | int) -> Tensor:
+        """One step on a batch, or on the one that starts at this row of the epoch; the tables move inside backward."""
         self.wide.set_rate(rate)
-        return super().step(rate, batch)
+        if not isinstance(batch, int):
+            return super().step(rate, batch)
+        assert self.captured is not None
+        assert self.fixed is not None
+        self.fixed.first.fill_(batch)
+        value = self.captured()
+        if value is None:
+            # The rest of the fit goes without a graph, and without room that is left over, which only our kernels know of.
+            self.captured, taken = None, self.fixed.taken
+            assert taken is not None
+            value = super().step(rate, _row_batch(*taken.batch(batch, batch + self.batch_size)))
+        return value
+
+    def finish(self) -> None:
+        """Free the memory of the graph too."""
+        self.fixed = self.captured = None
+        super().finish()
+
+
+def _row_batch(inputs: SparseRows, labels: SparseLabels, weights: Tensor | None) -> RowBatch:
+    return inputs, labels, None, weights
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.bodies.wide import WideBody
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.wide.fit import WideFit, top_scores
+from manyhot.training.rows.wide.fit import ROWS_TOGETHER, WideFit, top_scores
 from manyhot.training.run.device import choose_device
 
 # Words of the made-up table, and of a row: few, since kernels do not depend on how many there are.
@@ -77,9 +77,9 @@ class Warming:
 
 
 def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device) -> int:
-    """Steps on two batches, one with an odd number of words, and the best labels of their rows; how many steps.
+    """Steps on two batches, one of them smaller, and the best labels of their rows; how many steps.
 
-    Sizes that are multiples of 16 have kernels of their own; rows of a batch are always such a multiple.
+    The first is captured, where steps are. Rows of a batch are always a multiple of 16, which has kernels of its own.
     """
     from scipy import sparse
 
@@ -90,18 +90,13 @@ def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device
     assert entry.describe is not None
     body = make_body({**shape, "dropout": dropout, **entry.describe(settings, None)}).to(device)
     assert isinstance(body, WideBody)
-    size, done = settings.batch_size, 0
-    for rows in (size, size):
-        lengths = np.full(rows, WORDS_A_ROW)
-        lengths[0] += done % 2
-        offsets = np.concatenate([[0], lengths.cumsum()])
-        columns = np.arange(offsets[-1]) % WORDS
-        matrix = sparse.csr_matrix((np.full(offsets[-1], 0.1, np.float32), columns, offsets), shape=(rows, WORDS))
-        counts = torch.arange(rows + 1)
-        labels = SparseLabels(torch.arange(rows) % num_labels, counts, num_labels)
-        fit = WideFit(body, TrainingRows(matrix, labels), settings, salt=0, device=device, linear=False)
-        fit.start()
-        fit.run_epoch(lambda: None)
-        top_scores(body, fit.on_device)
-        done += 1
-    return done
+    rows = settings.batch_size + ROWS_TOGETHER
+    offsets = np.arange(rows + 1) * WORDS_A_ROW
+    columns = np.arange(offsets[-1]) % WORDS
+    matrix = sparse.csr_matrix((np.full(offsets[-1], 0.1, np.float32), columns, offsets), shape=(rows, WORDS))
+    labels = SparseLabels(torch.arange(rows) % num_labels, torch.arange(rows + 1), num_labels)
+    fit = WideFit(body, TrainingRows(matrix, labels), settings, salt=0, device=device, linear=False)
+    fit.start()
+    fit.run_epoch(lambda: None)
+    top_scores(body, fit.on_device)
+    return fit.num_batches

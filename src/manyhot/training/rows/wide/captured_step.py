@@ -1,0 +1,70 @@
+"""A training step of a wide body as one CUDA graph: about ninety launches become one, and the host no longer sets the pace."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.triton.linear import table, updates
+from manyhot.training.rows.bodies.wide import WideBody
+
+
+def can_capture(body: WideBody) -> bool:
+    """Whether steps of the body never wait for the device: the kernels read rates there, and labels are not divided."""
+    head = body.head
+    return head.weight.is_cuda and head.mesh is None and table.serves(body.first.weight) and updates.serves(head.weight)
+
+
+class CapturedStep:
+    """A step that is captured when it is first taken, and replayed from then on.
+
+    Args:
+        body: what the step moves.
+        step: the step on a batch whose place in memory does not change; gives the loss, on the device.
+    """
+
+    def __init__(self, body: WideBody, step: Callable[[], Tensor]) -> None:
+        self.body, self.step = body, step
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.value: Tensor | None = None
+
+    def __call__(self) -> Tensor | None:
+        """The loss before the step, which is overwritten by the next one; None where the step cannot be captured."""
+        if self.graph is None:
+            try:
+                self._capture()
+            except RuntimeError as error:
+                why = str(error).splitlines()[0]
+                warnings.warn(f"train: a step could not be captured, and is made slower: {why}", RuntimeWarning, stacklevel=2)
+                return None
+        assert self.graph is not None
+        self.graph.replay()
+        return self.value
+
+    def _capture(self) -> None:
+        """Capture, after one step that compiles kernels and changes nothing: its rates are 0, and its counts are taken back."""
+        body, device = self.body, self.body.first.weight.device
+        rates = [each.clone() for each in (body.first.rate, body.head.rate)]
+        kept = {name: each.clone() for name, each in body.named_buffers()}
+        random = torch.cuda.get_rng_state(device)
+        current, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        body.first.rate.zero_()
+        body.head.rate.zero_()
+        aside.wait_stream(current)
+        try:
+            with torch.cuda.stream(aside):
+                self.step()
+        finally:
+            current.wait_stream(aside)
+            for name, each in body.named_buffers():
+                each.copy_(kept[name])
+            for each, rate in zip((body.first.rate, body.head.rate), rates, strict=True):
+                each.copy_(rate)
+            torch.cuda.set_rng_state(random, device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.value = self.step()
+        self.graph = graph
