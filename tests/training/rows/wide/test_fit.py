@@ -245,8 +245,8 @@ def check_fixed_batches(loss):
     """Steps on batches in fixed memory, some of which have no room for them, are the plain ones; in Triton's interpreter."""
     # The native engine of the CPU counts every label that it is given.
     registry._BY_DEVICE["cpu"] = registry._BY_NAME["triton"]
-    examples, weight = titles(rows=35, labels=12), torch.linspace(0.5, 2.0, 35)
-    settings = replace(WIDE, loss=loss, epochs=1, batch_size=16, hidden=4, dropout=0.0)
+    examples, weight = titles(rows=20, labels=12), torch.linspace(0.5, 2.0, 20)
+    settings = replace(WIDE, loss=loss, epochs=1, batch_size=8, hidden=4, dropout=0.0)
     wide_fit.can_capture = lambda _: False
     wanted = train(examples, settings, sample_weight=weight)
     wide_fit.can_capture, wide_fit.CapturedStep = lambda _: True, DirectStep
@@ -259,7 +259,7 @@ def check_fixed_batches(loss):
             torch.testing.assert_close(found.body.state_dict()[name], each, rtol=1e-5, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("loss", ["zlpr", "decoupled"])
+@pytest.mark.parametrize("loss", [pytest.param("zlpr", marks=pytest.mark.slow), "decoupled"])
 def test_batches_in_fixed_memory_give_the_same_model(loss):
     check_interpreted(FIXED, loss)
 

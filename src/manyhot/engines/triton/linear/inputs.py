@@ -14,6 +14,8 @@ from manyhot.engines.triton.launch.launcher import launcher
 
 # A tile: rows, labels, warps.
 ROWS, COLS, WARPS = 4, 2048, 4
+# Rows of a chunk start at multiples of this many labels.
+ALIGNED = 64
 # Pairs that the merging kernel reads at once, and entries that the one which divides the lists does.
 MERGED = 256
 
@@ -117,8 +119,8 @@ def new_scores(problem: LinearProblem, width: int) -> Tensor:
 
 
 def new_buffer(problem: LinearProblem) -> Tensor:
-    """Buffer for the scores of a chunk; whole blocks, because cuBLAS is slow on rows that start at odd places."""
-    return new_scores(problem, blocks(min(problem.chunk, problem.num_labels), COLS) * COLS)
+    """Buffer for the scores of a chunk; cuBLAS is slow on rows that start at odd places."""
+    return new_scores(problem, blocks(min(problem.chunk, problem.num_labels), ALIGNED) * ALIGNED)
 
 
 def chunk_scores(problem: LinearProblem, start: int, stop: int, kept: Tensor | None, buffer: Tensor | None) -> Tensor:

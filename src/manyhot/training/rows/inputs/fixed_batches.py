@@ -42,13 +42,16 @@ class _FixedLists:
         for own, part in zip(self.parts, lists.parts, strict=True):
             own[: len(part)] = part
 
-    def cut(self, first: Tensor, none: int) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """``(offsets, entries, their values if they have some)`` of the rows from ``first`` on; left over is ``none``."""
+    def cut(self, first: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """``(offsets, entries, their values if they have some)`` of the rows from ``first`` on.
+
+        What is left over are entries of the rows behind them, which are many different ones, with the value 0.
+        """
         starts = self.starts[first + torch.arange(self.size + 1, device=first.device)]
         offsets, places = starts - starts[0], torch.arange(self.room, device=first.device)
         source, inside = starts[0] + places, places < offsets[-1]
         listed, *values = self.parts
-        return offsets, torch.where(inside, listed[source], none), [torch.where(inside, part[source], 0.0) for part in values]
+        return offsets, listed[source], [torch.where(inside, part[source], 0.0) for part in values]
 
 
 class FixedBatches:
@@ -84,9 +87,11 @@ class FixedBatches:
 
     def batch(self) -> DeviceBatch:
         """``(inputs, labels, sample_weight)`` of the rows from ``first`` on, which is read on the device."""
-        offsets, columns, (values,) = self.inputs.cut(self.first, table.NO_COLUMN)
+        offsets, columns, (values,) = self.inputs.cut(self.first)
+        left_over = torch.arange(self.inputs.room, device=self.first.device) >= offsets[-1]
+        columns = torch.where(left_over, table.NO_COLUMN, columns)
         inputs = SparseRows(columns, offsets.to(torch.int32), values)
-        offsets, indices, soft = self.labels.cut(self.first, 0)
+        offsets, indices, soft = self.labels.cut(self.first)
         labels = SparseLabels(indices, offsets, self.num_labels, values=soft[0] if soft else None, validate=False)
         if self.weights is None:
             return inputs, labels, None
