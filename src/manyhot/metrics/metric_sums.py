@@ -24,8 +24,8 @@ from manyhot.metrics.measures import (
     BlockWork,
     LabelMeasure,
     ProbabilityMeasure,
-    ScoreReading,
     RowMeasure,
+    ScoreReading,
     per_label_counts,
 )
 from manyhot.metrics.names import MetricName, read_metric
