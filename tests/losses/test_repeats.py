@@ -184,3 +184,18 @@ def test_few_kinds_are_kept(monkeypatch):
     for rows in range(2, 9):
         value_and_gradient(*draw(rows))
     assert len(repeats.KNOWN) <= 3
+
+
+@needs_native
+@pytest.mark.parametrize("in_place", [False, True])
+def test_many_factors_at_once(in_place):
+    """``is_grads_batched`` gives factors that cannot be multiplied in place, whoever multiplies."""
+    logits, labels = draw()
+    _, gradient = value_and_gradient(logits, labels)
+    (known,) = repeats.KNOWN.values()
+    if in_place:  # as on CUDA, where one operation of torch multiplies small gradients
+        known.settings = (*known.settings[:3], None)
+    value = zlpr_loss(logits, labels)
+    factors = torch.tensor([1.0, 2.0, -3.0])
+    (found,) = torch.autograd.grad(value, logits, factors, is_grads_batched=True)
+    torch.testing.assert_close(found, factors[:, None, None] * gradient)
