@@ -135,6 +135,18 @@ def test_bad_rows_can_be_skipped_and_are_listed(run, tmp_path):
     assert "line 62" in done.err
 
 
+def test_bad_rows_are_listed_when_files_are_packed(run, tmp_path):
+    good = '{"text": "boil the egg", "labels": ["eggs"]}\n' * 5000
+    (tmp_path / "a.jsonl").write_text("{broken\n" + good + "{broken\n")
+    assert run("pack", tmp_path / "a.jsonl", "--output", tmp_path / "one").code == 1
+    done = run("pack", tmp_path / "a.jsonl", "--output", tmp_path / "two", "--skip-bad")
+    assert done.code == 0
+    assert "a.jsonl: 2 bad rows were left out" in done.err
+    assert "line 1," in done.err
+    assert "line 5002" in done.err
+    assert "nowhere: must be a file on disk" in run("pack", "nowhere", "--output", tmp_path / "three").err
+
+
 def test_bad_rows_of_a_stream_are_skipped_with_their_lines(run, trained, tmp_path):
     lines = ['{"text": "boil the egg"}'] * 9000
     lines[5000] = "{broken"

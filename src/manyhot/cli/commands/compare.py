@@ -116,7 +116,7 @@ def _new_plan(
         raise typer.BadParameter("name at least one file of examples.")
     for file in files:
         if file == "-" or not Path(file).is_file():
-            raise typer.BadParameter(f"{file}: there is no such file; compare reads files several times, so none may be -.")
+            raise typer.BadParameter(f"{file}: there is no such file. compare reads files several times: no -, and no folders.")
     try:
         bodies = [name.strip() for name in models.split(",") if name.strip()]
         budget = CompareSettings.from_dict(settings)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json
-from manyhot.cli.io.reading import read_flags, read_options, reading_of
+from manyhot.cli.io.reading import read_flags, read_options, reading_of, tell
+from manyhot.data.examples import Source
 
 PackFiles = Annotated[list[str], typer.Argument(help="Files of examples with a row in every line, read as one set.")]
 FolderFlag = Annotated[Path, typer.Option("--output", "-o", help="The folder to create; the same command continues one.")]
@@ -30,13 +31,17 @@ def pack(
     options, format = read_options(reading_of(reading))
     silent, told = quiet or json, time.monotonic()
 
-    def tell(rows: int) -> None:
+    read: dict[str, Source] = {}
+
+    def progress(rows: int, source: Source) -> None:
         nonlocal told
+        read[source.path] = source
         if time.monotonic() - told >= EVERY:
             told = time.monotonic()
             say(f"{rows:,} rows", quiet=silent)
 
-    rows = pack_files(files, output, options, format=format, told=tell)
+    rows = pack_files(files, output, options, format=format, told=progress)
+    tell(list(read.values()), quiet=silent)
     if json:
         show_json({"folder": str(output), "rows": rows})
     else:

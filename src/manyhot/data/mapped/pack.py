@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyhot._files import writing
-from manyhot.data.examples import Examples
+from manyhot.data.examples import Examples, Source
 from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.line_block import LineBlock
 from manyhot.data.files.problems import DataError, ProblemLog
@@ -34,8 +34,8 @@ ROWS = 1 << 14
 LABELS = {"label.numbers": "int64", "label.ends": "int64"}
 TEXTS = {"text.content": "uint8", "text.ends": "int64"}
 FEATURES = {"feature.numbers": "int64", "feature.values": "float32", "feature.ends": "int64"}
-# Called with the rows that are packed.
-Told = Callable[[int], None]
+# Called after each block with the rows that are packed, and the file that they came from, with its problems so far.
+Told = Callable[[int, Source], None]
 
 
 def pack(
@@ -66,7 +66,7 @@ def pack(
             for line, examples in _blocks(path, named, options, skipped):
                 packing.add(examples, file=number, line=line)
                 if told is not None:
-                    told(packing.rows)
+                    told(packing.rows, examples.source[0])
         packing.finish([str(path) for path in files])
     return packing.rows
 
@@ -183,9 +183,10 @@ def _check(examples: Examples, first: Examples) -> None:
 
 def _key(files: Sequence[PathLike], options: ReadOptions, format: str | None) -> str:
     """A digest of what the rows are made of: names and sizes of the files, and how they are read."""
-    sizes = [[str(path), Path(path).stat().st_size] for path in files if Path(path).is_file()]
-    if len(sizes) < len(files):
-        raise ValueError("pack: `files` must be files on disk, so that the pass can go on after a kill.")
+    for path in files:
+        if not Path(path).is_file():
+            raise DataError("must be a file on disk, so that the pass can go on after a kill; there is none.", file=str(path))
+    sizes = [[str(path), Path(path).stat().st_size] for path in files]
     return hashlib.blake2b(json.dumps([sizes, asdict(options), format]).encode(), digest_size=16).hexdigest()
 
 
