@@ -273,7 +273,10 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
                 f"{who}: `rule` must have one threshold per label, {shape[-1]}; got {len(threshold)}."
                 " Use the rule that was saved with this model."
             )
-        cut = torch.tensor(threshold, dtype=torch.float64).reshape(1, -1)
+        if isinstance(threshold, tuple):
+            cut = torch.tensor(threshold, dtype=torch.float64).reshape(1, -1)
+        else:
+            cut = _filled(threshold, sample)
     elif isinstance(threshold, Tensor):
         check_broadcast(who, "threshold", threshold, shape[:-1], "a number or one value per row")
         cut = threshold.detach()
@@ -281,5 +284,10 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
     else:
         if not is_number(threshold) or math.isnan(threshold):
             raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
-        cut = torch.tensor([[float(threshold)]], dtype=torch.float64)
+        cut = _filled(threshold, sample)
     return round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))
+
+
+def _filled(threshold: float, sample: Tensor) -> Tensor:
+    """One number as ``[1, 1]``, made on the device: a copy from the host would wait for it."""
+    return torch.full((1, 1), float(threshold), dtype=torch.float64, device=sample.device)

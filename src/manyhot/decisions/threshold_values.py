@@ -42,4 +42,4 @@ def round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
     near = cut.to(dtype)
     if cut.dtype == dtype or not cut.is_floating_point():
         return near
-    return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_tensor(-INF)), near)
+    return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_full((), -INF)), near)

@@ -204,14 +204,14 @@ class SparseTerms(NamedTuple):
     def background(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
         """Weights of the entries that are not listed: None where a side has none, else broadcastable to ``x``."""
         label = self.smoothing / 2
-        neg = x.new_tensor(1 - label) * (1.0 if self.neg_weight is None else self.neg_weight)
+        neg = x.new_full((), 1 - label) * (1.0 if self.neg_weight is None else self.neg_weight)
         if label == 0:
             return None, neg
-        return x.new_tensor(label) * (1.0 if self.pos_weight is None else self.pos_weight), neg
+        return x.new_full((), label) * (1.0 if self.pos_weight is None else self.pos_weight), neg
 
     def _unlisted(self, x: Tensor) -> Tensor:
         """``x`` with ``-inf`` wherever the background does not count."""
-        rest = x.index_put((self.rows, self.indices), x.new_tensor(-INF))
+        rest = x.index_put((self.rows, self.indices), x.new_full((), -INF))
         return rest if self.where is None else torch.where(self.where, rest, -INF)
 
     def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:

@@ -36,8 +36,9 @@ def recall_of(ranks: Ranks, k: int) -> Tensor:
 
 def ndcg_of(ranks: Ranks, k: int) -> Tensor:
     """nDCG@k of each row, ``[r]``."""
-    gains = torch.tensor([0.0] + [1.0 / math.log2(place + 2.0) for place in range(k)], dtype=torch.float64)
-    upto = gains.cumsum(0).to(ranks.rank.device)
+    # Made on the device: a copy from the host would wait for it.
+    places = torch.arange(1, k + 2, dtype=torch.float64, device=ranks.rank.device)
+    upto = torch.where(places > 1, 1.0 / places.log2(), 0.0).cumsum(0)
     above, rank = ranks.higher, ranks.rank
     gained = (upto[rank.clamp(max=k)] - upto[above.clamp(max=k)]) / (rank - above)
     return ranks.row_sums(gained) / upto[ranks.positives.clamp(min=1, max=k)]

@@ -33,8 +33,12 @@ NO_FAULT = 1 << 62
 
 
 def block_elements(device: torch.device) -> int:
-    """The number of entries of a block: about a CPU's cache, or enough to keep a GPU busy."""
-    return 1 << 20 if device.type == "cpu" else 1 << 24
+    """The number of entries of a block: about a CPU's cache, or enough to keep a GPU busy. A GPU with much memory takes whole
+    batches at once: every block but a whole table waits for the device."""
+    if device.type == "cpu":
+        return 1 << 20
+    most = torch.cuda.get_device_properties(device).total_memory // 512 if device.type == "cuda" else 0
+    return max(1 << 24, min(1 << 27, most))
 
 
 @dataclass(frozen=True)

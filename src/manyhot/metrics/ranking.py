@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_reduction
+from manyhot.engines.triton.ranks import count_higher
 from manyhot.metrics.blocks import Block, Labels, Scores, arrange, block_elements, checked_blocks
 from manyhot.metrics.ties import differs, tie_bounds
 from manyhot.scores.top import TopScores
@@ -83,10 +84,15 @@ def order_in_rows(rows: Tensor, values: Tensor) -> Tensor:
 def _ranks_by_comparison(block: Block, scores: Tensor, with_above: bool) -> Ranks:
     rows, columns = block.positives.rows, block.positives.indices
     own = scores[rows, columns]
+    above: Tensor | None
     order = order_in_rows(rows, own)
     rows, columns, own = rows[order], columns[order], own[order]
-    rank = _compare(scores, rows, own, torch.ge)
-    above = _compare(scores, rows, own, torch.gt) if with_above else None
+    counted = count_higher(scores, block.positives.offsets, own)
+    if counted is not None:
+        rank, above = counted
+    else:
+        rank = _compare(scores, rows, own, torch.ge)
+        above = _compare(scores, rows, own, torch.gt) if with_above else None
     last = tie_bounds(differs(rows) | differs(own))[1]
     # An entry that is left out scores -inf and would tie with a positive that scores -inf.
     rank = rank.minimum(block.known[rows])

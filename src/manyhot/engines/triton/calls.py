@@ -148,7 +148,10 @@ class Call:
 
     __slots__ = ("inputs", "layout", "numbers", "stage", "x")
 
-    def __init__(self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, wordwise: bool = False) -> None:
+    def __init__(
+        self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, *, wordwise: bool = False, plainly: bool = False
+    ) -> None:
+        """``wordwise`` allows the kernel that reads words, and ``plainly`` that for few labels, which knows ZLPR alone."""
         self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
         self.stage = stage
         labels = offsets = indices = values = None
@@ -167,7 +170,6 @@ class Call:
         strides = (x.stride(0), 0 if labels is None else labels.stride(0), 0 if where is None else where.stride(0))
         types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
         kinds = (form, where is not None, pos_kind, neg_kind)
-        plainly = wordwise
         if wordwise:
             # Only soft labels are smoothed wordwise, and words must be aligned.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
@@ -235,16 +237,19 @@ class Call:
         return kernel, (*kinds, *sizes, total)
 
 
-def is_ragged(call: Call, *others: Tensor) -> bool:
+def is_ragged(call: Call, *others: Tensor, lists: bool = False) -> bool:
     """Whether rows are contiguous, begin anywhere, and can be read in groups of 16 bytes all the same (``ragged_place``): the
-    last group of all must be full, the plan must have room for what a row shares with others, and labels are a byte each."""
+    last group of all must be full, the plan must have room for what a row shares with others, and labels are a byte each, or
+    ``lists`` where these are allowed."""
     x, plan = call.x, call.layout.plan
     labels, where, width = call.inputs[0], call.inputs[4], 16 // x.element_size()
-    if labels is None or where is not None or labels.dtype not in BYTES or x.shape[1] % width == 0 or x.numel() % width:
+    if where is not None or x.shape[1] % width == 0 or x.numel() % width:
+        return False
+    if not lists if labels is None else labels.dtype not in BYTES:
         return False
     if x.shape[1] + width - 1 > plan.chunks * plan.segment:
         return False
-    return all(tensor.is_contiguous() for tensor in (x, labels, *others))
+    return all(tensor.is_contiguous() for tensor in (x, *others, *(() if labels is None else (labels,))))
 
 
 def _together(x: Tensor) -> int | None:

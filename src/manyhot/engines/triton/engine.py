@@ -43,7 +43,7 @@ SCORES = (torch.float32, torch.bfloat16, torch.float16)
 FINISHES_HALF = True
 # The kernel of dice loss counted a probability of exactly 1 as 0 on an H200. It is mended, and dice loss takes it again when
 # tests/engines/triton/rows/test_overlap.py has passed on a GPU.
-SUMS_OVERLAP = False
+SUMS_OVERLAP = True
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
@@ -130,10 +130,10 @@ def _fuse(
     whole: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``fused`` for the first call of a kind, and for calls that are not replayed."""
-    wordwise = form == "split" and not isinstance(offset, Tensor) and offset == 0
+    plainly = form == "split" and not isinstance(offset, Tensor) and offset == 0
     if not isinstance(row_scale, Tensor) and row_scale < 0:
         row_scale = x.new_full((x.shape[0],), row_scale, dtype=torch.float32)
-    call = Call(x, terms, "fused", wordwise)
+    call = Call(x, terms, "fused", wordwise=True, plainly=plainly)
     num_rows, chunks, programs = x.shape[0], call.layout.plan.chunks, call.layout.programs
     slope = new_rows(x) if isinstance(offset, Tensor) else None
     added = ended = None

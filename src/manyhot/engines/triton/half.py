@@ -151,7 +151,7 @@ def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:
 
 def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held: Held, kind: Any) -> Tensor:
     """The reduced loss of the first call of a kind, and of calls that are not replayed."""
-    call = Call(x, terms, "fused", form == "split" and offset == 0)
+    call = Call(x, terms, "fused", wordwise=True, plainly=form == "split" and offset == 0)
     plan, programs, mean = call.layout.plan, call.layout.programs, scale == 1.0 / x.shape[0]
     added = ended = None
     how = "none"
@@ -203,7 +203,7 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
         if stream is not None and kernel(stream, places):
             return grad
     x, terms, form, offset, scale = problem()
-    call = Call(x, terms, "fused", form == "split" and offset == 0)
+    call = Call(x, terms, "fused", wordwise=True, plainly=form == "split" and offset == 0)
     partial, arrived = chunk_memory(x, call.layout.plan.chunks)
     launched = call.launch(
         form,

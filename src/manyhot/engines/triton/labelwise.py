@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import plans
 from manyhot.engines.triton.calls import Call, Kernel, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.launch.launcher import Launcher, Numbers, launcher
+from manyhot.engines.triton.marks import mark
 from manyhot.engines.triton.plans import blocks
 from manyhot.engines.triton.reductions import total
 
@@ -36,6 +39,8 @@ def labelwise(
     grad = new_grad(x)
     if whole and not isinstance(row_scale, Tensor) and isinstance(terms, DenseTerms) and _is_flat(x, terms):
         return total(_judge_flat(x, terms, kind, powers, row_scale, grad), row_scale), grad
+    if whole and not isinstance(row_scale, Tensor) and isinstance(terms, SparseTerms) and _is_flat_lists(x, terms):
+        return total(_judge_lists(x, terms, kind, powers, row_scale, grad), row_scale), grad
     values = _judge(x, terms, kind, powers, row_scale, grad)
     return total(values, row_scale) if whole else values, grad
 
@@ -62,6 +67,39 @@ def _judge_flat(
     return values
 
 
+def _is_flat_lists(x: Tensor, terms: SparseTerms) -> bool:
+    """Whether scores are contiguous and many, and all labels of a side count alike."""
+    if terms.where is not None or terms.values is not None or terms.smoothing or not x.is_contiguous():
+        return False
+    weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
+    return not weighted and x.numel() >= plans.MARKED and x.data_ptr() % 16 == 0
+
+
+def _judge_lists(
+    x: Tensor, terms: SparseTerms, kind: str, powers: tuple[float, float, float], row_scale: float, grad: Tensor
+) -> Tensor:
+    """Values of the tiles of one line of scores with index lists, with the gradient written."""
+    size, tile = x.numel(), plans.TILE
+    values = x.new_empty(blocks(size, tile), dtype=torch.float32)
+    bits = mark(x, terms.offsets, terms.indices, len(values) * tile)
+    pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
+    numbers = (size, row_scale, pos, neg, *powers)
+    about = (kind, powers[2] > 0, *whole_powers(powers), (pos, neg) != (1.0, 1.0), size % tile == 0)
+    types = (x.device, x.dtype, bits.dtype, values.dtype, grad.dtype)
+    _lists_kernel(about, tile, types, numbers)(len(values), x, (bits, values, grad), numbers)
+    return values
+
+
+@functools.lru_cache(maxsize=1024)
+def _lists_kernel(about: tuple[Any, ...], tile: int, types: tuple[Any, ...], numbers: Numbers) -> Launcher:
+    """The kernel of ``_judge_lists``."""
+    from manyhot.engines.triton.rows.flat_lists import flat_lists_kernel
+
+    kind, *constants = about
+    warps = max(1, tile // (512 if types[1].itemsize == 2 else 256))
+    return launcher(flat_lists_kernel, ("bce" if kind == "bce" else "focal", *constants, tile), warps, types, numbers)
+
+
 def _judge(
     x: Tensor,
     terms: DenseTerms | SparseTerms,
@@ -78,14 +116,14 @@ def _judge(
     if values is None:
         values = new_rows(x) if chunks == 1 else x.new_empty((x.shape[0], chunks), dtype=torch.float32)
     scales, scale_number = per_row(row_scale)
-    has_margin = powers[2] > 0
-    whole_powers = _whole(*powers[:2]) if has_margin else (-1, -1)
+    has_margin, factors = powers[2] > 0, whole_powers(powers)
+    weights = tuple(_weight_kind(*each) for each in zip(layout.kinds[2:], call.numbers[:2], strict=True))
 
     def kernel(_: Any) -> Kernel:
         from manyhot.engines.triton.rows.labelwise import labelwise_kernel
 
-        labels, *others = layout.kinds
-        constants = ("bce" if kind == "bce" else "focal", has_margin, *whole_powers, labels, layout.hard, *others)
+        labels, has_where, *_ = layout.kinds
+        constants = ("bce" if kind == "bce" else "focal", has_margin, *factors, labels, layout.hard, has_where, *weights)
         return labelwise_kernel, (
             *constants,
             scales is not None,
@@ -97,10 +135,17 @@ def _judge(
         )
 
     numbers = (scale_number, *call.numbers, *powers)
-    call.start((kind, has_margin, whole_powers, type_of(scales)), kernel, (scales, values, grad), numbers)
+    call.start((kind, has_margin, factors, weights, type_of(scales)), kernel, (scales, values, grad), numbers)
     return values if chunks == 1 else values.sum(dim=1)
 
 
-def _whole(*powers: float) -> tuple[int, ...]:
-    """The powers as small whole numbers, which a kernel multiplies out; -1 for both where one is not."""
-    return tuple(map(int, powers)) if all(power in range(MOST_FACTORS + 1) for power in powers) else (-1, -1)
+def whole_powers(powers: tuple[float, float, float]) -> tuple[int, int]:
+    """The gammas as small whole numbers, which a kernel multiplies out; -1 for both where it does not."""
+    pos, neg, margin = powers
+    whole = all(power in range(MOST_FACTORS + 1) for power in (pos, neg)) and (margin > 0 or pos == neg > 0)
+    return (int(pos), int(neg)) if whole else (-1, -1)
+
+
+def _weight_kind(kind: str, number: float) -> str:
+    """What a kernel knows of the weights of a side."""
+    return kind if kind == "label" else ("one" if number == 1 else ("number" if number > 0 else "zero"))

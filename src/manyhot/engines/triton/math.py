@@ -22,6 +22,7 @@ def exp2(x):
         y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         y = tl.exp2(x)
+        y = tl.where(y < 1.1754944e-38, 0.0, y)
     return y
 
 

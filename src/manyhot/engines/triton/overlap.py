@@ -11,6 +11,7 @@ from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, Kernel, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.marks import can_be_marked, mark_call
 from manyhot.engines.triton.plans import COUNTER_STRIDE
 from manyhot.engines.triton.reductions import total
 
@@ -73,16 +74,19 @@ def _launch(
     """Launch the kernel of a stage over all tiles."""
     layout = call.layout
     scales, scale_number = per_row(row_scale)
-    ragged = layout.hard and layout.plan.rows == 1 and is_ragged(call)
+    ragged = layout.hard and layout.plan.rows == 1 and is_ragged(call, lists=True)
+    marked = can_be_marked(call, ragged=ragged)
+    if marked:
+        mark_call(call)
 
     def kernel(_: Any) -> Kernel:
         from manyhot.engines.triton.rows.overlap import overlap_kernel
 
         labels, *others = layout.kinds
         plan = layout.plan
-        kinds = (squared, labels, layout.hard, *others, scales is not None, stage, layout.even)
+        kinds = (squared, "bits" if marked else labels, layout.hard, *others, scales is not None, stage, layout.even)
         sizes = (plan.chunks, 1 << (plan.chunks - 1).bit_length(), plan.segment, plan.rows, plan.block, layout.unit)
         return overlap_kernel, (*kinds, *sizes, ragged)
 
     numbers = (scale_number, *call.numbers, float(epsilon))
-    call.start((stage, squared, ragged, type_of(scales)), kernel, (scales, state, arrived, values, grad), numbers)
+    call.start((stage, squared, ragged, marked, type_of(scales)), kernel, (scales, state, arrived, values, grad), numbers)

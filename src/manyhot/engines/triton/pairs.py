@@ -9,8 +9,10 @@ from torch import Tensor
 
 from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton import plans
 from manyhot.engines.triton.calls import Call, as_matrix, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.marks import can_be_marked, mark_call
 from manyhot.engines.triton.plans import COUNTER_STRIDE
 
 
@@ -47,13 +49,16 @@ def rdrop(
     grads = new_grad(a), new_grad(a)
     scales, scale_number = per_row(row_scale)
     numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
-    labels, *kinds = layout.kinds
     which, unit = int(link) if link in (1, 2) else 0, math.gcd(layout.unit, b.stride(0))
-    ragged = losses and layout.plan.rows == 1 and layout.lean and is_ragged(call, b)
+    ragged = losses and layout.plan.rows == 1 and layout.lean and is_ragged(call, b, lists=a.numel() >= plans.MARKED)
+    labels, *kinds = layout.kinds
+    if losses and layout.lean and can_be_marked(call, ragged=ragged):
+        mark_call(call)
+        labels = "bits"
     for stage in ("sums", "gradient") if merged and not waits else ("fused",):
         constants = (losses, labels, layout.lean, *kinds, scales is not None, which, stage, layout.even)
         cut = (chunks, 1 << (chunks - 1).bit_length(), layout.plan.segment, layout.plan.rows, layout.plan.block, unit, ragged)
         rows = (b, scales, partial, arrived, values, *grads)
-        key = (losses, which, stage, type_of(scales), b.stride(0), ragged)
+        key = (losses, which, stage, type_of(scales), b.stride(0), ragged, labels)
         call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023
     return values if values.ndim == 1 else values.sum(dim=1), *grads

@@ -11,6 +11,8 @@ SEGMENTS = 128
 PAIR = 4096
 # Tile of labelwise losses.
 TILE = 2048
+# From so many scores on, their index lists are made bits first: one more launch, and a row may have any number of labels.
+MARKED = 1 << 18
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels
 # is not the fastest. Fewer registers let more rows run at once; index lists keep no labels in registers and need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {

@@ -55,11 +55,12 @@ class _Eager(torch.autograd.Function):
             return (*_differentiable(ctx, saved, grad_out), None)
         own, finished = is_readable(grad_out), ctx.finished
         grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
+        grad = ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out)
         if slope is None:
-            return ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out), None, None
+            return grad, None, None
         by_x, by_offset = ctx.needs_input_grad[:2]
         by_slope = slope * _inputs(ctx, saved)[2] * grad_out if by_offset else None
-        return scaled(grad, grad_out) if by_x else None, by_slope, None
+        return grad if by_x else None, by_slope, None
 
 
 def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:

@@ -1,4 +1,5 @@
-"""Label-wise losses on the index lists of long rows: in the interpreter everywhere, on the device where there is one."""
+"""Label-wise losses on index lists, and their costs over all scores and powers: in the interpreter everywhere, on the device
+where there is one."""
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from engines.oracle import KINDS, close, moved
 from engines.triton.interpreted import check_interpreted
 from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss
-from manyhot.engines.terms import SparseTerms
+from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.losses.bce import bce_term
 from manyhot.losses.core.labelwise import sum_over_labels
@@ -17,18 +18,39 @@ INTERPRETED = """
 import sys
 import torch
 sys.path.insert(0, sys.argv[1])
-from engines.triton.rows.test_labelwise import check_lists
+from engines.triton.rows.test_labelwise import check_lists, check_powers
 from manyhot.engines.triton import plans
-plans.TILE = int(sys.argv[2])
-check_lists("cpu", torch.float32, (1, 45))
+plans.TILE, plans.MARKED = int(sys.argv[2]), 0
+if plans.TILE > 64:
+    check_powers("cpu")
+for shape in ((1, 45), (3, 21)):
+    check_lists("cpu", torch.float32, shape, shares=(0.1, 1.0))
 print("checked")
 """
+# Powers of either side and margins: multiplied out or not, one of them 0, with and without a margin.
+POWERS = ((1, 4, 0.05), (0, 4, 0.05), (1, 0, 0.05), (0, 0, 0.1), (0.5, 4, 0.05), (2, 2, 0), (3, 3, 0), (1, 2, 0), (0.5, 0.5, 0))
 
 
-def check_lists(device, dtype, shape):
+def check_powers(device):
+    """Cost and derivative of single labels, also far beyond doubt, against float64."""
+    x = torch.cat([torch.linspace(-120, 120, 1024), torch.linspace(-12, 12, 1022), torch.tensor([1e4, -1e4])])
+    for gamma_pos, gamma_neg, margin in POWERS:
+        settings = {"gamma_pos": float(gamma_pos), "gamma_neg": float(gamma_neg), "margin": float(margin)}
+        for label in (0, 1):
+            exact = x.double()[:, None].requires_grad_()
+            labels = torch.full((len(x), 1), label, dtype=torch.uint8)
+            values = sum_over_labels(Rows(exact, DenseTerms(labels), exact.shape[:1]), focal_term(**settings))
+            (wanted,) = torch.autograd.grad(values.sum(), exact)
+            terms = DenseTerms(labels.reshape(1, -1).to(device))
+            got, grad = triton_engine.labelwise(x[None].to(device), terms, "focal", whole=True, **settings)
+            torch.testing.assert_close(got.double().cpu(), values.sum().detach(), rtol=1e-6, atol=0)
+            torch.testing.assert_close(grad.double().cpu()[0], wanted[:, 0], rtol=1e-5, atol=1e-9)
+
+
+def check_lists(device, dtype, shape, shares=(0.0, 0.01, 0.3, 1.0)):
     """No label listed, some, many and all, with and without weights of the sides, against float64."""
     generator = torch.Generator().manual_seed(0)
-    for share in (0.0, 0.01, 0.3, 1.0):
+    for share in shares:
         lists = SparseLabels.from_dense(torch.rand(shape, generator=generator) < share)
         for weights in ((None, None), (2.0, 0.5), (0.0, 1.0), (1.0, 0.0)):
             terms = SparseTerms(lists.indices, lists.offsets, None, None, *weights)
@@ -42,6 +64,9 @@ def check_lists(device, dtype, shape):
                 got, grad = triton_engine.labelwise(*there, row_scale=0.3, **settings)
                 close(got, values.detach(), torch.float32)
                 close(grad, wanted, dtype)
+                got, grad = triton_engine.labelwise(*there, row_scale=0.3, whole=True, **settings)
+                close(got, 0.3 * values.detach().sum(), torch.float32)
+                close(grad, wanted, dtype)
 
 
 @pytest.mark.slow
@@ -52,9 +77,23 @@ def test_listed_labels_are_judged_apart_in_the_interpreter(tile):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(7, 1030), (5, 4096), (3, 20_001)])
+@pytest.mark.parametrize("shape", [(300, 20), (70, 128), (9, 513), (7, 1030), (5, 4096), (3, 20_001)])
 def test_listed_labels_are_judged_apart_on_the_device(dtype, shape):
     check_lists("cuda", dtype, shape)
+
+
+@pytest.mark.gpu
+def test_lists_that_are_searched_agree_with_dense_labels_on_the_device():
+    x = torch.randn(3, 70_001, device="cuda", requires_grad=True)
+    labels = torch.rand(3, 70_001, device="cuda") < torch.tensor([[0.5], [0.0], [0.01]], device="cuda")
+    for loss in (bce_loss, asymmetric_loss):
+        found = [torch.autograd.grad(loss(x, given), x)[0] for given in (labels, SparseLabels.from_dense(labels))]
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.gpu
+def test_costs_of_all_powers_agree_with_float64_on_the_device():
+    check_powers("cuda")
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ from engines.triton.interpreted import check_interpreted
 from manyhot import SparseLabels, dice_loss
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton import plans
 from manyhot.losses.core.overlap import overlap_of_rows
 
 on_device = pytest.mark.gpu
@@ -19,6 +20,8 @@ from engines.triton.rows.test_overlap import check_overlaps
 from manyhot.engines.triton import plans
 plans.BLOCK, plans.CHUNK = map(int, sys.argv[2:4])
 check_overlaps("cpu", torch.float32, [tuple(map(int, sys.argv[4:]))])
+plans.MARKED = 0  # lists as bits too
+check_overlaps("cpu", torch.float32, [tuple(map(int, sys.argv[4:]))], [5])
 print("checked")
 """
 
@@ -68,8 +71,10 @@ def test_dice_loss_of_every_kind_of_labels_agrees_with_float64_on_the_device(dty
 @on_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(70, 128), (5, 4096), (8, 4271), (8, 20_001), (3, 32_768)])
-def test_dice_loss_of_every_length_agrees_with_float64_on_the_device(dtype, shape):
+def test_dice_loss_of_every_length_agrees_with_float64_on_the_device(dtype, shape, monkeypatch):
     check_overlaps("cuda", dtype, [shape], (0, 5))
+    monkeypatch.setattr(plans, "MARKED", 0)  # lists as bits too
+    check_overlaps("cuda", dtype, [shape], (5,))
 
 
 @on_device

@@ -13,9 +13,10 @@ from engines.pairs_oracle import (
     pair_problem,
 )
 from engines.triton.interpreted import check_interpreted, check_tests_interpreted
-from manyhot import rdrop_loss
-from manyhot.engines.terms import DenseTerms
+from manyhot import SparseLabels, rdrop_loss
+from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton import plans
 
 INTERPRETED = """
 import sys
@@ -43,21 +44,24 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.rows.test_rdrop import check_ragged
 from manyhot.engines.triton import plans
-plans.PAIR = int(sys.argv[2])
-check_ragged("cpu", torch.float32, ((4, 1001), (8, 515), (4, 511)) if plans.PAIR > 1000 else ((4, 99), (8, 63), (8, 65)))
+plans.PAIR, plans.MARKED = int(sys.argv[2]), 0
+check_ragged("cpu", torch.float32, ((4, 1001), (8, 515), (9, 64)) if plans.PAIR > 1000 else ((4, 99), (8, 65)))
 print("checked")
 """
 
 
 def check_ragged(device, dtype, shapes):
-    """Rows that begin anywhere in contiguous memory: what they share with their neighbours is theirs alone."""
+    """Rows that begin anywhere in contiguous memory: what they share with their neighbours is theirs alone. Index lists are
+    read as bits there, if ``plans.MARKED`` allows it."""
     generator = torch.Generator().manual_seed(0)
     for shape in shapes:
         for spread in (3.0, 60.0):
             a, b = ((spread * torch.randn(*shape, generator=generator)).to(dtype) for _ in range(2))
             a[1], b[-1] = -80.0, -80.0  # unlike their neighbours
             for labels in (torch.rand(*shape, generator=generator) < 0.1, torch.ones(*shape, dtype=torch.uint8)):
-                check_pair(triton_engine, a, b, DenseTerms(labels), device, dtype, generator)
+                lists = SparseLabels.from_dense(labels > 0)
+                for terms in (DenseTerms(labels), SparseTerms(lists.indices, lists.offsets)):
+                    check_pair(triton_engine, a, b, terms, device, dtype, generator)
 
 
 @pytest.mark.slow
@@ -68,8 +72,9 @@ def test_rows_that_begin_anywhere_are_read_in_groups_in_the_interpreter(longest)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("num_labels", [513, 4271, 8191, 20_001])
-def test_rows_that_begin_anywhere_are_read_in_groups_on_the_device(dtype, num_labels):
+@pytest.mark.parametrize("num_labels", [128, 513, 4096, 4271, 8191, 20_001])
+def test_rows_that_begin_anywhere_are_read_in_groups_on_the_device(dtype, num_labels, monkeypatch):
+    monkeypatch.setattr(plans, "MARKED", 0)
     check_ragged("cuda", dtype, [(16, num_labels)])
 
 

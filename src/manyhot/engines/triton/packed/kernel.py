@@ -4,8 +4,8 @@ The cost per label here is instructions rather than memory, so this kernel does 
 they were read, two or four to a word, and their exponentials are computed once for the sums and once more for the gradient. The
 labels of a word, a byte each, form a word too; where it is 0, as nearly everywhere, the labels are skipped. For the gradient
 they are kept as bits. Index lists have no such words: listed labels are left out and processed separately. Sums are of
-unshifted exponentials (m = 0); where one approaches the limits of the range the whole tile is recomputed with a shift. (The
-zero class makes terms that underflow irrelevant.) A long row is divided among programs, one chunk each, and the chunks are
+unshifted exponentials (m = 0); where one approaches the limits of the range the whole tile is recomputed with a shift
+(``ranges``). A long row is divided among programs, one chunk each, and the chunks are
 merged before the gradient is written.
 """
 
@@ -14,13 +14,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from manyhot.engines.triton.math import exp
 from manyhot.engines.triton.packed.lists import store_taken, take_listed
+from manyhot.engines.triton.packed.ranges import has_no_label, is_in_range, read_offset
 from manyhot.engines.triton.packed.tiles import read_rest, read_words, sum_words
 from manyhot.engines.triton.packed.words import bits_gradient, bits_sums, negative_gradient, negative_sums, word_gradient
 from manyhot.engines.triton.rows.lists import LISTS, find_listed
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
-from manyhot.engines.triton.rows.tiles import SAFE, add_pairs
+from manyhot.engines.triton.rows.tiles import add_pairs
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
 
@@ -35,7 +37,8 @@ def packed_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """One tile a program, fused and split, with no offset, no mask and no weight for each label.
+    """One tile a program, fused, with no mask and no weight for each label. Sums are made with the scores as they are, and a
+    threshold multiplies them.
 
     Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Otherwise scores, labels and gradient are
     contiguous: words are those of the whole tensor, and the remainder of a row at either end, at most seven labels, is
@@ -56,6 +59,7 @@ def packed_kernel(
     PAIRED: tl.constexpr = ROWS == 1 and TAIL == 0 and BLOCK >= 1024
     # From this size on every thread has four words.
     BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
+    SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
     INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
     # Neither WORDS nor TAIL: Triton uses one layout for all tiles of a shape, and the safe path has single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
@@ -118,23 +122,39 @@ def packed_kernel(
         )
         pos_more, neg_more = tl.reduce((pos_rest, neg_rest), 1, add_pairs)
         pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
-    if not LEAN:
-        pos_sum, neg_sum = pos_sum * pos_number, neg_sum * neg_number
     zero = tl.zeros([ROWS], tl.float32)
-    if tl.max(tl.where(pos_sum + neg_sum <= SAFE, 0, 1), axis=0) == 0:
+    c, hidden = read_offset(offset, offset_number, num_rows, rows, in_rows, OFFSET, ROWS)
+    pos_by, neg_by = zero + pos_number, zero + neg_number
+    if SHIFTED:
+        pos_by, neg_by = pos_by * exp(c), neg_by * exp(-c)
+    if not LEAN or SHIFTED:
+        pos_sum, neg_sum = pos_sum * pos_by, neg_sum * neg_by
+    empty = pos_sum == 0
+    if FORM == "joint":  # noqa: SIM102 - known to the compiler, what follows is not
+        if tl.max(empty.to(tl.int32), axis=0) > 0:
+            if LABELS == "lists":
+                empty = empty & (cursor >= stop)
+            else:
+                empty = empty & has_no_label(t, smoothing)
+                if TAIL > 0:
+                    empty = empty & has_no_label(tail_t, smoothing)
+                if RAGGED:
+                    ends = tl.load(labels + rows[:, None] * num_labels + columns, mask=rest, other=0)
+                    empty = empty & has_no_label(ends, smoothing)
+    if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM):
         pos_factor, neg_factor = conclude(
-            zero, pos_sum, zero, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
+            zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
             row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
-        if not LEAN:
-            pos_factor, neg_factor = pos_factor * pos_number, neg_factor * neg_number
+        if not LEAN or SHIFTED:
+            pos_factor, neg_factor = pos_factor * pos_by, neg_factor * neg_by
         _store(
-            out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, offset_number,
+            out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, hidden,
             LABELS, SCALE, HARD, BITS, PER, HALF,
         )  # fmt: skip
         if TAIL > 0:
             _store(
-                out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, offset_number,
+                out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, hidden,
                 LABELS, SCALE, HARD, False, PER, HALF,
             )  # fmt: skip
         if RAGGED:
@@ -145,19 +165,19 @@ def packed_kernel(
     else:
         pos_top, neg_top, pos_sum, neg_sum = careful_sums(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, end, rows, in_rows, begin, zero, cursor, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, FORM, ROWS, SPAN, STEP,
+            pos_number, neg_number, smoothing, end, rows, in_rows, begin, c, cursor, stop,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, False, FORM, ROWS, SPAN, STEP,
         )  # fmt: skip
         pos_factor, neg_factor = conclude(
-            pos_top, pos_sum, neg_top, neg_sum, zero, out_value, out_slope, row_scale, scale_number, partial, arrived,
+            pos_top, pos_sum, neg_top, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
             row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
         )  # fmt: skip
         careful_store(
             out_grad, num_labels,
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, end, rows, in_rows, begin, zero, cursor, stop,
+            pos_number, neg_number, smoothing, end, rows, in_rows, begin, c, cursor, stop,
             pos_top, neg_top, pos_factor, neg_factor,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SPAN, STEP,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, False, ROWS, SPAN, STEP,
         )  # fmt: skip
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
     add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)

@@ -11,6 +11,9 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit, log2
 
+# The exponential of no score below this is needed, and that of a larger one's negative may be 0.
+LEAST, LARGE = tl.constexpr(-80.0), tl.constexpr(20.0)
+
 
 @triton.jit
 def label_cost(
@@ -21,11 +24,13 @@ def label_cost(
     if HAS_MARGIN and POWER_POS >= 0:
         cost, slope = _power_cost(u, t, margin, POWER_POS, POWER_NEG)
     elif HAS_MARGIN:
-        pos, pos_slope = one_cost(u, gamma_pos, KIND)
+        pos, pos_slope = one_cost(u, gamma_pos, KIND, -1)
         neg, neg_slope = shifted_cost(u, gamma_neg, margin)
         cost, slope = tl.where(t, pos, neg), tl.where(t, pos_slope, neg_slope)
+    elif POWER_POS == POWER_NEG and POWER_POS > 0:
+        cost, slope = one_cost(u, gamma_pos, KIND, POWER_POS)
     else:
-        cost, slope = one_cost(u, tl.where(t, gamma_pos, gamma_neg), KIND)
+        cost, slope = one_cost(u, tl.where(t, gamma_pos, gamma_neg), KIND, -1)
     return cost, slope
 
 
@@ -33,63 +38,75 @@ def label_cost(
 def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - shift, 0)`` and its derivative by u; the shift of positives is 0.
 
-    Most of the time goes into special functions, so both sides share one logarithm, and powers are multiplied out.
+    Time goes into instructions, so both sides share one logarithm, and powers are multiplied out.
     """
-    e = exp(-tl.abs(u))
-    larger = inverse(1.0 + e)
-    smaller = e * larger
-    high = u > 0
-    p, rest = tl.where(high, larger, smaller), tl.where(high, smaller, larger)
+    e = exp(-tl.maximum(u, LEAST))
+    p = inverse(1.0 + e)
+    rest = e * p
     shift = tl.where(t, 0.0, margin)
     m, kept = tl.maximum(p - shift, 0.0), rest + shift
-    # sigma(-u) is e^-u sigma(u) for a large u: its logarithm is taken apart, so that it never is that of 0.
-    apart = high & t
-    ratio = tl.where(t, p, larger * smaller * inverse(kept))
-    log_cost = tl.where(apart, u, 0.0) - LOG_2 * log2(tl.where(apart, larger, kept))
-    series = 0.125 + m * (0.11111111 + m * 0.1)
-    series = 0.2 + m * (0.16666667 + m * (0.14285715 + m * series))
-    series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * (0.25 + m * series))))
-    log_cost = tl.where(m < 0.15, series, log_cost)
-    focus, pull = _power(m, t, POWER_POS, POWER_NEG)
-    slope = focus * ratio + pull * (larger * smaller) * tl.minimum(log_cost, 1e30)
-    some = m > 0
-    return tl.where(some, focus * log_cost, 0.0), tl.where(some, slope, 0.0)
-
-
-@triton.jit
-def _power(m, t, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
-    """``m^gamma`` and its derivative by m."""
-    focus, pull = _one_power(m, POWER_NEG)
-    if POWER_POS != POWER_NEG:
-        pos_focus, pos_pull = _one_power(m, POWER_POS)
-        focus, pull = tl.where(t, pos_focus, focus), tl.where(t, pos_pull, pull)
-    return focus, pull
-
-
-@triton.jit
-def _one_power(m, POWER: tl.constexpr):
-    below = m * 0.0 + 1.0
-    for _ in tl.static_range(POWER - 1):
-        below = below * m
-    if POWER == 0:
-        focus, pull = below, below * 0.0
+    both = p * rest
+    ratio = tl.where(t, p, both * inverse(kept))
+    # No cost exceeds log(1 + e^u), which is u for a large one; there e^-u, and with it what is kept, may be 0.
+    log_cost = tl.minimum(-LOG_2 * log2(kept), tl.maximum(u, LARGE))
+    series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * 0.25)))
+    log_cost = tl.where(m < 0.03125, series, log_cost)
+    pull = both * tl.minimum(log_cost, 1e30)
+    if POWER_POS > 0 and POWER_NEG > 0:
+        below, gamma = _power(m, POWER_NEG - 1), POWER_NEG + 0.0
+        if POWER_POS != POWER_NEG:
+            below, gamma = tl.where(t, _power(m, POWER_POS - 1), below), tl.where(t, POWER_POS + 0.0, gamma)
+        cost, slope = below * m * log_cost, below * (m * ratio + gamma * pull)
     else:
-        focus, pull = below * m, POWER * below
-    return focus, pull
+        focus = tl.where(t, _power(m, POWER_POS), _power(m, POWER_NEG))
+        by_focus = tl.where(t, _slope_of_power(m, POWER_POS), _slope_of_power(m, POWER_NEG))
+        cost, slope = focus * log_cost, tl.where(m > 0, focus * ratio + by_focus * pull, 0.0)
+    return cost, slope
 
 
 @triton.jit
-def one_cost(u, gamma, KIND: tl.constexpr):
-    """``sigma(u)^gamma log(1 + e^u)`` and its derivative; with "bce" gamma is 0."""
+def _power(m, POWER: tl.constexpr):
+    """``m^POWER``."""
+    if POWER == 0:
+        power = tl.full(m.shape, 1.0, tl.float32)
+    elif POWER == 4:
+        power = (m * m) * (m * m)
+    else:
+        power = m
+        for _ in tl.static_range(POWER - 1):
+            power = power * m
+    return power
+
+
+@triton.jit
+def _slope_of_power(m, POWER: tl.constexpr):
+    """The derivative of ``m^POWER``."""
+    if POWER == 0:
+        slope = tl.full(m.shape, 0.0, tl.float32)
+    else:
+        slope = POWER * _power(m, POWER - 1)
+    return slope
+
+
+@triton.jit
+def one_cost(u, gamma, KIND: tl.constexpr, POWER: tl.constexpr):
+    """``sigma(u)^gamma log(1 + e^u)`` and its derivative; with "bce" gamma is 0. POWER is gamma where it is a small whole
+    number, else -1."""
     e = exp(-tl.abs(u))
     larger, rest = inverse(1.0 + e), log1p_unit(e)
     smaller = e * larger
-    cost, slope = tl.maximum(u, 0.0) + rest, tl.where(u > 0, larger, smaller)
+    p = tl.where(u > 0, larger, smaller)
+    cost, slope = tl.maximum(u, 0.0) + rest, p
     if KIND != "bce":
         # Bounded, so that an infinite score gives no 0 times infinity.
-        focus = exp(gamma * (tl.maximum(tl.minimum(u, 0.0), -1e30) - rest))
-        slope = focus * (gamma * tl.where(u > 0, smaller, larger) * tl.minimum(cost, 1e30) + slope)
-        cost = focus * cost
+        pull = larger * smaller * tl.minimum(cost, 1e30)
+        if POWER > 0:
+            below = _power(p, POWER - 1)
+            cost, slope = below * p * cost, below * (p * p + POWER * pull)
+        else:
+            focus = exp(gamma * (tl.maximum(tl.minimum(u, 0.0), -1e30) - rest))
+            slope = focus * (gamma * tl.where(u > 0, smaller, larger) * tl.minimum(cost, 1e30) + slope)
+            cost = focus * cost
     return cost, slope
 
 

@@ -27,7 +27,8 @@ def labelwise_kernel(
 ):  # fmt: skip
     """One tile: its part of the row sums, ``[R, CHUNKS]``, and its gradient. KIND is "bce" or "focal" (and asymmetric).
 
-    POWER_POS and POWER_NEG are the gammas where there is a margin and both are small whole numbers, else -1.
+    POWER_POS and POWER_NEG are the gammas where both are small whole numbers, else -1. POS and NEG are the kinds of weights:
+    one for each "label", "one" for all, a "number" above 0, or "zero".
     """
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
@@ -62,23 +63,27 @@ def labelwise_kernel(
         pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)[None, :]
         neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)[None, :]
         if HARD:
+            SKIPS: tl.constexpr = not EVEN or HAS_WHERE or POS == "label" or POS == "zero" or NEG == "label" or NEG == "zero"
             weight = tl.where(t, pos_w, neg_w)
             if not EVEN or HAS_WHERE:
                 weight = tl.where(counts, weight, 0.0)
-            # Entries of weight 0 are skipped, whatever their score.
-            s = tl.where(weight > 0, s, 0.0)
+            if SKIPS:
+                # Entries of weight 0 are skipped, whatever their score.
+                s = tl.where(weight > 0, s, 0.0)
             cost, slope = label_cost(
                 tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG
             )
-            total, grad = weight * cost, weight * tl.where(t, -slope, slope)
+            total, grad = cost, tl.where(t, -slope, slope)
+            if SKIPS or POS != "one" or NEG != "one":
+                total, grad = weight * total, weight * grad
         else:
             up, down = tl.where(counts, t * pos_w, 0.0), tl.where(counts, (1.0 - t) * neg_w, 0.0)
             s = tl.where((up > 0) | (down > 0), s, 0.0)
-            pos, pos_slope = one_cost(-s, gamma_pos, KIND)
+            pos, pos_slope = one_cost(-s, gamma_pos, KIND, -1)
             if HAS_MARGIN:
                 neg, neg_slope = shifted_cost(s, gamma_neg, margin)
             else:
-                neg, neg_slope = one_cost(s, gamma_neg, KIND)
+                neg, neg_slope = one_cost(s, gamma_neg, KIND, -1)
             total = tl.where(up > 0, up * pos, 0.0) + tl.where(down > 0, down * neg, 0.0)
             grad = down * neg_slope - up * pos_slope
         total = tl.sum(total, axis=1)

@@ -157,6 +157,7 @@ def conclude(
     computed. SCALE says what scales the gradient: a "number", one value per row ("rows"), or "one" value on the device.
     """
     pos_here, neg_here = pos_top, neg_top
+    no_pos, no_neg = pos_sum == 0, neg_sum == 0
     if CHUNKS > 1:
         if INTEGERS:
             pos_all, neg_all, others = add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS)
@@ -192,4 +193,7 @@ def conclude(
     if CHUNKS > 1:
         pos_factor *= exp(distance(pos_here, pos_top))
         neg_factor *= exp(distance(neg_here, neg_top))
+        if FORM != "split":
+            # A chunk without terms of a side has no exponent of its own, and 0 may be far above that of the others.
+            pos_factor, neg_factor = tl.where(no_pos, 0.0, pos_factor), tl.where(no_neg, 0.0, neg_factor)
     return pos_factor, neg_factor

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import exp, inverse
+from manyhot.engines.triton.rows.bits import listed_tile, marked_tile
 from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.merge import wait_for_row
 from manyhot.engines.triton.rows.tiles import add_pairs, first_listed, ragged_place, tile_labels, tile_where
@@ -32,7 +33,8 @@ def overlap_kernel(
     """SEGMENT labels of ROWS rows, in one tile that stays in registers, or in steps of BLOCK labels that are read twice.
 
     STAGE is "fused" (dice loss and its gradient), "sums" (both sums of each chunk into ``state [R, CHUNKS, 2]``) or "gradient"
-    (``state [2, R]`` holds the derivatives by both sums). There are no weights. RAGGED rows are as in ``ragged_place``.
+    (``state [2, R]`` holds the derivatives by both sums). There are no weights. RAGGED rows are as in ``ragged_place``. Index
+    lists may come as "bits" in the place of labels (``marked_tile``).
     """
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
@@ -47,9 +49,11 @@ def overlap_kernel(
         in_rows = tl.full([ROWS], True, tl.int1)
     begin = chunk * SEGMENT
     end = tl.minimum(begin + SEGMENT, num_labels)
+    ahead = 0
     if RAGGED:
-        end = tl.minimum(begin + SEGMENT, num_labels + (row * num_labels % WIDTH).to(tl.int32))
-    first, stop = first_listed(offsets, indices, row, rows, in_rows, begin, LABELS, ROWS, CHUNKS > 1, SEGMENT)
+        ahead = (row * num_labels % WIDTH).to(tl.int32)
+        end = tl.minimum(begin + SEGMENT, num_labels + ahead)
+    first, stop = first_listed(offsets, indices, row, rows, in_rows, begin - ahead, LABELS, ROWS, CHUNKS > 1, SEGMENT)
     zero = tl.zeros([ROWS], tl.float32)
     apart, size, by_apart, by_size = zero, zero, zero, zero
     q, t, counts = zero[:, None], zero[:, None], in_rows[:, None]
@@ -112,30 +116,67 @@ def _tile(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Probabilities as ``min(p, 1 - p)``, with the sign - where p is the larger one, so that both keep their digits; labels;
-    which entries count; how far the lists were read."""
+    which entries count; how far the lists were read. A hard entry that does not count is a negative of probability 0, which
+    adds nothing to either sum and has no gradient."""
+    columns = start + tl.arange(0, BLOCK)
+    counts = in_rows[:, None] & (columns < num_labels)[None, :]
     if RAGGED:
-        place, counts, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
-        s = tl.load(x + place, mask=there, other=0).to(tl.float32)
-        t = tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0
+        ahead = (tl.max(rows, axis=0) * num_labels % WIDTH).to(tl.int32)
+        s, t = _ragged_tile(x, labels, num_labels, rows, start, ahead, LABELS, BLOCK, WIDTH)
+        if LABELS == "lists":
+            t, cursor = listed_tile(indices, start - ahead, cursor, stop, BLOCK, WIDTH)
     else:
-        columns = start + tl.arange(0, BLOCK)
-        counts = in_rows[:, None] & (columns < num_labels)[None, :]
         if EVEN:
             counts = tl.full([ROWS, BLOCK], True, tl.int1)
         in_tile = counts
-        s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
+        nothing = -float("inf") if HARD else 0.0
+        s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=nothing).to(tl.float32)
+        if LABELS == "bits":
+            t = in_tile & marked_tile(labels, rows * num_labels + start, in_rows, ROWS, BLOCK, WIDTH)
+        elif LABELS == "lists" and HARD and ROWS == 1:
+            t, cursor = listed_tile(indices, start, cursor, stop, BLOCK, WIDTH)
+        else:
+            t, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
+                                    LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
         if HAS_WHERE:
+            # What does not count may be infinite.
             counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
-        t, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                                LABELS, HARD, ROWS, BLOCK, "", WIDTH)  # fmt: skip
-    if RAGGED or HAS_WHERE:
-        # What does not count may be infinite.
-        s = tl.where(counts, s, 0.0)
+            s = tl.where(counts, s, nothing)
+            t = t & counts if HARD else t
     e = exp(-tl.abs(s))
     q = e * inverse(1.0 + e)
     # Set the bit of the sign: Triton negates by a subtraction from 0, which gives 0 no sign.
     bits = q.to(tl.int32, bitcast=True)
     return tl.where(s > 0, bits | -2147483648, bits).to(tl.float32, bitcast=True), t, counts, cursor
+
+
+@triton.jit
+def _ragged_tile(x, labels, num_labels, rows, start, ahead, LABELS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """Scores and hard labels of a step of a ragged row; -inf and negatives for what is of other rows. Lists have no labels
+    here."""
+    if _is_inside(start, ahead, num_labels, BLOCK, WIDTH):
+        place = tl.max(rows, axis=0) * num_labels // WIDTH * WIDTH + start + tl.arange(0, BLOCK)[None, :]
+        s = tl.load(x + place).to(tl.float32)
+        t = s > 0
+        if LABELS == "bits":
+            t = marked_tile(labels, rows * num_labels // WIDTH * WIDTH + start, rows >= 0, 1, BLOCK, WIDTH)
+        elif LABELS == "dense":
+            t = tl.load(tl.max_contiguous(labels + place, [1, WIDTH])) > 0
+    else:
+        place, own, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
+        s = tl.where(own, tl.load(x + place, mask=there, other=0).to(tl.float32), -float("inf"))
+        t = s > 0
+        if LABELS == "bits":
+            t = own & marked_tile(labels, rows * num_labels // WIDTH * WIDTH + start, rows >= 0, 1, BLOCK, WIDTH)
+        elif LABELS == "dense":
+            t = own & (tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0)
+    return s, t
+
+
+@triton.jit
+def _is_inside(start, ahead, num_labels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """Whether a step has groups of one row alone."""
+    return (start >= WIDTH) & (start + BLOCK <= (ahead + num_labels) // WIDTH * WIDTH)
 
 
 @triton.jit
@@ -160,7 +201,7 @@ def _terms(q, t, counts, SQUARED: tl.constexpr, HARD: tl.constexpr, ALL: tl.cons
     if SQUARED:
         apart, p = apart * apart, p * p
     size = p + listed
-    if not ALL:
+    if not HARD and not ALL:
         apart, size = tl.where(counts, apart, 0.0), tl.where(counts, size, 0.0)
     return apart, size
 
@@ -178,7 +219,7 @@ def _gradient(q, t, counts, by_apart, by_size, SQUARED: tl.constexpr, HARD: tl.c
     else:
         grad = by_size + (1.0 - 2.0 * t) * by_apart
     grad = p * rest * grad
-    if HAS_WHERE:
+    if HAS_WHERE and not HARD:
         grad = tl.where(counts, grad, 0.0)
     return grad
 
@@ -191,10 +232,13 @@ def _store(
     """Write the gradient of a tile."""
     grad = grad.to(out_grad.dtype.element_ty)
     if RAGGED:
-        place, own, whole, _ = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
-        tl.store(out_grad + place, grad, mask=whole)
-        # Only the first tile and the last have groups that belong to another row too.
-        if start == 0 or start + BLOCK > num_labels:
+        ahead = (tl.max(rows, axis=0) * num_labels % WIDTH).to(tl.int32)
+        if _is_inside(start, ahead, num_labels, BLOCK, WIDTH):
+            base = tl.max(rows, axis=0) * num_labels // WIDTH * WIDTH
+            tl.store(out_grad + base + start + tl.arange(0, BLOCK)[None, :], grad)
+        else:
+            place, own, whole, _ = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
+            tl.store(out_grad + place, grad, mask=whole)
             tl.store(out_grad + place, grad, mask=own & ~whole)
     else:
         columns = start + tl.arange(0, BLOCK)

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inverse
+from manyhot.engines.triton.rows.bits import marked_tile
 from manyhot.engines.triton.rows.tiles import (
     careful_terms,
     column_weight,
@@ -34,7 +35,10 @@ def pair_tile(
     if RAGGED:
         place, counts, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
         s, z = tl.load(a + place, mask=there, other=0).to(tl.float32), tl.load(b + place, mask=there, other=0).to(tl.float32)
-        up = tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0
+        if LABELS == "bits":
+            up = marked_tile(labels, rows * num_labels // WIDTH * WIDTH + start, in_rows, 1, BLOCK, WIDTH)
+        else:
+            up = tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0
         # What belongs to another row may be infinite.
         s, z, down = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0), up
     else:
@@ -49,7 +53,10 @@ def pair_tile(
             counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
             s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
         up, down = counts, counts
-        if LOSS:
+        if LOSS and LABELS == "bits":
+            up = in_tile & marked_tile(labels, rows * num_labels + start, in_rows, ROWS, BLOCK, WIDTH)
+            down = up
+        elif LOSS:
             up, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
                                      LABELS, LEAN, ROWS, BLOCK, "", WIDTH)  # fmt: skip
             down = up

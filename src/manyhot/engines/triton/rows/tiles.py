@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import bounded_log, distance, exp, softplus
+from manyhot.engines.triton.rows.bits import listed_bits, words_between
 from manyhot.engines.triton.rows.lists import find_listed
 
 # Sums of unshifted exponentials are exact up to here; beyond, the maximum is subtracted first.
@@ -27,7 +28,7 @@ def first_listed(
     LABELS: tl.constexpr, ROWS: tl.constexpr, SEEK: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """Where rows start and stop in their index lists, a number for one row: of SPAN labels from ``begin`` on if SEEK."""
-    if LABELS == "dense":
+    if LABELS == "dense" or LABELS == "bits":
         start = tl.zeros([ROWS], tl.int64)
         stop = start
     elif ROWS > 1:
@@ -79,6 +80,10 @@ def tile_labels(
         if labels.dtype.element_ty.is_int():
             t = t > 0
         t = t if LEAN else t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
+    elif LEAN and ROWS > 1 and BLOCK <= 128:
+        # Short rows: all labels of a row at once. The whole lists are read again for every tile of a row.
+        low, high = words_between(indices, cursor, stop, tl.min(columns), BLOCK)
+        t = listed_bits(low, high, 0, tl.arange(0, BLOCK), BLOCK, min(WIDTH, BLOCK))
     else:
         t = tl.zeros([ROWS, BLOCK], tl.int1) if LEAN else tl.zeros([ROWS, BLOCK], tl.float32) + smoothing / 2
         last = tl.max(columns)

@@ -1,0 +1,31 @@
+"""How many scores of a row are above some of them, in one read of the scores (CUDA)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=("offsets", "own"))
+def rank_kernel(
+    x, offsets, own, at_least, above, num_rows, num_labels, x_stride, CHUNKS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One tile of a row: how many of its scores are at least, and how many above, each of the row's entries in ``own``. The
+    counts of all tiles are added up."""
+    program = tl.program_id(0)
+    row = tl.cast(program // CHUNKS, tl.int64)
+    columns = program % CHUNKS * BLOCK + tl.arange(0, BLOCK)
+    # Beyond the end of the row nothing is at least anything.
+    s = tl.load(x + row * x_stride + columns, mask=columns < num_labels, other=float("nan"))
+    entry, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    while entry < stop:
+        score = tl.load(own + entry)
+        reached, beaten = tl.reduce(((s >= score).to(tl.int32), (s > score).to(tl.int32)), 0, _add_pairs)
+        tl.atomic_add(at_least + entry, reached.to(tl.int64), sem="relaxed")
+        tl.atomic_add(above + entry, beaten.to(tl.int64), sem="relaxed")
+        entry += 1
+
+
+@triton.jit
+def _add_pairs(a, b, c, d):
+    return a + c, b + d
