@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import torch
@@ -90,6 +91,63 @@ def compile_all(capability: int, calls) -> dict[str, dict[str, int]]:
 SHAPES = ((64, 20), (64, 4096), (512, 20_001), (64, 131_072), (1, 20), (101, 20), (70_001, 20), (101, 4096))
 
 
+def other_calls():
+    """Calls by name that launch what rows of scores with a loss do not: spans, linear scores, lists as bits, ranks, factors."""
+    from manyhot import SparseLabels
+    from manyhot.engines.linear.problem import LinearProblem
+    from manyhot.engines.plain_spans.terms import SpanParts
+    from manyhot.engines.terms import DenseTerms, SparseTerms
+    from manyhot.engines.triton import engine, ranks
+    from manyhot.engines.triton.linear import backward, best, table, updates
+    from manyhot.engines.triton.linear import engine as linear
+    from manyhot.engines.triton.spans import engine as spans
+    from manyhot.engines.triton.spans.workspace import SpanCells
+
+    def listed(rows, num_labels):
+        lists = SparseLabels.from_lists([[0]] * rows, num_labels=num_labels)
+        return SparseTerms(lists.indices, lists.offsets)
+
+    def every_span(form):
+        q, u = torch.zeros(2, 40, 64, dtype=torch.bfloat16), torch.zeros(2, 5, 40, dtype=torch.bfloat16)
+        typed = torch.zeros(2, 5, 40, 64, dtype=torch.bfloat16)
+        parts = SpanParts(typed, typed, None, None, 0.125) if form == "typed" else SpanParts(q, q, u, u, 0.125)
+        cells = SpanCells(torch.tensor([40, 30]), True, torch.tensor([3, 7]), torch.tensor([0, 1, 2]))
+        _, memory = spans.loss(parts, cells, 0.0, "mean")
+        spans.loss_gradient(parts, cells, torch.ones(()), memory)
+
+    def every_linear(kept):
+        hidden, weight = torch.zeros(64, 128), torch.zeros(4096, 128)
+        problem = LinearProblem(hidden, weight, torch.zeros(4096), listed(64, 4096), 2048, kept)
+        _, _, memory = linear.losses(problem, "split", 0.0, 1.0 / 64)
+        backward.gradient(problem, memory, (torch.ones(64), None), (True, True, True))
+
+    def every_update():
+        weight, one = torch.zeros(4096, 128, dtype=torch.bfloat16), torch.zeros(())
+        about = {"kind": "sgd", "squares": None, "offset": 0, "weight_decay": 0.0, "epsilon": 1e-8}
+        update = types.SimpleNamespace(weight=weight, seed=one.long(), step=one.long(), rate=one, **about)
+        updates.apply(update, torch.zeros(64, 128, dtype=torch.bfloat16), 0, 512, torch.zeros(64, 512, dtype=torch.bfloat16))
+
+    x, scores = torch.zeros(64, 4271, dtype=torch.bfloat16), torch.zeros(64, 4096, dtype=torch.bfloat16)
+    lists = SparseLabels.from_lists([[0]] * 64, num_labels=4271)
+    return {
+        "bits": lambda: engine.labelwise(x, listed(64, 4271), "bce", whole=True),
+        "factor": lambda: engine.scale_(torch.zeros(1 << 19), torch.ones(())),
+        "segments": lambda: engine.fused(torch.zeros(2, 2_000_000), DenseTerms(torch.zeros(2, 2_000_000)), whole=True),
+        "rows": lambda: engine.sides(x, DenseTerms(x)),
+        "ranks": lambda: ranks.launch(x.float(), lists.offsets, torch.zeros(64)),
+        "typed spans": lambda: every_span("typed"),
+        "shared spans": lambda: every_span("shared"),
+        "linear, terms kept": lambda: every_linear(4096),
+        "linear, nothing kept": lambda: every_linear(0),
+        "update": every_update,
+        "best groups": lambda: best.group_maxima(scores, None, None, 32),
+        "table": lambda: table.update(
+            torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(9, dtype=torch.int64),
+            torch.zeros(9, dtype=torch.int64), torch.zeros(9), torch.zeros(4, 128)
+        ),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Print what row kernels take on the device of a capability: all of them, or those that are named."""
     from manyhot import SparseLabels
@@ -97,9 +155,9 @@ def main() -> None:
     from manyhot.engines.triton import engine, half
 
     calls = {}
-    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     for rows, num_labels in SHAPES:
-        for kind, dtype in types.items():
+        for kind, dtype in kinds.items():
             x = torch.zeros(rows, num_labels, dtype=dtype)
             labels = torch.zeros(rows, num_labels, dtype=torch.uint8)
             lists = SparseLabels.from_lists([[0]] * rows, num_labels=num_labels)
@@ -114,12 +172,13 @@ def main() -> None:
                     )
                 else:
                     calls[about] = lambda x=x, terms=terms: engine.fused(x, terms, row_scale=1.0 / len(x), whole=True)
-    for kind, dtype in types.items():
+    for kind, dtype in kinds.items():
         x, lists = torch.zeros(64, 4271, dtype=dtype), SparseLabels.from_lists([[0]] * 64, num_labels=4271)
         hard, listed = DenseTerms(torch.zeros(64, 4271, dtype=torch.uint8)), SparseTerms(lists.indices, lists.offsets)
         calls[f"64x4271 {kind} dice"] = lambda x=x, terms=hard: engine.dice(x, terms, squared=False, epsilon=1.0)
         calls[f"64x4271 {kind} rdrop"] = lambda x=x, terms=hard: engine.rdrop(x, x, terms)
         calls[f"64x4271 {kind} focal lists"] = lambda x=x, terms=listed: engine.labelwise(x, terms, "focal", gamma_pos=2.0)
+    calls |= other_calls()
     wanted = {name: calls[name] for name in sys.argv[2:]} or calls
     for name, taken in compile_all(int(sys.argv[1]), wanted).items():
         print(name, *[f"{key}={value}" for key, value in taken.items()], flush=True)

@@ -28,6 +28,15 @@ def count_higher(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, 
         return None
     if refusal(scores.get_device() if scores.is_cuda else None):
         return None
+    try:
+        return launch(scores, offsets.contiguous(), own.contiguous())
+    except LaunchError as failure:
+        GATE.close(failure)
+        return None
+
+
+def launch(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """``count_higher`` by the kernel."""
     from manyhot.engines.triton.rows.ranks import rank_kernel
 
     counts = torch.zeros(2, own.shape[0], dtype=torch.int64, device=own.device)
@@ -35,9 +44,5 @@ def count_higher(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, 
     numbers = (*scores.shape, scores.stride(0))
     types = (scores.device, scores.dtype, offsets.dtype, own.dtype, counts.dtype, counts.dtype)
     start = launcher(rank_kernel, (chunks, TILE), WARPS, types, numbers)
-    try:
-        start(scores.shape[0] * chunks, scores, (offsets.contiguous(), own.contiguous(), counts[0], counts[1]), numbers)
-    except LaunchError as failure:
-        GATE.close(failure)
-        return None
+    start(scores.shape[0] * chunks, scores, (offsets, own, counts[0], counts[1]), numbers)
     return counts[0], counts[1]
