@@ -1,6 +1,10 @@
-"""The other losses on a CUDA device: label-wise losses, dice and pairwise loss on uint8 labels and on index lists, and R-Drop.
+"""The other losses on a CUDA device: label-wise losses, dice, pairwise loss and thresholds on uint8 labels and on index lists,
+and R-Drop.
 
     python -m benchmarks.baselines_gpu
+
+With ``--warm K N`` nothing is timed: every N-th line from the K-th on is only compiled, so that several processes can share the
+work beforehand.
 
 Forward and backward in milliseconds on the device: medians over replays of a captured graph whose calls have a problem of their
 own each, so that nothing is in the cache. In brackets the multiple of the byte floor: read the scores, read uint8 labels (index
@@ -10,6 +14,7 @@ float64 than its type explains is not timed.
 
 from __future__ import annotations
 
+import argparse
 import datetime
 from collections.abc import Callable
 from typing import Any
@@ -19,18 +24,28 @@ from torch import Tensor
 
 from benchmarks.few_gpu import COLD, POSITIVES, cold_milliseconds
 from benchmarks.gpu_engine import copy_bandwidth, table
-from manyhot import SparseLabels, asymmetric_loss, bce_loss, dice_loss, focal_loss, pairwise_loss, rdrop_loss
+from manyhot import SparseLabels, asymmetric_loss, bce_loss, dice_loss, focal_loss, pairwise_loss, rdrop_loss, tlpr_loss
 
-SHAPES = [(65536, 128), (65536, 1024), (16384, 4096), (16384, 4271), (8192, 8192), (4096, 32768), (1024, 131072)]
-PAIRS = [(65536, 128), (16384, 4096), (16384, 4271), (4096, 20001), (4096, 32768)]
+SHAPES = {
+    torch.bfloat16: [(65536, 128), (65536, 600), (16384, 4096), (16384, 4271), (4096, 32768), (1024, 131072)],
+    torch.float32: [(16384, 4096), (16384, 4271), (4096, 32768)],
+}
+PAIRS = [(65536, 128), (16384, 4096), (16384, 4271), (4096, 32768)]
+
+
+def thresholds(logits: Tensor, labels: Any) -> Tensor:
+    """A threshold of its own for each row, the score of the first label."""
+    return tlpr_loss(logits, labels, logits.detach()[:, 0].float())
+
+
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "BCE": bce_loss,
     "focal": focal_loss,
     "asymmetric": asymmetric_loss,
     "dice": dice_loss,
     "pairwise": pairwise_loss,
+    "threshold a row": thresholds,
 }
-TYPES = (torch.bfloat16, torch.float32)
 # The largest error of a gradient against float64, relative to the largest entry.
 SLACK = {torch.bfloat16: 1e-2, torch.float32: 1e-5}
 
@@ -79,24 +94,47 @@ def line(rows: int, num_labels: int, dtype: torch.dtype, bandwidth: float, *, pa
     return found
 
 
+def warm(rows: int, num_labels: int, dtype: torch.dtype, passes: int) -> None:
+    """Compile what a line needs."""
+    scores, labels = problem(rows, num_labels, dtype, passes)
+    for loss in (rdrop_loss,) if passes == 2 else LOSSES.values():
+        for given in (labels, SparseLabels.from_dense(labels)):
+            gradients(loss, scores, given)
+    torch.cuda.synchronize()
+
+
+def print_table(head: list[str], cases: list[tuple[Any, ...]], bandwidth: float) -> None:
+    """A table whose lines are printed as they come."""
+    print(table(head, []), flush=True)
+    for *case, passes in cases:
+        print("| " + " | ".join(line(*case, bandwidth, passes=passes)) + " |", flush=True)
+
+
 def main() -> None:
     """Print the page."""
     import triton
 
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--warm", type=int, nargs=2, metavar=("K", "N"), help="only compile, every N-th line from the K-th on")
+    settings = parser.parse_args()
+    single = [(*shape, dtype, 1) for dtype, shapes in SHAPES.items() for shape in shapes]
+    double = [(*shape, dtype, 2) for dtype in SHAPES for shape in PAIRS]
+    if settings.warm:
+        for case in (single + double)[settings.warm[0] :: settings.warm[1]]:
+            warm(*case)
+        return
     bandwidth = copy_bandwidth()
     date = datetime.datetime.now(datetime.UTC).date()
     print(f"# The other losses on {torch.cuda.get_device_name()}\n")
     print(f"{date}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s.")
     print(f"Command: `python -m benchmarks.baselines_gpu`. {POSITIVES} positives a row.\n")
-    print(
-        "Forward and backward in milliseconds on the device over buffers that are in no cache, in brackets the multiple of the"
+    print("Forward and backward in milliseconds on the device over buffers that are in no cache, in brackets the multiple of")
+    print("the byte floor (index lists count nothing). Every gradient was compared with float64 first.\n")
+    print_table(
+        ["rows x labels", "type", *(f"{name}, {kind}" for name in LOSSES for kind in ("uint8", "lists"))], single, bandwidth
     )
-    print("byte floor (index lists count nothing). Every gradient was compared with float64 first.\n")
-    head = ["rows x labels", "type", *(f"{name}, {kind}" for name in LOSSES for kind in ("uint8", "lists"))]
-    print(table(head, [line(*shape, dtype, bandwidth, passes=1) for dtype in TYPES for shape in SHAPES]))
     print("\nR-Drop of two passes; the floor is to read both and the labels, and to write both gradients.\n")
-    head = ["rows x labels", "type", "R-Drop, uint8", "R-Drop, lists"]
-    print(table(head, [line(*shape, dtype, bandwidth, passes=2) for dtype in TYPES for shape in PAIRS]))
+    print_table(["rows x labels", "type", "R-Drop, uint8", "R-Drop, lists"], double, bandwidth)
 
 
 if __name__ == "__main__":

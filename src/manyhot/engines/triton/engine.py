@@ -41,8 +41,7 @@ from manyhot.engines.triton.replay import REPLAYS, relaunch, remember, replay_ke
 SCORES = (torch.float32, torch.bfloat16, torch.float16)
 # Float16 gradients are finished by ``half_fused`` and ``half_finish``.
 FINISHES_HALF = True
-# The kernel of dice loss counted a probability of exactly 1 as 0 on an H200. It is mended, and dice loss takes it again when
-# tests/engines/triton/rows/test_overlap.py has passed on a GPU.
+# Dice loss is computed by ``overlap``, ``overlap_gradient`` and ``dice``.
 SUMS_OVERLAP = True
 
 

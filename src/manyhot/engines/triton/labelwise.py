@@ -84,7 +84,7 @@ def _judge_lists(
     bits = mark(x, terms.offsets, terms.indices, len(values) * tile)
     pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
     numbers = (size, row_scale, pos, neg, *powers)
-    about = (kind, powers[2] > 0, *whole_powers(powers), (pos, neg) != (1.0, 1.0), size % tile == 0)
+    about = (kind, powers[2] > 0, *whole_powers(powers), (pos, neg) != (1.0, 1.0), min(pos, neg) <= 0, size % tile == 0)
     types = (x.device, x.dtype, bits.dtype, values.dtype, grad.dtype)
     _lists_kernel(about, tile, types, numbers)(len(values), x, (bits, values, grad), numbers)
     return values
@@ -97,7 +97,9 @@ def _lists_kernel(about: tuple[Any, ...], tile: int, types: tuple[Any, ...], num
 
     kind, *constants = about
     warps = max(1, tile // (512 if types[1].itemsize == 2 else 256))
-    return launcher(flat_lists_kernel, ("bce" if kind == "bce" else "focal", *constants, tile), warps, types, numbers)
+    given = ("bce" if kind == "bce" else "focal", *constants, tile)
+    registers = plans.LABEL_REGISTERS if kind != "bce" and types[1].itemsize == 2 else None
+    return launcher(flat_lists_kernel, given, warps, types, numbers, registers)
 
 
 def _judge(

@@ -11,6 +11,8 @@ SEGMENTS = 128
 PAIR = 4096
 # Tile of labelwise losses.
 TILE = 2048
+# Registers of a thread there, for half types and all but BCE: with more, fewer tiles run at once, and waiting shows.
+LABEL_REGISTERS = 64
 # From so many scores on, their index lists are made bits first: one more launch, and a row may have any number of labels.
 MARKED = 1 << 18
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels

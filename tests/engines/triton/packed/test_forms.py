@@ -18,14 +18,11 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.packed.test_forms import check_form, check_hostile
 for form in ("split", "joint"):
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        for num_labels in (131, 264, 1032):
-            for kind in ("hard", "soft", "weighted", "lists")[: 4 if num_labels > 256 else 3]:
-                check_form("cpu", dtype, 3, num_labels, kind, form)
-        check_form("cpu", dtype, 2, 301, "hard", form, 60.0)
+    for dtype, num_labels in ((torch.float32, 131), (torch.bfloat16, 264), (torch.float16, 301)):
+        for kind in ("hard", "soft", "weighted", "lists")[: 4 if num_labels > 256 else 3]:
+            check_form("cpu", dtype, 3, num_labels, kind, form)
     for kind in ("hard", "soft", "lists"):
-        for num_labels in (301, 640):
-            check_hostile("cpu", torch.float32, num_labels, kind, form)
+        check_hostile("cpu", torch.float32, 301 if form == "joint" else 264, kind, form)
 print("checked")
 """
 

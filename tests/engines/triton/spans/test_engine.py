@@ -463,3 +463,25 @@ def _cells_of(parts, labels, kwargs):
 
     scores = SpanScores(*parts, **kwargs)
     return _listed_cells(scores.lengths, scores.triangle, labels, 0.0)
+
+
+# Tokens and head sizes that meet every tile the plans can choose: half of what is held and all of it, narrow and wide heads.
+TILED = [(tokens, size) for size in (32, 128) for tokens in (20, 40, 100)]
+
+
+@gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", [TYPED, SHARED])
+@pytest.mark.parametrize(("tokens", "size"), TILED)
+def test_every_tile_that_can_be_chosen_agrees_with_float64(form, dtype, tokens, size):
+    parts = make_parts(form, 2, 5, tokens, size, dtype=dtype, spread=0.3)
+    assert_exact(parts, random_labels(2, 5, tokens, 6), TOLERANCE[dtype])
+
+
+def test_no_tile_is_chosen_that_was_wrong_on_a_device():
+    """Tiles of 64 with 8 warps in the kernel of shared heads; see ``plans.SHARED``. A change of a tile belongs into TILED."""
+    plans = triton_span_plans
+    if not triton_engine.interpreted():
+        assert (plans.SHARED, plans.SHARED_WARPS) == (32, 4)
+        assert {*plans.TYPED_SUMS, *plans.TYPED_PULLS} == {(128, 64), (64, 64), (64, 32)}
+    assert [plans._warps(held) for held in (16, 32, 64, 128)] == [4, 4, 4, 8]

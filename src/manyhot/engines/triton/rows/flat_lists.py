@@ -38,9 +38,9 @@ def mark_kernel(bits, offsets, indices, num_rows, num_labels, ROWS: tl.constexpr
 def flat_lists_kernel(
     x, bits, out_value, out_grad, size, scale_number, pos_number, neg_number, gamma_pos, gamma_neg, margin,
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
-    WEIGHTED: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+    WEIGHTED: tl.constexpr, SKIPS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One tile: the sum of its costs, and its gradient."""
+    """One tile: the sum of its costs, and its gradient. WEIGHTED if a weight is not 1; SKIPS if one is 0."""
     GROUP: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     program = tl.program_id(0)
     begin = tl.cast(program, tl.int64) * BLOCK
@@ -53,8 +53,8 @@ def flat_lists_kernel(
     if GROUP == 4:
         near = near >> (groups % 2 * 4)
     t = (near & (1 << lanes)) != 0
-    if WEIGHTED:
-        weight = tl.where(t, pos_number, neg_number)
+    weight = tl.where(t, pos_number, neg_number)
+    if SKIPS:
         # Entries of weight 0 are skipped, whatever their score.
         s = tl.where(weight > 0, s, 0.0)
     cost, slope = label_cost(tl.where(t, -s, s), t, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
