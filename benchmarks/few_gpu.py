@@ -10,6 +10,7 @@ of rounds in which the contenders take turns. `python -m benchmarks.gpu_engine` 
 
 from __future__ import annotations
 
+import datetime
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -112,8 +113,14 @@ def main() -> None:
     from benchmarks.gpu_engine import compile_others, copy_bandwidth, table
 
     bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s\n")
-    print(table(HEAD, list(lines(bandwidth, compile_others()[0]))))
+    date = datetime.datetime.now(datetime.UTC).date()
+    about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s, {date}"
+    print(f"# The loss at few labels\n\n{about}. Command: `python -m benchmarks.few_gpu`. {POSITIVES} positives a row.\n")
+    print("Forward and backward: microseconds on the device over buffers that are in no cache, in brackets the multiple of the")
+    print("byte floor; then what the host takes to issue a call and its backward.\n")
+    print(table(HEAD, []), flush=True)
+    for cells in lines(bandwidth, compile_others()[0]):
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ lists) and a write of the gradient at the measured copy bandwidth. Host times ar
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable
 from typing import Any
@@ -81,7 +82,13 @@ def print_shape(rows: int, num_labels: int, bandwidth: float) -> None:
 def main() -> None:
     """Print a table."""
     bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s\n")
+    date = datetime.datetime.now(datetime.UTC).date()
+    about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s, {date}"
+    print(f"# Float16 beside bfloat16\n\n{about}. Command: `python -m benchmarks.half_gpu`.\n")
+    print(
+        "`zlpr_loss` with its gradient. Forward writes a float16 gradient with the factor of the last backward, and backward has"
+    )
+    print('it written again where that was another one: "loss scale changed". For bfloat16 that is a factor other than 1.\n')
     print("| rows x labels | type | labels | device ms (of the floor) | loss scale changed: ms (of the floor) | host us |")
     print("|---|---|---|---|---|---|")
     for rows, num_labels in SHAPES:
