@@ -86,7 +86,7 @@ def main() -> None:
     about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s, {date}"
     print(f"# Float16 beside bfloat16\n\n{about}. Command: `python -m benchmarks.half_gpu`.\n")
     print("`zlpr_loss` with its gradient. Forward writes a float16 gradient with the factor of the last backward.")
-    print('Backward writes it again where that was another one: "loss scale changed". For bfloat16 that is a factor other than 1.\n')
+    print('Backward writes it again where that was another one: "loss scale changed"; for bfloat16, a factor other than 1.\n')
     print("| rows x labels | type | labels | device ms (of the floor) | loss scale changed: ms (of the floor) | host us |")
     print("|---|---|---|---|---|---|")
     for rows, num_labels in SHAPES:
