@@ -145,8 +145,8 @@ def page(work: Path) -> str:
         f" torch {torch.__version__}, NumPy {np.__version__}; {today}. Command: `python -m benchmarks.extreme_cpu`.",
         "",
         "All systems are fitted to the same tf-idf rows (manyhot's text inputs: words and first letters of words) and predict"
-        " the same test rows, each with the settings that its own documentation uses. Several other jobs shared the machine"
-        " during all runs, so that wall time says little: compare CPU seconds (user and system, all threads). Training time is"
+        " the same test rows, each with the settings that its own documentation uses, in one run side by side: each process has"
+        " two cores of its own and two threads. Seconds of the processor are user and system, of all threads. Training time is"
         " from prepared rows to a model in memory. Memory is the largest of the process, with the rows.",
     ]
     for folder in sorted(path.parent for path in work.glob("*/about.json")):
@@ -162,10 +162,12 @@ def page(work: Path) -> str:
             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         ]
         for system, title in NAMES.items():
-            if not (folder / f"{system}.json").exists():
-                lines.append(f"| {title} |{' not run |' * 12}")
+            ended = folder / f"{system}.ended"
+            own = json.loads(ended.read_text()) if ended.exists() else {"ended": "not run"}
+            if own["ended"] != "done":
+                why = f"{own['ended']} after {own['wall']:.0f} s" if "wall" in own else own["ended"]
+                lines.append(f"| {title} | {why} |{' |' * 11}")
                 continue
-            own = measured(folder, system)
             best = " | ".join(f"{own[f'{metric}@{k}']:.2f}" for metric in ("P", "PSP") for k in (1, 3, 5))
             each = 1000 * own["predict"][1] / about["test_rows"]
             title = title if own["version"] == "this repository" else f"{title} {own['version']}"

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 from manyhot.engines.native import tree as native
@@ -49,3 +50,18 @@ def test_few_rows_and_zlpr_keep_the_usual_cost():
     many = tree_cost.negative_cost(session_of(told), made_up(), **{**SIZES, "form": "zlpr"})
     assert many == tree_cost.NEG_COST
     assert not told
+
+
+@pytest.mark.parametrize(("gain", "wanted"), [(0.002, tree_cost.NEG_COST), (0.3, 1.0)])
+def test_the_usual_cost_stays_unless_the_other_is_better_beyond_chance(gain, wanted, monkeypatch):
+    monkeypatch.setattr(tree_cost, "LEAST_ROWS", 100)
+    draw, calls = np.random.default_rng(0), []
+
+    def precision(top, labels, *, k, reduction):
+        calls.append(k)
+        own = torch.from_numpy(draw.random(len(labels)))
+        own = own - own.mean() + 0.5
+        return own + gain if len(calls) > 3 else own
+
+    monkeypatch.setattr(tree_cost, "precision_at_k", precision)
+    assert tree_cost.negative_cost(session_of([]), made_up(), **SIZES) == wanted

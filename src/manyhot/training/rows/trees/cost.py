@@ -22,20 +22,26 @@ MOST_ROWS, LEAST_ROWS = 30_000, 1_000
 
 
 def negative_cost(session: RunSession, rows: TrainingRows, *, seed: int, **sizes: Any) -> float:
-    """The best of ``NEG_COSTS`` by P@1, P@3 and P@5 together; ``sizes`` are those of ``TreeFit``, whose trees are one here."""
+    """The best of ``NEG_COSTS`` by P@1, P@3 and P@5 together; ``sizes`` are those of ``TreeFit``, whose trees are one here.
+
+    The first one stays unless another is better by more than the standard error of their difference.
+    """
     if sizes["form"] != "squared_hinge" or len(rows) < LEAST_ROWS:
         return NEG_COST
     drawn = np.random.default_rng([seed, 1 << 23]).permutation(len(rows))[: MOST_ROWS + MOST_ROWS // 10]
     held, own = rows.take(np.sort(drawn[: len(drawn) // 11])), rows.take(np.sort(drawn[len(drawn) // 11 :]))
-    found = {}
+    found: dict[float, Any] = {}
     for cost in NEG_COSTS:
         quiet = RunSession(None, None, checkpoint_seconds=float("inf"), metric=session.metric)
         body = TreeFit(quiet, own, **{**sizes, "trees": 1}, seed=seed, neg_cost=cost).run()
         batch = take_rows(held.inputs, slice(0, len(held)))
         assert isinstance(batch, SparseRows)
         top = body.top(batch, 5)
-        found[cost] = sum(float(precision_at_k(top, held.labels, k=k)) for k in (1, 3, 5))
-    best = max(found, key=lambda cost: found[cost])
-    told = ", ".join(f"{cost:g}: {value / 3:.4f}" for cost, value in found.items())
+        found[cost] = sum(precision_at_k(top, held.labels, k=k, reduction="none") for k in (1, 3, 5)) / 3
+    best = NEG_COST
+    for cost in NEG_COSTS[1:]:
+        gains = found[cost] - found[best]
+        best = cost if gains.mean() > gains.std() / len(gains) ** 0.5 else best
+    told = ", ".join(f"{cost:g}: {values.mean():.4f}" for cost, values in found.items())
     session.note(f"a negative costs {best:g} of a positive (mean of P@1, P@3 and P@5 on {len(held):,} rows: {told})")
     return best
