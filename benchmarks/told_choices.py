@@ -25,15 +25,15 @@ SHOWN = {
 }
 
 
-def table(paths: list[Path]) -> str:
-    """A row for each fit or mean and each way to read its scores."""
+def table(paths: list[Path], names: tuple[str, ...] = ()) -> str:
+    """A row for each fit or mean and each way to read its scores, or for those of ``names``."""
     found: dict[str, dict[tuple[str, str, int], dict[str, float]]] = defaultdict(dict)
     for row in (json.loads(line) for path in paths for line in path.read_text().splitlines()):
         if row["body"] != "text":
             name = row["fits"] if row["scores"] == "own" else f"{row['fits']}, by {row['scores']}"
             found[name][row["set"], row["body"], row["seed"]] = row["metrics"]
     lines = ["| | " + " | ".join(SHOWN) + " |", "|---|" + "---:|" * len(SHOWN)]
-    for name, cells in found.items():
+    for name, cells in ((name, found[name]) for name in names or found if name in found):
         shown = []
         for metric, usual in SHOWN.items():
             groups = defaultdict(list)
@@ -46,6 +46,15 @@ def table(paths: list[Path]) -> str:
             shown.append(f"{np.mean(means):+.2f} ({better} : {worse})" if means else "")
         lines.append(f"| {name} | " + " | ".join(shown) + " |")
     return "\n".join(lines)
+
+
+def splits_of(paths: list[Path]) -> str:
+    """How many splits each group has."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for row in (json.loads(line) for path in paths for line in path.read_text().splitlines()):
+        if row["body"] != "text":
+            found[f"{row['set']}/{row['body']}"].add(row["seed"])
+    return ", ".join(f"{group} {len(seeds)}" for group, seeds in sorted(found.items()))
 
 
 if __name__ == "__main__":
