@@ -1,7 +1,7 @@
 """The parts of docs/losses/NAME.md that the catalog of losses knows: ``python website/loss_pages.py`` fills them in anew.
 
-A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script begins
-a page: what its empty sections should say is on the pages of the other losses.
+A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script
+begins a page: what its empty sections should say is on the pages of the other losses.
 """
 
 from __future__ import annotations
