@@ -60,7 +60,9 @@ def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     else:
         focus = tl.where(t, _power(m, POWER_POS), _power(m, POWER_NEG))
         by_focus = tl.where(t, _slope_of_power(m, POWER_POS), _slope_of_power(m, POWER_NEG))
-        cost, slope = focus * log_cost, tl.where(m > 0, focus * ratio + by_focus * pull, 0.0)
+        # A power of 0 keeps what is left of a probability that is 0: a score below the least one costs nothing.
+        some = (m > 0) & (u > LEAST)
+        cost, slope = tl.where(some, focus * log_cost, 0.0), tl.where(some, focus * ratio + by_focus * pull, 0.0)
     return cost, slope
 
 

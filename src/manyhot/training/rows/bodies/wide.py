@@ -6,7 +6,6 @@ Neither the scores ``[B, L]`` nor a gradient of the size of a table of weights e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -144,7 +143,7 @@ class WideBody(nn.Module):
         dropout: share of hidden units that is dropped in training.
         moves: whether it is to be trained.
         table: the number type of the word vectors, ``float32`` or, where they are not trained, ``float16``.
-        device: where the weights are made.
+        device: where the word vectors are made. The head is drawn on the CPU, as one whose labels are divided is.
         mesh: of the processes that the labels of the head are divided among; every one has all word vectors. The first weights
             are those of a body without a mesh, bit by bit.
     """
@@ -168,9 +167,7 @@ class WideBody(nn.Module):
         self.register_load_state_dict_post_hook(_with_rates)  # type: ignore[no-untyped-call]
         update = "adagrad" if moves else None
         if mesh is None:
-            # A GPU draws the first weights in no time.
-            with nullcontext() if device is None else torch.device(device):
-                self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
+            self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update)
             return
         with torch.random.fork_rng(devices=[]):
             self.head = LinearHead(hidden, num_labels, dtype=TYPES[head], update=update, mesh=mesh)
