@@ -1,6 +1,8 @@
 """Bundles: what is saved is what is loaded, and what cannot be trusted is refused."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -149,3 +151,12 @@ def test_features_are_found_by_name():
     model = train(examples, QUICK)
     turned = replace(examples, features=examples.features[:, ::-1].copy(), feature_names=tuple("zyxwvuts"))
     assert torch.equal(model.logits(examples), model.logits(turned))
+
+
+@pytest.mark.parametrize("model", ["mlp", "bag", "linear"])
+def test_a_model_is_loaded_without_importing_a_compiler(model, tmp_path):
+    examples = text_examples(30) if model == "bag" else feature_examples(30)
+    train(examples, TrainSettings(model=model, epochs=1, tune="none", members=1)).save(tmp_path)
+    program = "import sys; from manyhot import load_model; load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -42,6 +42,7 @@ from manyhot.training.run.schema import (
     shown,
     whole,
 )
+from manyhot.training.run.shapes_only import shapes_only
 
 FORMAT = "manyhot-model-1"
 # The place of a checksum in a header that is written before it is known.
@@ -179,7 +180,7 @@ def check_together(shape: dict[str, Any], inputs: Inputs, names: tuple[str, ...]
 
 def body_with(shape: dict[str, Any], own: dict[str, Tensor]) -> nn.Module:
     """The body that ``shape`` describes with these weights, after their names and sizes were checked."""
-    with torch.device("meta"):
+    with shapes_only():
         body = _made(shape)
     check_tensors("load_model", body.state_dict(), own)
     if get_body(shape["body"]).unsaved_buffers:
