@@ -103,6 +103,8 @@ OVER_INPUTS = {
     "export, a file": ["export", "run", "rows.jsonl", "--to", "weights", "--folder", "rows.jsonl"],
     "train": ["train", "rows.jsonl", "--run", "rows.jsonl"],
     "train, a run": ["train", "rows.jsonl", "--run", "run"],
+    "train packed": ["train", "packed-rows", "--run", "packed-rows"],
+    "pack": ["pack", "rows.jsonl", "--output", "rows.jsonl"],
     "train spans": ["train", "--task", "spans", "texts.jsonl", "--run", "texts.jsonl"],
     "demo": ["demo", "--rows", "100", "--epochs", "1", "--seeds", "1", "--folder", "rows.jsonl"],
     "data": ["data", "get", "songs", "--to", "rows.jsonl/songs.jsonl", "--folder", "kept"],

@@ -98,5 +98,5 @@ def test_soft_labels_survive_writing_and_reading(put, tmp_path):
 def test_inspect_says_how_many_labels_are_soft(put):
     found = inspect_examples(put("a.jsonl", '{"text": "one", "labels": {"a": 0.7, "b": 1}}\n{"text": "two", "labels": ["a"]}'))
     assert found.soft_labels == 1
-    assert any("1 labels are soft" in sentence for sentence in found.remarks())
+    assert any("1 label is soft" in sentence for sentence in found.remarks())
     assert found.to_dict()["soft_labels"] == 1

@@ -35,6 +35,7 @@ class Metrics(MetricSums, Metric):
         **settings: of ``torchmetrics.Metric``, such as ``process_group``.
 
     Example:
+        >>> import torch
         >>> metrics = Metrics(["micro-F1", "AvgPrec", "P@1"], num_labels=3)
         >>> metrics.update(torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[1, 0, 0]]))
         >>> metrics.update(torch.tensor([[-1.0, 1.0, 0.5]]), torch.tensor([[0, 0, 1]]))

@@ -142,8 +142,11 @@ def other_calls():
         "update": every_update,
         "best groups": lambda: best.group_maxima(scores, None, None, 32),
         "table": lambda: table.update(
-            torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(9, dtype=torch.int64),
-            torch.zeros(9, dtype=torch.int64), torch.zeros(9), torch.zeros(4, 128)
+            torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(99, dtype=torch.int64),
+            torch.zeros(99, dtype=torch.int64), torch.zeros(99), torch.zeros(4, 128)
+        ),
+        "bag": lambda: table.bag(
+            torch.zeros(100, 128), torch.zeros(9, dtype=torch.int64), torch.tensor([0, 5, 9]), torch.zeros(9)
         ),
     }  # fmt: skip
 
