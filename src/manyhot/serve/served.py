@@ -154,7 +154,8 @@ class ServedRows:
             for name, value in row.items():
                 if name not in self.columns:
                     raise Refusal(422, f"inputs[{place}] must name features of the model; got {shortened(name)}.")
-                if value is not None and not (is_number(value) and abs(value) <= LARGEST):
+                # NaN, which JSON does not have and MLflow does, is a value that is missing.
+                if value is not None and not (is_number(value) and not abs(value) > LARGEST):
                     words = f"a number of at most {LARGEST:.3g}, or null"
                     raise Refusal(422, f"inputs[{place}]: the value of {shortened(name)} must be {words}.")
             values = [row.get(name) for name in self.columns]
