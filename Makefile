@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 PRODUCTION := .venv-production
 
-.PHONY: setup demo test check bench test-gpu test-kills test-integrations test-production test-distributed docs docs-serve docs-pages docs-pictures docs-gallery test-release
+.PHONY: setup demo test check bench test-gpu test-emulated test-kills test-integrations test-production test-distributed docs docs-serve docs-pages docs-pictures docs-gallery test-release
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -40,6 +40,13 @@ bench: setup
 # so each process gets a stretch of them, and takes from others when it is done.
 test-gpu:
 	PYTHONPATH=src CUBLAS_WORKSPACE_CONFIG=:4096:8 OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(PYTHON) -m pytest -m gpu -n 14 --dist worksteal -p no:benchmark tests
+
+# The native engine in every instruction set: those of this processor as they are, NEON on an emulated ARM processor. Debian:
+# qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross.
+test-emulated: setup
+	@for tool in qemu-aarch64 aarch64-linux-gnu-gcc; do command -v $$tool > /dev/null || { echo "needs $$tool"; exit 1; }; done
+	@$(BIN)/python -c "from manyhot.engines.native.library import variants; print('here:', *variants())"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/engines/native
 
 # Fifty kills of every command that writes, where make test has a few.
 test-kills: setup

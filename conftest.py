@@ -9,8 +9,11 @@ import contextlib
 import importlib
 import io
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent
 INTEGRATIONS = [
@@ -18,6 +21,9 @@ INTEGRATIONS = [
     *(ROOT / "docs/coming-from/huggingface.md", ROOT / "docs/coming-from/spacy.md"),
 ]
 EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn", ROOT / "tests/distributed": "ray"}
+
+# A file with tests for a CUDA device names their mark, or takes the fixture that tries every device.
+ON_GPU = re.compile(r"mark\.gpu|def test\w*\([^)]*\bplace\b")
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -55,7 +61,32 @@ def pytest_ignore_collect(collection_path, config):
         return True
     if not config.getoption("--release") and collection_path == ROOT / "tests/release":
         return True
+    # Collecting and importing all tests takes longer than a tenth of make test-gpu, in every one of its processes.
+    if config.option.markexpr == "gpu" and collection_path.suffix == ".py" and collection_path.name != "conftest.py":
+        return not ON_GPU.search(collection_path.read_text()) or None
     missing = [folder for folder, package in EXTRAS.items() if find_spec(package) is None]
     if any(folder in collection_path.parents for folder in missing):
         return True
     return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """In ``make test-gpu`` every process begins with its share of the slow tests, so that none is left to the end.
+
+    Each process is given a stretch of the tests at first, and takes from others when it is done (``--dist worksteal``).
+    """
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    if config.option.markexpr == "gpu" and count > 1:
+        items[:] = dealt(items, [item for item in items if item.get_closest_marker("slow")], count)
+
+
+def dealt(items, slow, count):
+    """The items in ``count`` stretches of nearly equal length, each with every ``count``-th of the slow ones first."""
+    chosen = set(map(id, slow))
+    others, order = (item for item in items if id(item) not in chosen), []
+    for place in range(count):
+        size = (len(items) - len(order)) // (count - place)
+        own = slow[place::count]
+        order += own + [item for _, item in zip(range(size - len(own)), others, strict=False)]
+    return order + list(others)

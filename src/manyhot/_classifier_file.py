@@ -1,4 +1,4 @@
-"""The file that ``ManyhotClassifier.save`` writes beside the model: how predictions are given back. Files are not trusted."""
+"""``classifier.json``, which ``ManyhotClassifier.save`` writes beside the model: the form of predictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = {
 
 
 def read_classifier(who: str, path: Path, num_labels: int) -> dict[str, Any]:
-    """What ``save`` wrote beside the model; files are not trusted."""
+    """The content of the file; it is checked, because files are not trusted."""
     with reading(who, path):
         data = parse_json(path.read_text(encoding="utf-8") if path.is_file() else "")
         check_schema(DESCRIPTION, data, SCHEMA)

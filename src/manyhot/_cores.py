@@ -6,5 +6,5 @@ import os
 
 
 def available_cores() -> int:
-    """How many: those that a container or ``taskset`` leaves to the process, where the system tells."""
+    """The number of CPU cores available to this process; a container or ``taskset`` may limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

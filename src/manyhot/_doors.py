@@ -1,6 +1,6 @@
-"""Doors: a package shows all its public names and imports their homes only when they are used.
+"""Lazy imports: a package lists all its public names and imports their modules when they are first used.
 
-The names stand in the package's ``__init__.pyi``, which type checkers read too, so they are listed once.
+The names are listed once, in the package's ``__init__.pyi``, which type checkers read too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def open_door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[
 
     Args:
         package: its ``__name__``.
-        file: its ``__file__``; the stub lies beside it.
+        file: its ``__file__``; the stub is beside it.
     """
     homes = read_stub(Path(file).with_suffix(".pyi"))
     rooms = _rooms(Path(file).parent)

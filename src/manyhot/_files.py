@@ -1,4 +1,4 @@
-"""Atomic files: written to a draft beside their place, flushed to disk, then renamed."""
+"""Atomic writes: a file is written under a temporary name beside its place, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StorageError(OSError):
-    """A file of a run or a model could not be written; what was there before is untouched."""
+    """A file of a run or a model could not be written; the previous file is untouched."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path``: a reader sees the old file or the new one, never a part, also after a crash."""
+    """Write ``content`` atomically: a reader sees the old file or the new one, never a part, even after a crash."""
     with writing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that replaces ``path`` when the block ends without an error, and leaves ``path`` alone otherwise.
+    """Open a file that replaces ``path`` if the block ends without an error.
 
-    A link keeps pointing at its file, which is replaced. Pipes and devices cannot be replaced and are written directly.
+    Behind a symbolic link its target is replaced. Pipes and devices cannot be replaced and are written directly.
 
     Example:
         >>> import tempfile
@@ -61,7 +61,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Draft(io.FileIO):
-    """A file under a temporary name; errors of opening and writing it name the file that it will become."""
+    """A file under a temporary name; its errors name the final file."""
 
     def __init__(self, draft: Path, path: Path) -> None:
         self.path = path
@@ -85,17 +85,17 @@ def _storage_errors(path: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Put ``data`` at ``path`` as JSON."""
+    """Write ``data`` as JSON, atomically."""
     write_whole(path, json_bytes(data))
 
 
 def json_bytes(data: Any) -> bytes:
-    """JSON for people to read too."""
+    """Indented JSON."""
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it."""
+    """Create a folder and its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -103,7 +103,7 @@ def make_folder(path: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add one line; not flushed to the disk, for a log that may lose its end."""
+    """Append one line without flushing it to disk, for a log that may lose its end."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(line)
@@ -112,7 +112,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames in a folder last."""
+    """Flush renames in a folder to disk."""
     if os.name == "nt":
         return
     handle = os.open(path, os.O_RDONLY)
@@ -123,18 +123,18 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_drafts(folder: Path, name: str = "") -> None:
-    """Take away what a killed process left half-written; with ``name``, of that file alone."""
+    """Remove partial files of a killed process; with ``name``, only those of that file."""
     for draft in folder.glob(f".{glob.escape(name)}{'.' if name else ''}*{DRAFT_SUFFIX}"):
         _remove_quietly(draft)
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a folder is empty, but for what a process leaves that was killed in its first moment."""
+    """Whether a folder is empty, apart from files that a process killed at its start leaves."""
     return all(path.suffix == DRAFT_SUFFIX or path.name == LOCK for path in folder.iterdir())
 
 
 def _remove_quietly(path: Path) -> None:
-    # The error that matters is the one that made the draft useless.
+    # The caller raises the error that matters.
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -142,11 +142,11 @@ def _remove_quietly(path: Path) -> None:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """What went wrong at ``path``, and what to do."""
+    """An error that says what went wrong at ``path``, and what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         why, remedy = "the disk is full", " Free some space and resume; what was saved before is still there."
     elif error.errno == errno.EFBIG:
-        why, remedy = "a file may not be so large here", " Raise the limit and resume; what was saved before is still there."
+        why, remedy = "the file size limit is reached", " Raise the limit and resume; what was saved before is still there."
     elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         why, remedy = "writing is not permitted", " Choose another folder."
     else:

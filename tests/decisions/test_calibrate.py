@@ -166,7 +166,7 @@ def test_files_that_are_not_calibrations_are_refused(tmp_path):
         Calibration.load(tensors)
     with pytest.raises(ValueError, match=r"must end in \.json or \.safetensors"):
         Calibration.load(tmp_path / "x.pkl")
-    with pytest.raises(ValueError, match="`knots` must rise"):
+    with pytest.raises(ValueError, match="`knots` must increase"):
         Calibration("isotonic", knots=torch.tensor([1.0, 0.0]).double(), levels=torch.tensor([0.0, 1.0]).double())
 
 

@@ -46,9 +46,9 @@ def test_what_spans_decode_to_is_what_is_decided():
 def test_rules_that_choose_among_spans_are_refused():
     scores = make_scores(shared=True)
     for rule in (DecisionRule(top_k=1), DecisionRule(min_labels=1), DecisionRule(max_labels=2)):
-        with pytest.raises(ValueError, match="decode_spans takes the best k"):
+        with pytest.raises(ValueError, match="decode_spans predicts the best k"):
             decide(scores, rule)
-    with pytest.raises(TypeError, match="whose spans decode_spans lists"):
+    with pytest.raises(TypeError, match="Use decode_spans"):
         decide_sparse(scores)
 
 

@@ -180,8 +180,8 @@ def test_rules_take_lists_and_tensors_of_thresholds():
         ({"min_labels": None}, "`min_labels` must be a whole number"),
         ({"max_labels": True}, "`max_labels` must be a whole number"),
         ({"min_labels": 3, "max_labels": 2}, "`max_labels` must be at least `min_labels`, 3; got 2"),
-        ({"top_k": 2, "threshold": 1.0}, "`top_k` must stand alone"),
-        ({"top_k": 2, "max_labels": 3}, "`top_k` must stand alone"),
+        ({"top_k": 2, "threshold": 1.0}, "`top_k` must be the only setting"),
+        ({"top_k": 2, "max_labels": 3}, "`top_k` must be the only setting"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(settings, words):
@@ -193,7 +193,7 @@ def test_a_call_that_makes_no_sense_is_refused():
     scores = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="one threshold per label, 3; got 2"):
         decide(scores, DecisionRule(threshold=(0.0, 0.0)))
-    with pytest.raises(ValueError, match="`threshold` must be left out"):
+    with pytest.raises(ValueError, match="`threshold` must not be given with `top_k`"):
         decide(scores, DecisionRule(top_k=1), threshold=1.0)
     with pytest.raises(ValueError, match=r"`threshold` must be a number or one value per row.*\[2\]; got \[3\]"):
         decide(scores, threshold=torch.zeros(3))
@@ -250,5 +250,5 @@ def test_a_softmax_rule_has_one_threshold():
     for settings in ({"threshold": (0.0, 1.0)}, {"top_k": 2}):
         with pytest.raises(ValueError, match="DecisionRule"):
             DecisionRule(softmax=True, **settings)
-    with pytest.raises(ValueError, match="nothing but thresholds for SpanScores"):
+    with pytest.raises(ValueError, match="only thresholds for SpanScores"):
         decide(SpanScores(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4)), DecisionRule(softmax=True))

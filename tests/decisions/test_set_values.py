@@ -93,10 +93,10 @@ def test_a_rule_with_sets_is_read_back_as_it_was_written():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sets": ((0,), (0,)), "values": (0, 0)}, "different ones"),
-        ({"sets": ((1, 0),), "values": (0,)}, "rising label numbers"),
-        ({"sets": ((0,),), "values": (0, 1)}, "one for each"),
-        ({"sets": ((0,),), "values": (0,), "other": 1.0}, "no more than the least"),
+        ({"sets": ((0,), (0,)), "values": (0, 0)}, "must be distinct"),
+        ({"sets": ((1, 0),), "values": (0,)}, "increasing label numbers"),
+        ({"sets": ((0,),), "values": (0, 1)}, "one number per set"),
+        ({"sets": ((0,),), "values": (0,), "other": 1.0}, "at most the least"),
     ],
 )
 def test_sets_that_contradict_themselves_are_refused(given, said):
@@ -149,5 +149,5 @@ def test_sets_of_other_rows_are_known_too():
 
 def test_sets_go_with_subset_accuracy_alone():
     scores, labels = paired(0, rows=60)
-    with pytest.raises(ValueError, match="`sets` must go with the objective SubACC"):
+    with pytest.raises(ValueError, match="`sets` needs the objective SubACC"):
         tune_rule(scores, labels, objective="micro-F1", sets=True)

@@ -158,7 +158,7 @@ def test_too_many_candidates_are_cut_to_the_best_with_a_warning(monkeypatch, ele
     monkeypatch.setattr(span_tiles, "CPU_ELEMENTS", elements)
     monkeypatch.setattr(span_tiles, "BLOCK_ROWS", 3)
     scores = make_scores(lengths=[9, 9, 1], shift=20.0)
-    with pytest.warns(UserWarning, match="2 of 3 rows have more than 10 candidates above the threshold, the fullest 180"):
+    with pytest.warns(UserWarning, match="2 of 3 rows have more than 10 candidates above the threshold, at most 180"):
         found = decode_spans(scores, mode="all", max_spans=10)
     assert [len(row) for row in found] == [10, 10, 4]
     dense = torch.where(scores.where(), scores.dense(), -math.inf)
@@ -192,7 +192,7 @@ def test_links_are_read_in_both_directions():
     found = decode_spans(scores, mode="all")
     wanted = (scores.dense() > 0).sum(dim=(1, 2, 3)).tolist()
     assert [len(row) for row in found] == wanted
-    with pytest.raises(ValueError, match="links need mode='all'"):
+    with pytest.raises(ValueError, match="links between any two tokens need mode='all'"):
         decode_spans(scores)
 
 
@@ -200,7 +200,7 @@ def test_links_are_read_in_both_directions():
     ("settings", "message"),
     [
         ({"mode": "nest"}, "Did you mean 'nested'"),
-        ({"exact": True}, "mode='flat'; got mode='nested'"),
+        ({"exact": True}, "`exact` needs mode='flat', in which spans do not overlap; got mode='nested'"),
         ({"top_k": 0}, "`top_k` must be a number >= 1"),
         ({"max_spans": 0}, "`max_spans` must be a number >= 1"),
         ({"threshold": torch.zeros(3)}, r"broadcastable to \[4\]; got \[3\]"),

@@ -121,7 +121,7 @@ def test_a_teachers_labels_have_their_minimum_at_the_teacher():
         (lambda: smooth_labels(torch.zeros(2), 0.1, kind="masss"), "Did you mean 'mass'"),
         (lambda: flip_labels(torch.zeros(2), 0.1, kind="mass"), "one of 'uniform', 'single'"),
         (lambda: mix_labels(torch.zeros(2), torch.zeros(3), 0.5), r"shape of `labels_a`, \[2\]; got \[3\]"),
-        (lambda: mixup(torch.zeros(2, 1), torch.zeros(3, 1)), "as many rows"),
+        (lambda: mixup(torch.zeros(2, 1), torch.zeros(3, 1)), "the same number of rows"),
         (lambda: mixup(torch.zeros(2, 1), torch.zeros(2, 1), alpha=0), "`alpha` must be a number > 0"),
         (lambda: cutmix(torch.zeros(2, 4), torch.zeros(2, 1)), r"must be \[B, C, H, W\]"),
         (lambda: soft_labels_from(torch.zeros(2), temperature=0), "`temperature` must be a number > 0"),

@@ -87,7 +87,7 @@ def test_collating_hard_and_soft_keeps_both():
         (lambda: SparseLabels.from_lists([[1, 2, 1]], num_labels=5), "label 1 is repeated in row 0"),
         (lambda: SparseLabels.from_padded(torch.tensor([[3, 3, -1]]), num_labels=5), "label 3 is repeated in row 0"),
         (lambda: SparseLabels(torch.tensor([2, 1]), torch.tensor([0, 2]), 5), "label 1 is out of order in row 0"),
-        (lambda: SparseLabels(torch.tensor([1]), torch.tensor([0, 2]), 5), "offsets` must rise from 0 to 1"),
+        (lambda: SparseLabels(torch.tensor([1]), torch.tensor([0, 2]), 5), "offsets` must increase from 0 to 1"),
         (lambda: SparseLabels(torch.tensor([1]), torch.tensor([0, 1]), -1), "num_labels` must be >= 0"),
         (lambda: SparseLabels(torch.tensor([1]), torch.tensor([], dtype=torch.int64), 3), "one more entry"),
         (lambda: SparseLabels.from_lists([[1]], num_labels=3, values=[[1.5]]), r"\[0, 1\]; got 1.5 in row 0"),

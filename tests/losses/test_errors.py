@@ -70,7 +70,7 @@ def test_the_first_call_does_not_look_where_values_cannot_be_read(monkeypatch):
 def test_scores_masked_by_constants_are_refused_with_smoothing_on_request(score):
     masked = logits.clone()
     masked[3, 4] = score
-    with pytest.raises(ValueError, match=r"zlpr_loss: `logits` must not be masked by constants.*at \[3, 4\].*by `where`"):
+    with pytest.raises(ValueError, match=r"zlpr_loss: `logits` must not be masked by constants.*at \[3, 4\].*with `where`"):
         zlpr_loss(masked, labels, smoothing=0.1, validate=True)
     assert zlpr_loss(masked, labels, smoothing=0.1, where=masked > -1e4, validate=True) < 10
     assert zlpr_loss(masked, labels, validate=True) < 10

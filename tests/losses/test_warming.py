@@ -25,6 +25,7 @@ def test_what_cannot_be_warmed_up_is_named(wrong, named):
         warm_up(**({"rows": 2, "num_labels": 3, "device": "cpu"} | wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ["hard", "sparse"])

@@ -117,7 +117,7 @@ def test_rows_without_labels_count_zero_and_k_may_exceed_the_labels():
 
 def test_a_list_shorter_than_k_is_refused():
     top = TopScores.from_dense(torch.randn(2, 9), k=3)
-    with pytest.raises(ValueError, match="must list at least k = 5 labels a row"):
+    with pytest.raises(ValueError, match="must list at least k = 5 labels per row"):
         at_k.precision_at_k(top, torch.zeros(2, 9), k=5)
 
 

@@ -200,7 +200,7 @@ def test_errors_say_what_to_do():
         Metrics(["ECE"], num_labels=3, link="sigmoid")
     with pytest.raises(ValueError, match="must have num_labels = 3 labels; got 4"):
         Metrics(["micro-F1"], num_labels=3).update(torch.zeros(1, 4), torch.zeros(1, 4))
-    with pytest.raises(ValueError, match="micro-F1 needs the scores of all labels or ready `predictions`"):
+    with pytest.raises(ValueError, match="micro-F1 needs the scores of all labels or `predictions`"):
         Metrics(["micro-F1"], num_labels=9).update(TopScores.from_dense(torch.zeros(1, 9), k=2), torch.zeros(1, 9))
     with pytest.raises(ValueError, match=r"Metrics\.update, P@5: `scores` must list at least k = 5"):
         Metrics(["P@5"], num_labels=9).update(TopScores.from_dense(torch.zeros(1, 9), k=2), torch.zeros(1, 9))

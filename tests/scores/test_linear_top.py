@@ -5,7 +5,7 @@ import torch
 
 from engines.triton.interpreted import check_interpreted
 from manyhot import LinearScores
-from manyhot.scores import linear_top
+from manyhot.scores import best, linear_top
 
 INTERPRETED = """
 import sys
@@ -19,7 +19,7 @@ print("checked")
 
 def check_chunks(device, dtype, rows=5):
     generator = torch.Generator().manual_seed(0)
-    for k, width in ((1, 700), (3, 2048), (3, 8 * 3 * linear_top.GROUP + 1)):
+    for k, width in ((1, 700), (3, 2048), (3, 8 * 3 * best.GROUP + 1)):
         scores = torch.randn(rows, width, generator=generator).to(device, dtype)
         bias = torch.randn(width, generator=generator).to(device)
         where = (torch.rand(width, generator=generator) < 0.02).to(device)
@@ -37,11 +37,11 @@ def check_chunks(device, dtype, rows=5):
 
 def check_chunk(scores, bias, where, k):
     values, places = linear_top.best_of_chunk(scores, bias, where, k)
-    wanted = linear_top._best(scores, bias, where, k, None)[0]
-    assert torch.equal(values, wanted)
-    assert all(len(set(row)) == k for row in places.tolist())
-    again = scores.float() if bias is None else scores.float() + bias
-    assert torch.equal(again.gather(1, places), values)
+    all_scores = scores.float() if bias is None else scores.float() + bias
+    all_scores = all_scores if where is None else all_scores.masked_fill(~where, -torch.inf)
+    wanted, order = all_scores.cpu().sort(dim=1, descending=True, stable=True)
+    assert torch.equal(values.cpu(), wanted[:, :k])
+    assert torch.equal(places.cpu(), order[:, :k])
 
 
 def test_the_two_stages_find_what_one_sort_of_all_scores_finds_in_the_interpreter():
@@ -72,5 +72,13 @@ def test_the_leading_groups_of_many_are_found_in_two_stages(groups, k):
     maxima[1] = -torch.inf
     maxima[1, -k:] = torch.arange(float(k))
     maxima[2, :3] = torch.inf
-    found = maxima.gather(1, linear_top.leading(maxima, k).clamp(max=groups - 1)).sort(dim=1, descending=True).values
-    assert torch.equal(found, maxima.topk(k, dim=1).values)
+    maxima[3] = 0.5
+    keys = best.ordered(maxima, torch.arange(groups).expand_as(maxima))
+    found = best.leading(keys, k).sort(dim=1).values
+    assert torch.equal(found, maxima.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values)
+
+
+def test_keys_have_the_order_of_the_values_and_then_of_the_places():
+    values = torch.tensor([[0.0, -0.0, 1e-45, -1e-45, torch.inf, -torch.inf, torch.nan, -torch.nan, 1.0, 1.0, -1.0]])
+    order = best.ordered(values, torch.arange(values.shape[1]).unsqueeze(0)).argsort(dim=1, descending=True)
+    assert order[0].tolist() == [6, 7, 4, 8, 9, 2, 0, 1, 3, 10, 5]

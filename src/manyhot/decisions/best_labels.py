@@ -12,14 +12,17 @@ from torch.nn.functional import pad
 from manyhot.decisions.set_values import SetValues
 from manyhot.engines.linear.plain import CHUNK_ELEMENTS
 from manyhot.engines.terms import accumulation_dtype
+from manyhot.scores.best import FEW, best_in_groups
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
+# Entries of a block of dense scores on a GPU: with nothing but thresholds, or of rows whose best are found in groups; and else.
+LARGE_BLOCK, SORTED_BLOCK = 1 << 28, 1 << 26
 
 
 class Case(NamedTuple):
-    """A checked call: flat rows, the threshold beside them, and how many labels a row may have."""
+    """A checked call: flattened rows, their threshold, and the limits on the number of labels."""
 
     scores: Tensor | LinearScores
     shape: torch.Size
@@ -43,30 +46,64 @@ class Case(NamedTuple):
 
 def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """``(start, stop, chosen [stop - start, L])`` of dense scores."""
-    size = max(1, CHUNK_ELEMENTS // max(case.labels, 1))
+    limited, elements = case.upper is not None or case.lower > 0, CHUNK_ELEMENTS
+    if scores.is_cuda and case.sets is None:
+        elements = SORTED_BLOCK if limited and case.labels < FEW * (case.upper or case.lower) else LARGE_BLOCK
+    size = max(1, elements // max(case.labels, 1))
     for start in range(0, case.rows, size):
-        stop = min(start + size, case.rows)
-        part = scores[start:stop]
-        where = None if case.where is None else case.where[start:stop]
-        cut = case.threshold[start:stop] if case.threshold.shape[0] > 1 else case.threshold
-        chosen = part > cut if where is None else (part > cut) & where
-        if case.upper is not None or case.lower:
-            key = _key(case, part, cut, where)
-            if case.upper == case.lower:
-                chosen = top_mask(key, case.lower)
-            elif case.upper is not None:
-                chosen &= top_mask(key, case.upper)
-            if case.lower and case.upper != case.lower:
-                chosen |= top_mask(key, case.lower)
+        part, rows = scores[start : start + size], slice(start, start + size)
+        where = None if case.where is None else case.where[rows]
+        cut = case.threshold[rows] if case.threshold.shape[0] > 1 else case.threshold
+        chosen = _limited(case, part, cut, where) if limited else _above(part, cut, where)
         if case.sets is not None:
             margin = (part - cut).nan_to_num(nan=-INF, posinf=INF, neginf=-INF)
             margin = margin if where is None else margin.masked_fill(~where, -INF)
             chosen = case.sets.chosen(margin, chosen, lower=case.lower, upper=case.upper)
-        yield start, stop, chosen
+        yield start, start + len(part), chosen
+
+
+def dense_predictions(case: Case, scores: Tensor) -> Tensor:
+    """bool ``[R, L]``: the predictions of dense scores; those of one block as they are."""
+    chosen = torch.empty((0, case.labels), dtype=torch.bool, device=scores.device)
+    for start, stop, part in row_blocks(case, scores):
+        if stop - start == case.rows:
+            return part
+        if not start:
+            chosen = torch.empty((case.rows, case.labels), dtype=torch.bool, device=scores.device)
+        chosen[start:stop] = part
+    return chosen
+
+
+def _above(scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
+    return scores > cut if where is None else (scores > cut) & where
+
+
+def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
+    """bool ``[r, L]``: what is predicted where a row has a least or a largest number of labels."""
+    most = min(case.lower if case.upper is None else case.upper, case.labels)
+    shift = -cut.reshape(-1) if case.per_label else None
+    best = best_in_groups(scores, shift, where, most, nan_first=False) if cut.dtype == torch.float32 and most else None
+    if best is not None:
+        values, places = best
+        rank = torch.arange(most, device=scores.device)
+        taken = rank < case.lower
+        if case.upper != case.lower:
+            limits = cut.expand(len(scores), -1).gather(1, places) if case.per_label else cut
+            taken = taken | (scores.gather(1, places) > limits)
+        # A place is listed once, so that every entry has one writer.
+        chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(scores, cut, where)
+        return chosen.scatter_(1, places, taken & (values > -INF) | chosen.gather(1, places))
+    key = _key(case, scores, cut, where)
+    if case.upper == case.lower:
+        return top_mask(key, case.lower)
+    chosen = _above(scores, cut, where)
+    if case.upper is not None:
+        chosen &= top_mask(key, case.upper)
+    return chosen | top_mask(key, case.lower) if case.lower else chosen
 
 
 def label_chunks(case: Case, scores: LinearScores) -> Iterator[tuple[int, int, Tensor | None, Tensor]]:
-    """``(first, last, key, above)`` of lazy scores, some labels at a time; of label shards, those of this process."""
+    """``(first, last, key, above)`` of lazy scores, in chunks of labels; with label shards, those of this process."""
     hidden = scores.hidden.reshape(case.rows, scores.hidden.shape[-1])
     size = scores.chunk_size or max(1, CHUNK_ELEMENTS // max(case.rows, 1))
     offset, num_labels = scores.first_label, scores.weight.shape[0]
@@ -90,7 +127,7 @@ def _key(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tenso
 
 
 def _first_best(key: Tensor, k: int) -> Tensor:
-    """bool ``[..., L]`` with exactly k True a row, k from 1 to L: the best, ties to the lower position."""
+    """bool ``[..., L]`` with exactly k True per row, k from 1 to L: the best, ties to the lower position."""
     least = key.topk(k, dim=-1).values.amin(dim=-1, keepdim=True)
     better, equal = key > least, key == least
     free = k - better.sum(dim=-1, keepdim=True)
@@ -139,14 +176,14 @@ class RunningBest:
         self.labels, self.above = labels.gather(1, order), above.gather(1, order)
 
     def entries(self) -> tuple[Tensor, Tensor]:
-        """``(rows, columns)`` of those that are predicted."""
+        """``(rows, columns)`` of the predicted labels."""
         rank = torch.arange(self.key.shape[1], device=self.key.device)
         kept = (self.key > -INF) & (self.above | (rank < self.lower))
         return kept.nonzero()[:, 0], self.labels[kept]
 
 
 def dense_entries(case: Case, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """``(rows, columns)`` of what is predicted, in order."""
+    """``(rows, columns)`` of the predicted labels, in order."""
     found = [(chosen.nonzero(), start) for start, _, chosen in row_blocks(case, scores)]
     nothing = torch.zeros(0, dtype=torch.int64, device=scores.device)
     rows = [nothing, *(entries[:, 0] + start for entries, start in found)]
@@ -154,7 +191,7 @@ def dense_entries(case: Case, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lazy_entries(case: Case, scores: LinearScores) -> tuple[Tensor, Tensor]:
-    """The same for lazy scores, chunk by chunk and then sorted; a label that fills up a row may occur twice."""
+    """The same for lazy scores, chunk by chunk, then sorted; a label added by ``min_labels`` may occur twice."""
     best, keys = RunningBest(case), []
     for first, _, key, above in label_chunks(case, scores):
         if case.upper is None:

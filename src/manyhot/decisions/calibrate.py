@@ -31,13 +31,13 @@ def _nothing() -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A fitted link: ``sigma(slope s + intercept)``, or a rising map through knots. Made by ``fit_calibration``.
+    """A fitted link: ``sigma(slope s + intercept)``, or an increasing map through knots. Made by ``fit_calibration``.
 
     Args:
         kind: ``"temperature"``, ``"platt"``, ``"per-label"`` or ``"isotonic"``.
         slope: float64 ``[1]``, or ``[L]`` for ``"per-label"``; empty for ``"isotonic"``.
         intercept: the same shape.
-        knots: float64 ``[K]``, rising scores, for ``"isotonic"``; straight lines between them, level outside.
+        knots: float64 ``[K]``, increasing scores, for ``"isotonic"``; linear between them, constant outside.
         levels: float64 ``[K]``, the probabilities at the knots.
 
     Example:
@@ -66,7 +66,7 @@ class Calibration:
             if part.dtype != torch.float64 or part.ndim != 1 or not bool(part.isfinite().all()):
                 raise ValueError(f"Calibration: `{name}` must be finite float64 with one axis; got {part.dtype}.")
         if bool((self.knots.diff() <= 0).any()) or bool((self.levels.diff() < 0).any()):
-            raise ValueError("Calibration: `knots` must rise and `levels` must not fall.")
+            raise ValueError("Calibration: `knots` must increase and `levels` must not decrease.")
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Probabilities ``[..., L]`` of scores on any device; float32, or float64 for float64 logits."""
@@ -88,7 +88,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """From what ``to_json`` gave."""
+        """From the dict of ``to_json``."""
         parts = {
             name: torch.tensor(value, dtype=torch.float64) for name, value in data.items() if name not in ("format", "kind")
         }
@@ -107,7 +107,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read what ``save`` wrote; names, types and sizes are checked, nothing is unpickled."""
+        """Load a file that ``save`` wrote; names, types and sizes are checked, nothing is unpickled."""
         if _suffix("Calibration.load", path) == ".json":
             return cls.from_json(json.loads(Path(path).read_text()))
         from safetensors import safe_open
@@ -128,23 +128,23 @@ def fit_calibration(
 ) -> Calibration:
     """Fit the map from scores to probabilities on data the model was not trained on.
 
-    The affine kinds minimise the log-loss of ``sigma(a s + b)`` by Newton's method in float64; it is convex, so the answer
-    is the optimum, whatever the size of the scores. ``"temperature"`` has ``a`` alone, ``"platt"`` has ``a`` and ``b``, both
-    one for all labels, with Platt's targets ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in the place of 1 and 0, which keep
-    separable data finite. ``"per-label"`` has an ``a`` and ``b`` for each label, shrunk towards the pooled ones with the weight
-    of ``shrink`` positives of an average label: a label without positives gets the pooled slope and a low intercept.
-    ``"isotonic"`` is the best rising map of all scores (pool adjacent violators); it needs hard labels and can say exactly 0
-    and 1.
+    The affine kinds minimise the log-loss of ``sigma(a s + b)`` by Newton's method in float64; the problem is convex, so the
+    result is the optimum for scores of any size. ``"temperature"`` has only ``a``, ``"platt"`` has ``a`` and ``b``, both shared
+    by all labels, with Platt's targets ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in place of 1 and 0, which keep the result
+    finite for separable data. ``"per-label"`` has ``a`` and ``b`` for each label, shrunk towards the pooled ones with the
+    weight of ``shrink`` positives of an average label: a label without positives gets the pooled slope and a low intercept.
+    ``"isotonic"`` is the best increasing map of all scores (pool adjacent violators); it needs hard labels and can return
+    exactly 0 and 1.
 
     Args:
         logits: ``[..., L]``, finite where they count; lazy scores are made dense.
         labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
-        kind: which map.
-        where: bool, broadcastable to ``logits``; False leaves an entry out.
-        shrink: for ``"per-label"``, > 0.
+        kind: ``"temperature"``, ``"platt"``, ``"per-label"`` or ``"isotonic"``.
+        where: bool, broadcastable to ``logits``; False excludes an entry.
+        shrink: strength of the shrinkage of ``"per-label"``, > 0.
 
     Returns:
-        A ``Calibration``, to be given to ``probabilities`` as link.
+        A ``Calibration``, to be passed to ``probabilities`` as link.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -170,7 +170,7 @@ def _interpolate(scores: Tensor, knots: Tensor, levels: Tensor) -> Tensor:
         return torch.where(scores.isnan(), scores, levels)
     right = torch.searchsorted(knots, scores.contiguous()).clamp(1, len(knots) - 1)
     start, stop = knots[right - 1], knots[right]
-    # Knots that were apart in float64 may meet in float32.
+    # Distinct float64 knots may be equal in float32.
     share = torch.where(stop > start, (scores - start) / (stop - start), 0.5).clamp(0, 1)
     return levels[right - 1] + share * (levels[right] - levels[right - 1])
 

@@ -18,13 +18,13 @@ MODES = ("up", "down")
 
 
 class Hierarchy:
-    """Which labels lie above which; a label may have several parents.
+    """A hierarchy of labels; a label may have several parents.
 
     Args:
         label_names: one name per label.
         parents: ``(label, parent)`` pairs of names. Labels without a pair have no parent.
-        ignore_unknown: leave pairs out whose label or parent the model does not know, instead of an error. An ancestor that is
-            known still lies above what is below an unknown one.
+        ignore_unknown: skip pairs with a name that is not a label, instead of an error. Known labels above and below a skipped
+            name stay connected.
 
     Raises:
         ValueError: for a name that is not a label, or a cycle, which is printed.
@@ -55,7 +55,7 @@ class Hierarchy:
         for name in order:
             own = above.get(name, set())
             ancestors[name] = own.union(*(ancestors.get(parent, set()) for parent in own))
-        # Direct parents that are labels, or the nearest labels above a parent that is none.
+        # Direct parents that are labels, or the nearest labels above a parent that is not.
         nearest_known = _nearest_known(order, above, number)
         self.parents = [sorted(number[each] for each in nearest_known.get(name, ())) for name in self.label_names]
         self.ancestors = [
@@ -68,10 +68,10 @@ class Hierarchy:
 
     @classmethod
     def read(cls, path: str | Path, label_names: Sequence[str], *, ignore_unknown: bool = False) -> Hierarchy:
-        """From a file of lines ``label TAB parent``; empty lines and those that begin with # are left out.
+        """From a file of lines ``label TAB parent``; empty lines and lines that begin with # are skipped.
 
         Raises:
-            ValueError: for a line that is no pair, with its number.
+            ValueError: for a line that is not a pair, with its number.
         """
         pairs = []
         with Path(path).open(encoding="utf-8", newline="") as file:
@@ -87,9 +87,10 @@ class Hierarchy:
             raise ValueError(f"{path}: {str(error).removeprefix('Hierarchy: ')}") from None
 
     def close(self, labels: SparseLabels, mode: str = "up") -> SparseLabels:
-        """Predictions made consistent with the hierarchy. ``"up"`` adds the ancestors of predicted labels. ``"down"`` removes a
-        label unless one of its parents is kept, from the top down. Either way every predicted label that has parents has a
-        predicted one.
+        """Make predictions consistent with the hierarchy: every predicted label that has parents has a predicted parent.
+
+        ``"up"`` adds the ancestors of predicted labels. ``"down"`` removes labels, from the top down, unless one of their
+        parents is kept.
 
         Args:
             labels: hard labels ``[R, L]``.
@@ -113,7 +114,7 @@ class Hierarchy:
     def close_scores(self, logits: Tensor) -> Tensor:
         """Scores ``[..., L]`` in which a label has at least the score of every label below it.
 
-        A threshold for all labels then gives predictions that are closed upwards.
+        With one threshold for all labels, predictions are then closed upwards.
         """
         closed = logits.clone()
         for label in reversed(self.order):
@@ -124,7 +125,8 @@ class Hierarchy:
     def metrics(self, predictions: SparseLabels, labels: SparseLabels) -> dict[str, float]:
         """Hierarchical precision, recall and F1 (Kiritchenko et al., 2005), and how often predictions break the hierarchy.
 
-        Both sides are closed upwards; then hits, predicted and positive entries are added up over all rows, as for micro-F1.
+        Predictions and labels are closed upwards; then hits, predicted and positive entries are summed over all rows, as for
+        micro-F1.
 
         Args:
             predictions: hard labels ``[R, L]``.
@@ -164,7 +166,7 @@ def _ordered(above: dict[str, set[str]]) -> list[str]:
     """All names, parents before children.
 
     Raises:
-        ValueError: with the cycle, where there is one.
+        ValueError: for a cycle, which the message prints.
     """
     order: list[str] = []
     state: dict[str, int] = {}

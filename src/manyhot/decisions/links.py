@@ -1,4 +1,4 @@
-"""Logits to probabilities. Which link is right belongs to the loss and the kind of labels it was trained on."""
+"""Links from logits to probabilities. The right link depends on the loss and on the kind of labels it was trained on."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from torch import Tensor
 from manyhot._checks import check_broadcast, check_choice, check_logits, check_number
 from manyhot.decisions.calibrate import Calibration
 from manyhot.engines.terms import accumulation_dtype
-from manyhot.losses.core.logsumexp import LazyScores, Scores
+from manyhot.losses.core.lazy import is_lazy
+from manyhot.losses.core.logsumexp import Scores
 
 LINKS = ("hard", "soft", "softmax")
-# The same for people.
+# Descriptions of the links.
 LINK_WORDS = {"hard": "sigmoid of the score", "soft": "sigmoid of twice the score", "softmax": "softmax"}
 
 
 def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold: Tensor | float | None = None) -> Tensor:
     """The probability of each label.
 
-    ``"hard"`` is ``sigma(s)``, for scores trained on hard labels: with one label ZLPR is the logistic loss, with more it is
-    near to it. ``"soft"`` is ``sigma(2 s)``, for scores trained on soft labels, which it recovers exactly. ``"softmax"``
-    is for losses that know one label a row. A ``Calibration`` was fitted on held-out data and needs no assumption.
-    The catalog says which link a loss has (``get_loss(name).link`` and ``.soft_link``).
+    ``"hard"`` is ``sigma(s)``, for scores trained on hard labels: exact for ZLPR with one label, which is the logistic loss,
+    and close with more. ``"soft"`` is ``sigma(2 s)``, for scores trained on soft labels, which it recovers exactly.
+    ``"softmax"`` is for losses with one label per row. A ``Calibration`` is fitted on held-out data and needs no assumption.
+    The catalog names the link of each loss (``get_loss(name).link`` and ``.soft_link``).
 
-    With a threshold ``s0`` that TLPR was given or learned, ``s - s0`` replaces ``s``: a label has a probability above one half
-    exactly where ``s > s0`` predicts it.
+    With a given or learned threshold ``s0`` of TLPR, ``s - s0`` replaces ``s``: a label has a probability above one half
+    exactly if ``s > s0`` predicts it.
 
     Args:
         logits: ``[..., L]``, or lazy scores, which are made dense.
-        link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``, which must have been fitted on ``s - s0`` where a
+        link: ``"hard"``, ``"soft"``, ``"softmax"`` or a ``Calibration``, which must have been fitted on ``s - s0`` if a
             threshold is given.
-        threshold: s0, a number or a tensor broadcastable to the rows ``[...]``; None is 0. Not for ``"softmax"``, which does
-            not change where all scores of a row are shifted.
+        threshold: s0, a number or a tensor broadcastable to the rows ``[...]``; None is 0. Not for ``"softmax"``, which a
+            shift of all scores of a row does not change.
 
     Returns:
         ``[..., L]`` in [0, 1], float32 (float64 for float64 logits). NaN stays NaN.
@@ -47,7 +48,7 @@ def probabilities(logits: Scores, link: str | Calibration = "hard", *, threshold
         >>> probabilities(logits, threshold=torch.tensor([1.0]))
         tensor([[0.2689, 0.5000, 0.1192]])
     """
-    scores: Any = logits.dense() if not isinstance(logits, Tensor) and isinstance(logits, LazyScores) else logits
+    scores: Any = logits.dense() if is_lazy(logits) else logits
     check_logits("probabilities", scores)
     if threshold is not None:
         scores = _above(scores, threshold, link)

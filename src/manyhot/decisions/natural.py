@@ -1,4 +1,4 @@
-"""The natural decision of a loss, without tuning: one entry for each kind that the loss catalog names."""
+"""The natural decision of a loss, without tuning: one entry for each kind in the loss catalog."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from manyhot.decisions.rule import DecisionRule
 
 @dataclass(frozen=True)
 class NaturalDecision:
-    """What scores mean without tuning.
+    """How labels are predicted without tuning.
 
     Attributes:
-        name: what ``LossInfo.decision`` says.
-        summary: one line for people.
-        bounded: whether a score alone decides if its label is predicted; otherwise only the order of a row's scores counts.
-        tunable: whether a threshold tuned on held-out rows makes sense; it does not where a shift of a row changes nothing.
-        make: ``(cardinality, min_labels) -> rule``, with the mean number of labels of a row and the least a row should get.
+        name: the value of ``LossInfo.decision``.
+        summary: a one-line description.
+        bounded: whether a score alone decides if its label is predicted; otherwise only the ranking of a row's scores counts.
+        tunable: whether a threshold can be tuned on held-out rows; not if a shift of all scores of a row changes nothing.
+        make: ``(cardinality, min_labels) -> rule``, with the mean number of labels per row and the least number to predict.
     """
 
     name: str
@@ -45,8 +45,8 @@ def _as_many_as_usual(cardinality: float, min_labels: int) -> DecisionRule:
 _ENTRIES = (
     NaturalDecision("zero", "s > 0", True, True, lambda _, least: DecisionRule(min_labels=least)),
     NaturalDecision("threshold", "s > s0, learned or given", True, True, lambda _, least: DecisionRule(min_labels=least)),
-    NaturalDecision("top-k", "the k best, k the usual number of labels", False, True, _as_many_as_usual),
-    NaturalDecision("tuned", "a threshold must be tuned; until then the k best", False, True, _as_many_as_usual),
+    NaturalDecision("top-k", "the k best, k the mean number of labels", False, True, _as_many_as_usual),
+    NaturalDecision("tuned", "a tuned threshold; untuned, the k best", False, True, _as_many_as_usual),
     NaturalDecision("argmax", "the best label", False, False, lambda *_: DecisionRule(top_k=1)),
 )
 

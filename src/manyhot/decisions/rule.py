@@ -1,4 +1,4 @@
-"""Logits to predictions: which labels of a row are predicted."""
+"""Decision rules: logits to predictions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from manyhot.decisions.best_labels import (
     Case,
     RunningBest,
     dense_entries,
+    dense_predictions,
     label_chunks,
     lazy_entries,
-    row_blocks,
     row_log_sums,
 )
 from manyhot.decisions.set_values import SetValues
 from manyhot.decisions.threshold_values import checked_thresholds, number_in, number_out, round_down
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.logsumexp import LazyScores, Scores
+from manyhot.losses.core.lazy import is_lazy
+from manyhot.losses.core.logsumexp import Scores
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import any_of
 from manyhot.scores.spans import SpanScores
@@ -36,23 +37,23 @@ INF = float("inf")
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """How scores become predictions; saved with the model.
+    """The rule from scores to predictions; saved with the model.
 
-    A label is predicted where ``s > threshold``. ``min_labels`` fills rows up with their best labels ("never zero labels"),
-    ``max_labels`` keeps the best of those above the threshold ("at most k"). ``top_k`` takes exactly the k best and uses no
-    threshold. With one threshold a label the best are those of highest ``s - threshold``, otherwise of highest score;
-    ties go to the lower label number. NaN, ``-inf`` and labels left out by ``where`` are never predicted, not even to
-    fill up a row; nor is a label whose own threshold is ``inf``.
+    A label is predicted if ``s > threshold``. ``min_labels`` adds the best labels of a row until it has at least so many,
+    ``max_labels`` keeps at most so many of those above the threshold. ``top_k`` predicts exactly the k best and uses no
+    threshold. The best labels have the highest score, or the highest ``s - threshold`` with a threshold per label; ties go to
+    the lower label number. NaN, ``-inf`` and labels excluded by ``where`` are never predicted, not even to reach
+    ``min_labels``; nor is a label whose threshold is ``inf``.
 
     Args:
         threshold: a number, or one per label; 0 is the boundary of ZLPR. ``inf`` never predicts.
-        top_k: exactly this many labels a row; excludes the other settings.
-        min_labels: at least this many labels a row.
-        max_labels: at most this many labels a row.
-        sets: values of whole label sets: a row gets the set with the highest sum of ``s - threshold`` and value; see
+        top_k: exactly this many labels per row; excludes the other settings.
+        min_labels: at least this many labels per row.
+        max_labels: at most this many labels per row.
+        sets: values of whole label sets: the rule predicts the set with the highest sum of ``s - threshold`` and value; see
             ``SetValues``. None decides every label by its own score.
-        softmax: compare the threshold with the logarithm of the row's softmax, ``s - log sum e^s``. For scores that only rank
-            the labels of one row, whose level differs from row to row, as those of decoupled softmax.
+        softmax: compare the threshold with the logarithm of the row's softmax, ``s - log sum e^s``. For losses that only rank
+            the labels of a row, such as decoupled softmax, whose scores have a different level in each row.
 
     Example:
         >>> rule = DecisionRule(threshold=(0.5, float("inf")), min_labels=1)
@@ -84,21 +85,21 @@ class DecisionRule:
         if self.sets is not None and not isinstance(self.sets, SetValues):
             raise TypeError(f"DecisionRule: `sets` must be SetValues or None; got {type(self.sets).__name__}.")
         if self.softmax and (self.sets is not None or isinstance(self.threshold, tuple)):
-            raise ValueError("DecisionRule: `softmax` must go with one threshold for all labels, and without `sets`.")
+            raise ValueError("DecisionRule: `softmax` needs one threshold for all labels, and no `sets`.")
         others = self.min_labels or self.max_labels is not None or self.sets is not None or self.softmax
         if self.top_k is not None and (self.threshold != 0.0 or others):
             raise ValueError(
-                "DecisionRule: `top_k` must stand alone: it takes exactly k labels whatever their scores."
-                " For the best k of those above a threshold give `max_labels`."
+                "DecisionRule: `top_k` must be the only setting: it predicts exactly k labels whatever their scores."
+                " For at most k labels above a threshold use `max_labels`."
             )
 
     @property
     def by_threshold(self) -> bool:
-        """Whether a label is predicted by its own score and threshold, apart from limits on their number."""
+        """Whether a label is predicted by its own score and threshold, apart from limits on the number of labels."""
         return self.top_k is None and self.sets is None and not self.softmax
 
     def to_json(self) -> dict[str, Any]:
-        """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become words."""
+        """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become strings."""
         threshold: Any = self.threshold
         threshold = [number_out(t) for t in threshold] if isinstance(threshold, tuple) else number_out(threshold)
         written = {
@@ -112,7 +113,7 @@ class DecisionRule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> DecisionRule:
-        """From what ``to_json`` gave, as a dict or as JSON text."""
+        """From the result of ``to_json``, as a dict or as JSON text."""
         given = json.loads(data) if isinstance(data, str) else data
         if not isinstance(given, Mapping):
             raise TypeError(f"DecisionRule.from_json: `data` must be a JSON object; got {type(given).__name__}.")
@@ -137,19 +138,17 @@ def decide(
     threshold: Tensor | float | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
-    """Predictions of a rule, as a bool tensor.
+    """Predict labels by a rule, as a bool tensor.
 
-    Lazy scores are computed in parts, those of a linear head by label chunks, those of a span head by tiles: the result is
-    dense, one byte per entry, but the scores never are. For span scores a rule has thresholds alone, one for all or one per
-    type; use ``decode_spans`` to decide which spans may overlap. Values are not checked, so nothing waits for the device,
-    except to
-    find the best labels of lazy scores.
+    Lazy scores are computed in parts, those of a linear head in chunks of labels, those of a span head in tiles: the result is
+    dense, one byte per entry, but the scores never are. For span scores a rule has only thresholds, one for all types or one
+    per type; ``decode_spans`` decides which spans may overlap. Values are not checked, so nothing syncs with the device,
+    except to find the best labels of lazy scores.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
         rule: the rule; None is ``s > 0``.
-        threshold: a number or a tensor broadcastable to the rows ``[...]``, as TLPR learns it; takes precedence over the
-            rule's.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``, such as TLPR's threshold; it replaces the rule's.
         where: bool, broadcastable to ``logits``; False is never predicted.
 
     Returns:
@@ -168,11 +167,10 @@ def decide(
         return _decide_spans(logits, rule or DecisionRule(), threshold, where)
     case = _case("decide", logits, rule, threshold, where)
     with torch.no_grad():
-        chosen = torch.zeros((case.rows, case.labels), dtype=torch.bool, device=case.scores.device)
         if isinstance(case.scores, Tensor):
-            for start, stop, part in row_blocks(case, case.scores):
-                chosen[start:stop] = part
+            chosen = dense_predictions(case, case.scores)
         else:
+            chosen = torch.zeros((case.rows, case.labels), dtype=torch.bool, device=case.scores.device)
             best = RunningBest(case)
             for first, last, key, above in label_chunks(case, case.scores):
                 if case.upper is None:
@@ -192,12 +190,12 @@ def decide_sparse(
     threshold: Tensor | float | None = None,
     where: Tensor | None = None,
 ) -> SparseLabels:
-    """Predictions of a rule as index lists, for many labels: those of ``decide``, without a dense tensor.
+    """Predict labels by a rule, as index lists: like ``decide``, without a dense tensor.
 
     Args:
-        logits: ``[..., L]``, or lazy scores; each of the R rows before the label axis becomes a row of the answer.
+        logits: ``[..., L]``, or lazy scores; leading axes are flattened to R rows.
         rule: the rule; None is ``s > 0``.
-        threshold: a number or a tensor broadcastable to the rows ``[...]``; takes precedence over the rule's.
+        threshold: a number or a tensor broadcastable to the rows ``[...]``; it replaces the rule's.
         where: bool, broadcastable to ``logits``; False is never predicted.
 
     Returns:
@@ -221,7 +219,7 @@ def decide_sparse(
 
 def _decide_spans(scores: SpanScores, rule: DecisionRule, threshold: Tensor | float | None, where: Tensor | None) -> Tensor:
     if rule.min_labels or rule.max_labels is not None or not rule.by_threshold:
-        raise ValueError("decide: `rule` must have nothing but thresholds for SpanScores; decode_spans takes the best k spans.")
+        raise ValueError("decide: `rule` must have only thresholds for SpanScores; decode_spans predicts the best k spans.")
     if where is not None:
         check_where("decide", where, scores.shape)
     rows = scores.shape[:2]
@@ -234,8 +232,8 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
     if not isinstance(rule, DecisionRule):
         raise TypeError(f"{who}: `rule` must be a DecisionRule or None; got {type(rule).__name__}.")
     if isinstance(logits, SpanScores):
-        raise TypeError(f"{who}: `logits` must have one label axis; got SpanScores, whose spans decode_spans lists.")
-    if not isinstance(logits, (Tensor, LinearScores)) and isinstance(logits, LazyScores):
+        raise TypeError(f"{who}: `logits` must have one label axis; got SpanScores. Use decode_spans.")
+    if is_lazy(logits) and not isinstance(logits, LinearScores):
         logits = logits.dense()
     if rule.sets is not None:
         logits = rule.sets.all_scores(who, logits)
@@ -265,7 +263,7 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
 def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample: Tensor) -> Tensor:
     """The threshold as ``[1, 1]``, ``[1, L]`` or ``[R, 1]``, in the type scores are compared in."""
     if threshold is not None and rule.top_k is not None:
-        raise ValueError(f"{who}: `threshold` must be left out where the rule takes exactly the k best; got both.")
+        raise ValueError(f"{who}: `threshold` must not be given with `top_k`, which uses no threshold; got both.")
     if threshold is None:
         threshold = rule.threshold
         if isinstance(threshold, tuple) and len(threshold) != shape[-1]:
@@ -289,5 +287,5 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
 
 
 def _filled(threshold: float, sample: Tensor) -> Tensor:
-    """One number as ``[1, 1]``, made on the device: a copy from the host would wait for it."""
+    """One number as ``[1, 1]``, created on the device: a copy from the host would sync."""
     return torch.full((1, 1), float(threshold), dtype=torch.float64, device=sample.device)

@@ -16,9 +16,9 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear import LinearScores
 
 INF = math.inf
-# Rows times sets that are scored at once.
+# Most rows times sets scored at once.
 BLOCK_ELEMENTS = 1 << 22
-# Stands for an infinite score, so that a sum over a set stays a number.
+# Replaces infinite scores, so that the sum over a set is finite.
 LARGEST = 1e30
 
 
@@ -26,15 +26,14 @@ LARGEST = 1e30
 class SetValues:
     """Values of whole label sets, as part of a ``DecisionRule``.
 
-    A row gets the set S with the highest ``sum over S of (s_i - threshold_i) + value(S)``. All sets are candidates: one that is
-    not listed has the value ``other``, and the best of those is the set of labels above the threshold, so that only that one
-    and the listed ones are compared. Ties go to the listed set, then to the first.
+    The rule predicts the set S with the highest ``sum over S of (s_i - threshold_i) + value(S)``. All sets are candidates.
+    Unlisted sets have the value ``other``; the best of them is the set of labels above the threshold, so only that one and the
+    listed sets are compared. Ties go to a listed set, then to the first.
 
     Args:
-        sets: the listed sets, each the numbers of its labels, rising.
-        values: one number for each.
-        other: the value of every set that is not listed, no more than that of any listed one; ``-inf`` predicts listed sets
-            alone.
+        sets: the listed sets, each as increasing label numbers.
+        values: the value of each set.
+        other: the value of every unlisted set, at most that of any listed one; ``-inf`` predicts only listed sets.
 
     Example:
         >>> known = SetValues(((0, 1), (2,)), (0.5, 0.0), -1.0)
@@ -53,19 +52,19 @@ class SetValues:
         object.__setattr__(self, "other", float(self.other))
         if not self.sets or len(self.values) != len(self.sets):
             raise ValueError(
-                f"{who}: `values` must be one for each of at least 1 set, {len(self.sets)}; got {len(self.values)}."
+                f"{who}: `values` must have one number per set, at least 1; got {len(self.values)} for {len(self.sets)} sets."
             )
         if len(set(self.sets)) != len(self.sets):
-            raise ValueError(f"{who}: `sets` must be different ones; some are listed twice.")
+            raise ValueError(f"{who}: `sets` must be distinct; some are listed twice.")
         for each in self.sets:
             if any(label < 0 for label in each) or list(each) != sorted(set(each)):
-                raise ValueError(f"{who}: `sets` must be rising label numbers; got {list(each)}.")
+                raise ValueError(f"{who}: `sets` must be increasing label numbers; got {list(each)}.")
         if not all(map(math.isfinite, self.values)) or not self.other <= min(self.values):
-            raise ValueError(f"{who}: `values` must be finite numbers, and `other` no more than the least of them.")
+            raise ValueError(f"{who}: `values` must be finite numbers, and `other` at most the least of them.")
 
     @property
     def num_labels(self) -> int:
-        """The number of labels that the sets need: one more than the highest label."""
+        """One more than the highest label number in the sets."""
         return max((each[-1] + 1 for each in self.sets if each), default=0)
 
     @cached_property
@@ -81,13 +80,13 @@ class SetValues:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SetValues:
-        """From what ``to_json`` gave."""
+        """From the dict of ``to_json``."""
         if not isinstance(data, Mapping) or set(data) != {"sets", "values", "other"}:
             raise ValueError("SetValues.from_json: `data` must be an object of sets, values and other.")
         return cls(tuple(map(tuple, data["sets"])), tuple(data["values"]), float(data["other"]))
 
     def all_scores(self, who: str, logits: Tensor | LinearScores) -> Tensor:
-        """The scores of all labels, checked to contain those of the sets."""
+        """The dense scores; an error if the sets have labels beyond them."""
         if self.num_labels > logits.shape[-1]:
             raise ValueError(
                 f"{who}: `rule` must list sets of {logits.shape[-1]} labels; got a set with label {self.num_labels - 1}."
@@ -99,8 +98,8 @@ class SetValues:
         """bool ``[R, L]``: the best set of each row.
 
         Args:
-            margin: ``[R, L]``, scores minus thresholds; ``-inf`` for what is never predicted.
-            free: bool ``[R, L]``, the best set without values: what lies above the threshold.
+            margin: ``[R, L]``, scores minus thresholds; ``-inf`` for labels that are never predicted.
+            free: bool ``[R, L]``, the best unlisted set: the labels above the threshold.
             lower: listed sets with fewer labels are skipped.
             upper: listed sets with more labels are skipped.
         """

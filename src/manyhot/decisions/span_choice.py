@@ -1,4 +1,4 @@
-"""Chooses among overlapping candidate spans: greedily by score, or the set with the largest sum."""
+"""Choice among overlapping candidate spans: greedy by score, or the set with the largest sum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compatible_spans(
     if exact:
         return _schedule(ends, margins, top_k)
     size = max((last for _, last in ends), default=-1) + 2
-    # For each token: how far a chosen span that starts there reaches, and how early one that ends there starts.
+    # For each token: the end of a chosen span that starts there, and the start of one that ends there.
     reach, origin = [-1] * size, [size] * size
     taken = bytearray(size)
     chosen: list[int] = []
@@ -42,13 +42,13 @@ def compatible_spans(
 
 
 def _schedule(ends: Sequence[tuple[int, int]], margins: Sequence[float], top_k: int | None) -> list[int]:
-    """Weighted interval scheduling: the set without overlap, of at most ``top_k``, whose margins have the largest sum."""
+    """Weighted interval scheduling: the set of at most ``top_k`` spans without overlap whose margins have the largest sum."""
     count = len(ends)
     order = sorted(range(count), key=lambda place: ends[place][1])
     lasts = np.array([ends[place][1] for place in order])
     before = np.searchsorted(lasts, [ends[place][0] for place in order]) if count else np.zeros(0, dtype=np.int64)
     room = count if top_k is None else min(top_k, count)
-    # best[c] for at most c spans among those seen; without a limit on their number one column is enough.
+    # best[c] is for at most c spans; without a limit one column is enough.
     width = 1 if top_k is None else room + 1
     best = np.zeros((count + 1, width))
     taken = np.zeros((count + 1, width), dtype=bool)
@@ -67,9 +67,9 @@ def _schedule(ends: Sequence[tuple[int, int]], margins: Sequence[float], top_k: 
 
 
 def check_mode(who: str, mode: str, exact: bool, top_k: int | None) -> None:
-    """Check how spans may overlap and how many a row may have."""
+    """Check the arguments of decoding."""
     check_choice(who, "mode", mode, MODES)
     if exact and mode != "flat":
-        raise ValueError(f"{who}: `exact` chooses among spans that may not overlap: mode='flat'; got mode={mode!r}.")
+        raise ValueError(f"{who}: `exact` needs mode='flat', in which spans do not overlap; got mode={mode!r}.")
     if top_k is not None:
         check_at_least(who, "top_k", top_k, 1)

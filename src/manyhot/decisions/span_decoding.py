@@ -1,4 +1,4 @@
-"""Decoding of span scores, by tiles: which cells are spans, and which of those are kept where they overlap."""
+"""Decoding of span scores, in tiles: which cells are spans, and which of them are kept if they overlap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CharacterSpan(NamedTuple):
 
 
 def _sigmoid(score: float) -> float:
-    # By the hyperbolic tangent: no exponential that could overflow.
+    # The hyperbolic tangent does not overflow.
     return 0.5 * (1 + math.tanh(0.5 * score))
 
 
@@ -64,22 +64,22 @@ def decode_spans(
 ) -> list[list[Span]]:
     """The spans of each row, without the ``[B, H, T, T]`` tensor.
 
-    A cell is a candidate where ``s > threshold``. ``mode`` says which candidates may overlap: ``"all"`` any,
-    ``"nested"`` those that do not cross (one inside the other, or on the same tokens with another type, is fine), ``"flat"``
-    those that share no token. Conflicts go to the higher score (``s - threshold`` where each type has its own).
+    A cell is a candidate if ``s > threshold``. ``mode`` says which candidates may overlap: ``"all"`` allows any overlap,
+    ``"nested"`` no crossing (spans inside each other, or on the same tokens with another type, are allowed), ``"flat"`` no
+    shared token. Of conflicting spans the one with the higher score is kept (``s - threshold`` with a threshold per type).
 
     Args:
-        scores: what a span head returns.
+        scores: the scores of a span head.
         threshold: a number, or one for each type ``[H]``.
         mode: ``"nested"``, ``"flat"`` or ``"all"``. A head without a triangle gives links, which have no order: ``"all"``.
         exact: for ``"flat"``: the set with the largest sum of ``s - threshold`` (weighted interval scheduling) instead of the
             greedy one.
-        top_k: at most this many spans per row, the best that are compatible; None for no limit.
-        max_spans: at most this many candidates per row are considered, the best; a warning says if there are more. For an
-            untrained model half of all cells are candidates.
+        top_k: at most this many compatible spans per row, the best ones; None for no limit.
+        max_spans: at most this many candidates per row, the best ones; a warning says if there are more. For an untrained
+            model half of all cells are candidates.
 
     Returns:
-        For each row a list of ``Span``, in reading order.
+        A list of ``Span`` for each row, in reading order.
 
     Example:
         >>> q = torch.tensor([[[[1.0], [2.0], [-1.0]]]])
@@ -90,7 +90,7 @@ def decode_spans(
     check_mode("decode_spans", mode, exact, top_k)
     check_at_least("decode_spans", "max_spans", max_spans, 1)
     if mode != "all" and not scores.triangle:
-        raise ValueError(f"decode_spans: `mode` {mode!r} is for spans that run forwards; links need mode='all'.")
+        raise ValueError(f"decode_spans: `mode` {mode!r} is for spans; links between any two tokens need mode='all'.")
     limits = _limits("decode_spans", threshold, scores)
     direct = mode == "all" and top_k is not None and top_k <= max_spans
     cells, counts = _candidates(scores, limits, top_k if direct and top_k is not None else max_spans)
@@ -98,7 +98,7 @@ def decode_spans(
     if crowded.any() and not direct:
         warnings.warn(
             f"decode_spans: {int(crowded.sum())} of {len(counts)} rows have more than {max_spans} candidates above the"
-            f" threshold, the fullest {int(counts.max())}; the best {max_spans} of each are kept. An untrained model does this;"
+            f" threshold, at most {int(counts.max())}; the best {max_spans} of each are kept. An untrained model does this;"
             " otherwise raise `threshold` or `max_spans`.",
             stacklevel=2,
         )
@@ -107,7 +107,7 @@ def decode_spans(
 
 
 class _Cells(NamedTuple):
-    """Candidates, each ``[K]``: by row, in a row the best first, ties in reading order."""
+    """Candidates, each ``[K]``: sorted by row, then by score, ties in reading order."""
 
     rows: Numbers
     types: Numbers
@@ -125,7 +125,7 @@ class _Cells(NamedTuple):
 
 
 def _candidates(scores: SpanScores, limits: Tensor, cap: int) -> tuple[_Cells, Numbers]:
-    """The best candidates of each row, at most ``cap``, and how many there were."""
+    """The best candidates of each row, at most ``cap``, and the number of all candidates."""
     base = torch.where(limits == -INF, 0.0, limits)
     counts = torch.zeros(scores.shape[0], dtype=torch.int64, device=scores.device)
     held = _Cells(*(np.zeros(0, dtype=kind) for kind in (np.int64,) * 4 + (np.float64,) * 2))
@@ -169,8 +169,8 @@ def character_spans(spans: Sequence[Span], offsets: Sequence[tuple[int, int]]) -
     """Token spans as character spans, end exclusive.
 
     Args:
-        spans: what ``decode_spans`` gives for one row.
-        offsets: for each token of the row its first character and the one after its last.
+        spans: the spans of one row, from ``decode_spans``.
+        offsets: the first character of each token and the one after its last.
 
     Example:
         >>> text = "Ada Lovelace wrote"

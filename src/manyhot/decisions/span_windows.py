@@ -1,4 +1,4 @@
-"""Long texts in overlapping windows: where to cut them, and how the spans of the windows are merged."""
+"""Long texts in overlapping windows: how to split them, and how to merge the spans of the windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manyhot.engines.terms import INF
 
 
 def token_windows(num_tokens: int, *, size: int, overlap: int) -> list[tuple[int, int]]:
-    """Windows ``(start, stop)`` of at most ``size`` tokens that cover a text, neighbours sharing at least ``overlap``.
+    """Windows ``(start, stop)`` of at most ``size`` tokens that cover a text; neighbours share at least ``overlap`` tokens.
 
     Every span of at most ``overlap + 1`` tokens lies entirely in some window.
 
@@ -36,8 +36,8 @@ def merge_windows(
     top_k: int | None = None,
     threshold: float = 0.0,
 ) -> list[Span]:
-    """The spans of one long text from those of its overlapping windows: a span seen twice keeps its better score, and
-    conflicts between windows go by score, as in ``decode_spans``.
+    """Merge the spans of the overlapping windows of a long text: a span of several windows keeps its best score, and conflicts
+    are resolved by score, as in ``decode_spans``.
 
     Args:
         windows: the spans of each window, in token numbers of the window.

@@ -1,4 +1,4 @@
-"""The numbers of a threshold: checked, written to JSON, and rounded to the type of the scores."""
+"""Values of thresholds: checked, written to JSON, and rounded to the type of the scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INF = float("inf")
 
 
 def checked_thresholds(given: Any) -> float | tuple[float, ...]:
-    """A number, or a tuple of one per label; an error where it is something else."""
+    """A number, or a tuple with one per label; anything else is an error."""
     if isinstance(given, Tensor):
         given = given.tolist()
     listed = isinstance(given, (list, tuple))
@@ -28,12 +28,12 @@ def checked_thresholds(given: Any) -> float | tuple[float, ...]:
 
 
 def number_out(number: float) -> float | str:
-    """A number for JSON, which has no infinite ones."""
+    """A number for JSON, which has no infinite numbers."""
     return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
 
 
 def number_in(number: Any) -> Any:
-    """What ``number_out`` wrote."""
+    """The number that ``number_out`` wrote."""
     return float(number) if number in ("inf", "-inf") else number
 
 

@@ -1,4 +1,4 @@
-"""Decisions on the best labels of each row, where the scores of all others are not kept."""
+"""Decisions from the best labels of each row only, without the scores of the others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from dataclasses import replace
 
 import torch
 
+from manyhot.decisions.cuts import best_gap, clearance, midway
 from manyhot.decisions.rule import DecisionRule
+from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
 
 
 def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLabels:
-    """The predictions of a rule, from only the best labels of each row.
+    """Predict labels by a rule, from the best labels of each row only.
 
     Args:
         scores: the best labels of each row.
         rule: one threshold for all labels; None is ``s > 0``.
 
     Returns:
-        Hard labels ``[R, L]``, those that ``decide_sparse`` gives on all scores.
+        Hard labels ``[R, L]``, the same as ``decide_sparse`` on all scores.
 
     Raises:
-        ValueError: where labels that are not listed could be predicted, or thresholds differ by label.
+        ValueError: if unlisted labels could be predicted, or thresholds differ by label.
 
     Example:
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5]]), k=3)
@@ -58,18 +60,18 @@ def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLab
 
 
 def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | None = None) -> tuple[DecisionRule, float]:
-    """The threshold for all labels with the best micro-F1, where a row gets no more labels than are listed.
+    """Find the common threshold with the best micro-F1, if a row gets at most as many labels as are listed.
 
-    All cuts between two scores are compared. The rule has ``max_labels``, the length of the lists, so that its micro-F1 on
-    all scores is the one that was measured on the lists.
+    All cuts between two scores are compared; see ``tune_rule`` for scores within rounding of each other. The rule has
+    ``max_labels``, the length of the lists, so that its micro-F1 on all scores is that on the lists.
 
     Args:
-        scores: the best labels of each row, not used in training.
+        scores: the best labels of each held-out row.
         labels: hard labels ``[R, L]``.
-        rule: whose ``min_labels`` and ``softmax`` are kept.
+        rule: its ``min_labels`` and ``softmax`` are kept.
 
     Returns:
-        ``(rule, micro-F1)``; of equally good cuts the highest.
+        ``(rule, micro-F1)``; among equally good cuts the highest.
 
     Example:
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5], [0.4, -2.0, 0.2, -3.0]]), k=2)
@@ -81,19 +83,18 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
     scores = scores.log_softmax() if kept.softmax else scores
     there = scores.indices >= 0
     rows = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(there)[there]
-    values, hits = scores.values.double(), labels.contains(rows, scores.indices[there])
-    # Labels that every row gets lie above all cuts.
+    values = scores.values.to(accumulation_dtype(scores.values.dtype), copy=True)
+    hits = labels.contains(rows, scores.indices[there])
+    # Labels of `min_labels` are predicted at every cut.
     values[:, : kept.min_labels] = torch.inf
-    values = values[there]
-    values, order = values.sort(descending=True, stable=True)
+    values, order = values[there].sort(descending=True, stable=True)
     found = hits[order].cumsum(0)
     predicted = torch.arange(1, len(values) + 1, device=values.device)
     f1 = 2 * found.double() / (predicted + len(labels.indices))
-    # Equal scores are never split, and the lowest cut lies below all that is listed.
+    # Equal scores are never split, and the lowest cut lies below all listed scores.
     below = torch.cat([values[1:], values[-1:].nan_to_num(posinf=1.0) - 1.0])
-    f1 = torch.where(below < values, f1, -1.0)
-    best = int(f1.argmax()) if len(f1) else 0
-    above = values.where(values.isfinite(), below + 2.0)
-    threshold = float((above[best] + below[best]) / 2) if len(f1) else 0.0
+    f1 = torch.where(below < values, f1, -torch.inf)
+    best = best_gap(f1, clearance(values, below)) if len(f1) else 0
+    threshold = float(midway(values[best], below[best])) if len(f1) else 0.0
     tuned = replace(kept, threshold=threshold, top_k=None, max_labels=max(scores.k, kept.min_labels, 1))
     return tuned, float(f1[best]) if len(f1) else 0.0

@@ -24,17 +24,17 @@ from manyhot.losses.core.logsumexp import Scores
 
 @dataclass(frozen=True)
 class TunedRule:
-    """What tuning found. Made by ``tune_rule``.
+    """The result of ``tune_rule``.
 
     Args:
-        rule: the best rule on the data given.
-        objective: what was tuned for.
-        value: the objective of ``rule`` on the data it was tuned on; too good for data not seen.
+        rule: the best rule on the given data.
+        objective: the metric that was tuned for.
+        value: the objective of ``rule`` on the data it was tuned on; optimistic for new data.
         baseline_rule: the rule to compare with, ``s > 0`` unless another was given.
         baseline: the objective of ``baseline_rule``.
-        cross_fitted: the objective where each row is decided by a rule tuned without it; None without folds.
+        cross_fitted: the objective with each row decided by a rule tuned on other folds; None without folds.
         gain: how much better ``cross_fitted`` is than ``baseline``; for an error, how much lower.
-        gain_error: the standard error of the gain, from its spread over the folds.
+        gain_error: the standard error of the gain over the folds.
         helps: whether the gain is above its standard error; None without folds.
         message: the result in a sentence.
 
@@ -57,7 +57,7 @@ class TunedRule:
 
     @property
     def recommended(self) -> DecisionRule:
-        """The tuned rule, or the baseline where tuning does not help."""
+        """The tuned rule, or the baseline if tuning does not help."""
         return self.baseline_rule if self.helps is False else self.rule
 
 
@@ -76,37 +76,39 @@ def tune_rule(
     sets: bool = False,
     other_rows: SparseLabels | None = None,
 ) -> TunedRule:
-    """The threshold, or one per label, that is best for an objective on held-out data.
+    """Find the best threshold for an objective on held-out data, one for all labels or one per label.
 
-    All cut points are compared, without a grid: they lie midway between neighbouring scores, equal scores are never split, and
-    ties go to the highest cut. With one cut for all labels the answer is the optimum for every
-    objective; with one per label it is for ``shrink=0, flood=inf`` (micro-F1 by Dinkelbach's iteration).
+    All thresholds are compared, without a grid: they lie midway between neighbouring scores, equal scores are never split, and
+    ties go to the highest threshold. One threshold for all labels is the exact optimum for every objective; thresholds per
+    label are it for ``shrink=0, flood=inf`` (micro-F1 by Dinkelbach's iteration). A gap between scores that is narrower than
+    their rounding is not used if a wider one costs at most 0.1 % of the objective: the score of a row differs a little in
+    another batch, on another device and in exported form, and the decision must not.
 
-    The cut of a rare label depends on few positives. ``shrink`` adds that many pseudo-positives to each label, which behave as
-    those of all labels together do at the same cut: for micro-F1 and hamming-error with the pooled recall and number of
-    predictions, for macro-F1 with the mean of all labels' F1. A label without positives of its own gets the common cut, a
-    frequent one its own. ``flood`` bars every cut that predicts a label more than ``flood * (positives + 1)`` times. How
-    many labels a row gets (``top_k``, ``min_labels``, ``max_labels``) is not tuned.
+    The threshold of a rare label depends on few positives. ``shrink`` adds that many pseudo-positives to each label, which
+    behave like the positives of all labels together at the same threshold: for micro-F1 and hamming-error with the pooled
+    recall and number of predictions, for macro-F1 with the mean of all labels' F1. A label without positives gets the common
+    threshold, a frequent one its own. ``flood`` excludes thresholds that predict a label more than ``flood * (positives + 1)``
+    times. The number of labels per row (``top_k``, ``min_labels``, ``max_labels``) is not tuned.
 
-    With ``sets`` a rule for whole label sets is tuned (SubACC alone): a set that n of the rows have, those of ``other_rows``
-    among them, has the value ``w log n``, every other set the value ``-c``; see ``SetValues``. That is a prior over label sets,
-    weighted as the data support it; each row is judged by the sets of the others: ``w = c = 0`` is the threshold alone, a large
-    ``c`` predicts known sets alone. The threshold and ``w`` are tried on a grid; for each of them ``c`` is exactly the best.
+    With ``sets`` a rule for whole label sets is tuned (SubACC only): a set that occurs in n rows, including ``other_rows``, has
+    the value ``w log n``, every other set the value ``-c``; see ``SetValues``. This is a prior over label sets. Each row is
+    evaluated without counting its own set. ``w = c = 0`` is the threshold alone; a large ``c`` predicts only known sets. The
+    threshold and ``w`` are tried on a grid; ``c`` is the exact optimum for each of them.
 
     Args:
-        logits: ``[..., L]``, not used in training; lazy scores are made dense. NaN is never predicted.
+        logits: ``[..., L]`` of held-out rows; lazy scores are made dense. NaN is never predicted.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
         objective: ``"micro-F1"``, ``"macro-F1"`` (absent labels count as 0), ``"MLC-F1"`` (mean over rows, both empty is 1),
             ``"SubACC"``, ``"jaccard"`` (mean over rows) or ``"hamming-error"``.
-        per_label: one cut per label; for micro-F1, macro-F1 and hamming-error, which are sums over labels.
-        shrink: pseudo-positives a label; 0 trusts every label's own positives.
-        flood: predictions per positive a label may have at most.
-        where: bool, broadcastable to ``logits``; False leaves an entry out.
-        folds: how many parts to cross-fit over, 0 for none: tuning then says nothing about data not seen.
-        seed: of the stratified folds.
+        per_label: one threshold per label; for micro-F1, macro-F1 and hamming-error, which are sums over labels.
+        shrink: pseudo-positives per label; 0 for none.
+        flood: most predictions per positive of a label.
+        where: bool, broadcastable to ``logits``; False excludes an entry.
+        folds: number of folds to cross-fit over; 0 for none, which gives no estimate for new data.
+        seed: the seed of the stratified folds.
         baseline: the rule to compare with; None is ``s > 0``.
         sets: tune a rule for whole label sets.
-        other_rows: hard labels ``[N, L]`` of further rows whose sets are known.
+        other_rows: hard labels ``[N, L]`` of further rows, whose sets are counted too.
 
     Returns:
         A ``TunedRule``.
@@ -157,14 +159,14 @@ def tune_rule(
         message += "" if helps else " Tuning would not help: keep the baseline rule."
         fitted *= sign
     else:
-        message += "; not cross-fitted, so what it gains on other data is not known."
+        message += "; not cross-fitted, so the gain on new data is not known."
     return TunedRule(rule, objective, value, baseline, before, fitted, gain, gain_error, helps, message)
 
 
 def rule_value(
     logits: Scores, labels: Tensor | SparseLabels, objective: str, rule: DecisionRule, *, where: Tensor | None = None
 ) -> float:
-    """The objective of a rule on these scores, negative for an error: more is better. Arguments are those of ``tune_rule``."""
+    """The objective of a rule on these scores; errors are negated, so that more is better. Arguments as in ``tune_rule``."""
     with torch.no_grad():
         data = scored_rows("rule_value", logits, labels, where)
         return _score(OBJECTIVES[objective], data, *_counts(OBJECTIVES[objective], data, rule))
@@ -178,11 +180,11 @@ def _check_kind(who: str, objective: str, *, per_label: bool, sets: bool) -> Non
             f"{who}: `per_label` must be False for {objective}: its labels cannot be tuned apart. It goes with {known}."
         )
     if sets and objective != "SubACC":
-        raise ValueError(f"{who}: `sets` must go with the objective SubACC, which is about whole sets; got {objective}.")
+        raise ValueError(f"{who}: `sets` needs the objective SubACC, the metric of whole sets; got {objective}.")
 
 
 def _counts(goal: Goal, data: ScoredRows, rule: DecisionRule) -> tuple[Tensor, Tensor]:
-    """``(tp, pp)`` of each group under a rule."""
+    """``(tp, pp)`` of each group with a rule."""
     predicted, right = [], []
     for start, block in data.blocks():
         chosen = decide(block, rule)
@@ -194,7 +196,7 @@ def _counts(goal: Goal, data: ScoredRows, rule: DecisionRule) -> tuple[Tensor, T
 
 
 def _score(goal: Goal, data: ScoredRows, tp: Tensor, pp: Tensor) -> float:
-    """The objective, negative for an error, so that more is better."""
+    """The objective; errors are negated, so that more is better."""
     value = goal.value(tp, pp, data.per_group(goal.groups)).mean()
     return float(value / data.entries.sum().clamp(min=1) if goal.error else value)
 
@@ -202,7 +204,7 @@ def _score(goal: Goal, data: ScoredRows, tp: Tensor, pp: Tensor) -> float:
 def _cross_fit(
     goal: Goal, data: ScoredRows, fit: Callable[[ScoredRows], DecisionRule], baseline: DecisionRule, folds: int, seed: int
 ) -> tuple[float, list[float]]:
-    """``(the objective with each row decided by a rule tuned without it, the gain on each fold)``."""
+    """``(the objective with each row decided by a rule tuned on other folds, the gain on each fold)``."""
     tp, pp = (torch.zeros(data.num_groups(goal.groups), dtype=torch.float64, device=data.scores.device) for _ in range(2))
     gains = []
     for held in stratified_folds(data.labels, num_folds=folds, seed=seed):

@@ -75,6 +75,11 @@ class Engine(Protocol):
         """The gradient times a factor; ``problem`` gives the arguments of ``half_fused`` once more."""
         ...
 
+    def half_rewrite(self, grad: Tensor, used: Tensor, factor: Tensor, problem: Any) -> None:
+        """``half_finish`` in place, of a gradient and the factor it was written with; ``problem`` are the arguments of
+        ``half_fused``."""
+        ...
+
     def half_repeats(self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: float) -> Again | None:
         """``half_fused`` for calls like this one; None if the engine has no shorter way for them."""
         ...
@@ -93,6 +98,7 @@ class Engine(Protocol):
         alpha: float = 1.0,
         link: float = 1.0,
         row_scale: Tensor | float = 1.0,
+        whole: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``(values, grad_a, grad_b)`` of two predictions."""
         ...

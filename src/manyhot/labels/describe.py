@@ -19,7 +19,7 @@ PAIRED_LABELS = 1000
 
 @dataclass(frozen=True)
 class LabelPair:
-    """Two labels that occur together; ``lift`` is how many times as often as if they were independent.
+    """Two labels that occur together; ``lift`` compares their frequency with that of independent labels.
 
     Example:
         >>> describe_labels(torch.ones(3, 2)).pairs
@@ -34,20 +34,20 @@ class LabelPair:
 
 @dataclass(frozen=True)
 class LabelStatistics:
-    """What ``describe_labels`` found.
+    """Statistics of labels, from ``describe_labels``.
 
     Args:
         rows: R.
         labels: L.
-        cardinality: mean number of positives a row.
-        density: positives as a share of the entries that are known.
-        counts: positives of each label, L of them.
+        cardinality: mean number of positives per row.
+        density: positives as a share of the known entries.
+        counts: the number of positives of each label.
         empty_rows: rows without a positive.
         distinct_sets: different label sets, the empty one included.
         imbalance: positives of the most frequent label over those of the rarest that has any.
         mean_imbalance: mean over labels with positives of (positives of the most frequent label / its own), IRLbl.
         without_positives: the labels that never occur.
-        pairs: the pairs that occur together most often, by count; of more than 1,000 labels among the 1,000 most frequent.
+        pairs: the most frequent pairs; with more than 1,000 labels, among the 1,000 most frequent labels.
 
     Example:
         >>> describe_labels(torch.eye(2)).counts
@@ -69,12 +69,12 @@ class LabelStatistics:
 
 @dataclass(frozen=True)
 class Leaks:
-    """Rows of the test part whose content is in the training part too.
+    """Test rows whose content also occurs in training.
 
     Args:
-        pairs: ``(test row, training row)``, the first training row of that content.
-        test_rows: how many rows the test part has.
-        share: leaking rows as a share of the test part.
+        pairs: ``(test row, training row)``, the first training row with that content.
+        test_rows: the number of test rows.
+        share: leaking rows as a share of the test rows.
 
     Example:
         >>> find_leaks(["a"], ["b", "a"]).pairs
@@ -96,10 +96,10 @@ def describe_labels(
     """The usual statistics of multi-label data.
 
     Args:
-        labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
-        names: the names of the labels, for the answer; None gives label numbers.
+        labels: ``[R, L]``, hard or soft (entries above 0 count), or ``SparseLabels``.
+        names: the names of the labels; None uses label numbers.
         where: bool, broadcastable to ``labels``; False is unknown and counts neither as positive nor as an entry.
-        top_pairs: how many pairs to list.
+        top_pairs: the number of pairs to list.
 
     Returns:
         ``LabelStatistics``.
@@ -153,7 +153,7 @@ def describe_labels(
 
 
 def _imbalance(counts: Tensor) -> tuple[float, float]:
-    """How much more frequent the most frequent label is than the rarest that occurs, and than labels are on average."""
+    """The frequency of the most frequent label divided by that of the rarest that occurs, and its mean over labels."""
     present = counts[counts > 0].double()
     if len(present) == 0:
         return 1.0, 1.0
@@ -174,7 +174,7 @@ def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[
 
     labels = np.arange(shape[1])
     if shape[1] > PAIRED_LABELS:
-        # All pairs of very many labels fill the memory. No pair is more frequent than the rarer of its two labels.
+        # All pairs of very many labels do not fit in memory. No pair is more frequent than the rarer of its two labels.
         counts = np.bincount(column, minlength=shape[1])
         labels = np.sort(np.argsort(-counts, kind="stable")[:PAIRED_LABELS])
         place = np.full(shape[1], -1)
@@ -188,10 +188,10 @@ def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[
 
 
 def find_leaks(train_rows: Any, test_rows: Any) -> Leaks:
-    """Rows of the test part that the training part has too, found by a hash of their content.
+    """Find test rows that also occur in training, by a hash of their content.
 
-    The content must be the same to the byte: texts with other blanks or case are other texts. Numbers are compared as
-    float64, so that the type they are stored in does not matter.
+    The content must be identical: texts that differ in spaces or case are different. Numbers are compared as float64, so that
+    their type does not matter.
 
     Args:
         train_rows: a sequence of texts, or features ``[R, D]`` as tensor, array or scipy sparse matrix.

@@ -1,4 +1,4 @@
-"""Label sets and their names to label numbers, and back."""
+"""Label names to label numbers, and back."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def encode_label_sets(label_sets: Iterable[Iterable[str]], *, names: Sequence[st
     """Sets of label names to ``SparseLabels`` with one row per set; label i is ``names[i]``.
 
     Args:
-        label_sets: one collection of names per row; a name that comes twice in a row counts once.
+        label_sets: one collection of names per row; duplicate names count once.
         names: all names, in the order of the label axis.
 
     Returns:
-        Hard labels; ``.dense()`` gives the bool tensor ``[R, L]``.
+        Hard labels; ``.dense()`` is the bool tensor ``[R, L]``.
 
     Example:
         >>> labels = encode_label_sets([["b", "a"], []], names=["a", "b", "c"])
@@ -69,7 +69,7 @@ def decode_label_sets(labels: Tensor | SparseLabels, *, names: Sequence[str]) ->
         if labels.is_floating_point() or labels.ndim != 2:
             raise TypeError(
                 "decode_label_sets: `labels` must be decided, bool or integer [R, L];"
-                f" got {labels.dtype} {shape_text(labels.shape)}. Decide first."
+                f" got {labels.dtype} {shape_text(labels.shape)}. Call decide first."
             )
         labels = SparseLabels.from_dense(labels)
     return [[names[place] for place in row] for row in labels.lists()]

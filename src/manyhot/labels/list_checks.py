@@ -52,12 +52,12 @@ def check_layout(labels: SparseLabels) -> None:
 
 
 def check_contents(labels: SparseLabels) -> None:
-    """Check that offsets rise, label numbers exist and rise in each row, and values lie in [0, 1]. Reads values, so it waits
-    for the device."""
+    """Check that offsets increase, label numbers exist and increase in each row, and values lie in [0, 1]. Reads values, so it
+    syncs with the device."""
     indices, offsets = labels.indices, labels.offsets
     ends = offsets[[0, -1]].tolist()
     if ends != [0, indices.shape[0]] or bool((offsets.diff() < 0).any()):
-        raise ValueError(f"SparseLabels: `offsets` must rise from 0 to {indices.shape[0]}; got {ends[0]} to {ends[1]}.")
+        raise ValueError(f"SparseLabels: `offsets` must increase from 0 to {indices.shape[0]}; got {ends[0]} to {ends[1]}.")
     outside = (indices < 0) | (indices >= labels.num_labels)
     if bool(outside.any()):
         place = int(outside.nonzero()[0])
@@ -72,7 +72,7 @@ def check_contents(labels: SparseLabels) -> None:
         same = int(indices[place]) == int(indices[place + 1])
         problem = "is repeated" if same else "is out of order"
         raise ValueError(
-            f"SparseLabels: each row must list its labels once and in rising order; label {int(indices[place + 1])}"
+            f"SparseLabels: each row must list its labels once and in increasing order; label {int(indices[place + 1])}"
             f" {problem} in row {int(rows[place])}."
             + (" Drop the copy." if same else " SparseLabels.from_lists sorts for you.")
         )

@@ -1,4 +1,4 @@
-"""Label powerset: every label set seen in training is a class of its own."""
+"""Label powerset: every label set of the training rows is a class."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor
 from manyhot._checks import shape_text
 from manyhot.labels.sparse import SparseLabels
 
-# Below the log of every probability that float32 can distinguish from zero.
+# Below the log of every positive float32 probability.
 TINY = 1e-30
-# Float32 numbers of the table of sets and labels: 400 MB.
+# Most float32 numbers in the table of sets and labels: 400 MB.
 LARGEST_TABLE = 100_000_000
 
 
@@ -20,7 +20,7 @@ class LabelSets:
     A set is found by its key, the sum of one random 64-bit number for each of its labels.
 
     Args:
-        members: ``[C, L]``, one distinct set a row, 0 or 1.
+        members: ``[C, L]``, one distinct set per row, 0 or 1.
 
     Example:
         >>> labels = SparseLabels.from_lists([[0], [0, 1], [0], [1]], num_labels=2)
@@ -49,7 +49,7 @@ class LabelSets:
         distinct = sorted(set(map(tuple, labels.lists())))
         if len(distinct) * labels.num_labels > LARGEST_TABLE:
             raise ValueError(
-                f"label powerset: {len(distinct):,} label sets of {labels.num_labels:,} labels are too many for a class each."
+                f"label powerset: {len(distinct):,} label sets of {labels.num_labels:,} labels are too many to be classes."
                 " Use another strategy."
             )
         return cls(SparseLabels.from_lists(distinct, num_labels=labels.num_labels).dense(torch.float32).to(labels.device))
@@ -58,7 +58,7 @@ class LabelSets:
         return len(self.members)
 
     def classes(self, labels: SparseLabels) -> Tensor:
-        """int64 ``[R]``: the class of each row's set, -1 for a set that is not among them."""
+        """int64 ``[R]``: the class of each row's set, -1 for an unknown set."""
         keys = self.numbers.new_zeros(len(labels)).index_add_(0, labels.rows, self.numbers[labels.indices])
         place = torch.searchsorted(self.keys, keys).clamp(max=max(len(self) - 1, 0))
         return torch.where(self.keys[place] == keys, self.order[place], -1)
@@ -68,7 +68,7 @@ class LabelSets:
         return self.members[logits.argmax(dim=-1)]
 
     def label_scores(self, logits: Tensor) -> Tensor:
-        """Log odds ``[..., L]`` of each label: the probability of the sets that have it against those that have not."""
+        """Log odds ``[..., L]`` of each label: the probability of the sets with the label against that of the others."""
         return label_scores(logits, self.members)
 
 
@@ -81,8 +81,8 @@ def label_scores(logits: Tensor, members: Tensor) -> Tensor:
 def decided_scores(logits: Tensor, members: Tensor) -> Tensor:
     """``label_scores``, above 0 for the labels of the most probable set and not above 0 for the others.
 
-    The most probable set can hold a label that is improbable by itself. Its score is then moved to just above 0, and that of
-    a probable label outside the set to 0, so that ``s > 0`` decides for the set.
+    The most probable set can hold a label that is improbable by itself. Its score is then raised to just above 0, and that of
+    a probable label outside the set lowered to 0, so that ``s > 0`` predicts the set.
     """
     scores, chosen = label_scores(logits, members), members[logits.argmax(dim=-1)] > 0
     return torch.where(chosen, scores.clamp(min=1e-6), scores.clamp(max=0.0))

@@ -1,4 +1,4 @@
-"""Soft labels: smoothing, flipping, mixing, and distillation. Functions from labels to labels."""
+"""Soft labels: smoothing, flipping, mixing, and distillation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def smooth_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform") -> T
     """Label smoothing.
 
     - ``"uniform"``: ``t (1 - e) + e / 2``, every label moves towards one half;
-    - ``"mass"``: ``t (1 - e) + e sum(t) / L``, the row keeps its number of labels;
-    - ``"positives"``: ``t (1 - e)``, negatives stay exact: for very many labels, where the floor of soft ZLPR,
-      ``2 log(1 + sum sqrt(t (1 - t)))``, would grow with each smoothed negative;
-    - ``"single"``: one label a row, ``1 - e`` for it and ``e / (K - 1)`` for each of the others.
+    - ``"mass"``: ``t (1 - e) + e sum(t) / L``, the sum of the row does not change;
+    - ``"positives"``: ``t (1 - e)``, negatives stay 0: for very many labels, because each smoothed negative would raise the
+      minimum of soft ZLPR, ``2 log(1 + sum sqrt(t (1 - t)))``;
+    - ``"single"``: one label per row, ``1 - e`` for it and ``e / (K - 1)`` for each of the others.
 
     Args:
         labels: ``[..., L]`` in [0, 1], of any number type.
         epsilon: e in [0, 1].
-        kind: which of the four.
+        kind: one of the four.
 
     Returns:
         Soft labels ``[..., L]``, float32 unless ``labels`` is floating-point.
@@ -51,8 +51,8 @@ def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", genera
     """Label flipping: random hard labels whose expectation is the label of ``smooth_labels``.
 
     For a loss that is linear in the labels (softmax and cross-entropy, BCE, focal, squared hinge) the expected loss of flipped
-    labels is the loss of smoothed ones. ZLPR and its relatives take the logarithm of a sum over labels, which is concave: there
-    flipping costs less than smoothing on average, and keeps the labels hard.
+    labels is the loss of smoothed ones. ZLPR and its relatives take the logarithm of a sum over labels, which is concave: their
+    expected loss is lower with flipping than with smoothing, and the labels stay hard.
 
     - ``"uniform"``: each label flips with probability e / 2;
     - ``"single"``: with probability e the row's class becomes another one, each with e / (K - 1).
@@ -60,8 +60,8 @@ def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", genera
     Args:
         labels: ``[..., L]`` in [0, 1], of any number type; a soft t flips to 1 - t.
         epsilon: e in [0, 1].
-        kind: which of the two.
-        generator: the source of randomness, on the device of ``labels``; None is torch's own.
+        kind: one of the two.
+        generator: the random generator, on the device of ``labels``; None is torch's default.
 
     Returns:
         Labels of the same type and shape.
@@ -108,7 +108,7 @@ def mix_labels(labels_a: Tensor, labels_b: Tensor, share: float | Tensor) -> Ten
 
 
 def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
-    """A share drawn from Beta(alpha, alpha), and a partner for each row: another row, unless there is only one.
+    """Sample a share from Beta(alpha, alpha), and a partner for each row: another row, unless there is only one.
 
     Args:
         num_rows: B.
@@ -128,7 +128,7 @@ def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None =
     check_at_least("draw_mix", "alpha", alpha, 0, strict=True)
     quantile = torch.rand((), generator=generator, dtype=torch.float64)
     share = float(betaincinv(alpha, alpha, float(quantile)))
-    # Neighbours in a random circle, so that no row is its own partner.
+    # Partners are neighbours in a random cycle, so that no row is its own partner.
     circle = torch.randperm(num_rows, generator=generator)
     return share, torch.empty_like(circle).scatter_(0, circle, circle.roll(-1))
 
@@ -136,7 +136,7 @@ def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None =
 def mixup(
     inputs: Tensor, labels: Tensor, *, alpha: float = 0.2, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor, float]:
-    """Each row mixed with another of the batch, inputs and labels by one share drawn from Beta(alpha, alpha).
+    """Mix each row with another one of the batch, inputs and labels by one share sampled from Beta(alpha, alpha).
 
     Args:
         inputs: ``[B, ...]``, floating-point.
@@ -163,12 +163,12 @@ def mixup(
 def cutmix(
     images: Tensor, labels: Tensor, *, alpha: float = 1.0, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor, float]:
-    """Each image with a box of another of the batch pasted in; labels mixed by area.
+    """Paste a box of another image of the batch into each image; labels are mixed by area.
 
     Args:
         images: ``[B, C, H, W]``.
         labels: ``[B, L]``.
-        alpha: the area kept is drawn from Beta(alpha, alpha), then rounded to pixels.
+        alpha: the share of the area that is kept is sampled from Beta(alpha, alpha), then rounded to pixels.
         generator: the source of randomness, on the CPU; None is torch's own.
 
     Returns:
@@ -200,7 +200,7 @@ def soft_labels_from(logits: Tensor, *, link: str = "soft", temperature: float =
     """A teacher's predictions as soft labels for a student: ``sigma(2 s / T)``, or ``sigma(s / T)`` with ``link="hard"``.
 
     Soft ZLPR on these labels has its minimum exactly at the teacher's scores (``link="soft"``).
-    Take the link that belongs to the teacher: ``"hard"`` for one trained on hard labels.
+    Use the link of the teacher: ``"hard"`` if it was trained on hard labels.
 
     Args:
         logits: the teacher's ``[..., L]``.
@@ -232,6 +232,6 @@ def _floating(who: str, labels: Any) -> Tensor:
 def _check_rows(who: str, inputs: Tensor, labels: Tensor) -> None:
     if inputs.shape[:1] != labels.shape[:1]:
         raise ValueError(
-            f"{who}: `inputs` and `labels` must have as many rows; got {shape_text(inputs.shape)}"
+            f"{who}: `inputs` and `labels` must have the same number of rows; got {shape_text(inputs.shape)}"
             f" and {shape_text(labels.shape)}."
         )

@@ -1,4 +1,4 @@
-"""Labelled spans as index lists: for each row its (type, first token, last token), without a dense grid."""
+"""Labelled spans as index lists: (type, first token, last token) for each row, without a dense grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SpanTuple = tuple[int, int, int]
 
 
 class SpanLabels:
-    """The spans of each row: type, first token and last token, both tokens inclusive, which is the cell of the grid.
+    """The spans of each row: type, first token and last token, both inclusive. A span is a cell of the grid.
 
     The dense form is ``[R, H, T, T]`` for R rows, H types and T tokens; it is built only by ``dense()``. Soft labels are
     values in [0, 1] for the listed spans; cells that are not listed are 0.
@@ -61,10 +61,10 @@ class SpanLabels:
         """From one list of (type, first token, last token) per row, in any order; a repeated span is an error.
 
         Args:
-            lists: the spans of each row, token numbers from 0 and both inclusive.
+            lists: the spans of each row; token numbers start at 0 and are inclusive.
             num_types: H.
             num_tokens: T, the padded number of tokens; None uses the longest of ``lengths``.
-            lengths: how many tokens each row has; spans are checked against it.
+            lengths: the number of tokens of each row; spans are checked against it.
             triangle: spans end at or after their first token. False allows links between any two tokens.
             values: a soft label in [0, 1] for each listed span.
         """
@@ -85,7 +85,7 @@ class SpanLabels:
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SpanLabels:
-        """From dense labels ``[R, H, T, T]``: bool and integer ones are hard, others keep their values."""
+        """From dense labels ``[R, H, T, T]``: bool and integer labels are hard, floats are soft."""
         if dense.ndim != 4 or dense.shape[2] != dense.shape[3]:
             raise ValueError(f"SpanLabels.from_dense: `dense` must be [R, H, T, T]; got {shape_text(dense.shape)}.")
         cells = SparseLabels.from_dense(dense.reshape(dense.shape[0], dense.shape[1:].numel()))
@@ -93,7 +93,7 @@ class SpanLabels:
 
     @classmethod
     def collate(cls, batch: Sequence[SpanLabels]) -> SpanLabels:
-        """Several row blocks concatenated, as wide as the widest, for a ``DataLoader``'s ``collate_fn``."""
+        """Concatenate several blocks of rows, padded to the longest, for a ``DataLoader``'s ``collate_fn``."""
         types = {block.num_types for block in batch}
         if len(types) != 1:
             raise ValueError(f"SpanLabels.collate: all parts must have one `num_types`; got {sorted(types)}.")
@@ -108,7 +108,7 @@ class SpanLabels:
 
     @property
     def device(self) -> torch.device:
-        """Where the index lists are."""
+        """The device of the index lists."""
         return self.cells.device
 
     @property
@@ -137,7 +137,7 @@ class SpanLabels:
         return self.cells.values
 
     def counts(self) -> Tensor:
-        """int64 ``[R]``: how many spans each row lists."""
+        """int64 ``[R]``: the number of spans of each row."""
         return self.cells.counts()
 
     def lists(self) -> list[list[SpanTuple]]:
@@ -156,7 +156,7 @@ class SpanLabels:
         if num_tokens < self.num_tokens:
             raise ValueError(
                 f"SpanLabels.widened: `num_tokens` must be >= {self.num_tokens}; got {num_tokens}."
-                " Cut the texts before the spans are listed."
+                " Truncate the texts before the spans are listed."
             )
         indices = (self.types * num_tokens + self.first) * num_tokens + self.last
         size = self.num_types * num_tokens * num_tokens
@@ -203,7 +203,7 @@ def _as_spans(who: str, number: int, row: Any) -> np.ndarray[Any, np.dtype[np.in
         return np.zeros((0, 3), dtype=np.int64)
     if spans.ndim != 2 or spans.shape[1] != 3 or spans.dtype.kind not in "iu":
         raise ValueError(
-            f"{who}: each span must be three whole numbers (type, first token, last token); row {number} has others."
+            f"{who}: each span must be three whole numbers (type, first token, last token); row {number} has another one."
         )
     return spans.astype(np.int64)
 

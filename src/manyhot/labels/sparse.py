@@ -15,9 +15,9 @@ from manyhot.labels.list_checks import check_contents, check_layout, label_numbe
 
 
 class SparseLabels:
-    """The positive labels of each row as one list of indices, divided by offsets.
+    """The positive labels of each row as index lists, stored as indices and offsets.
 
-    Row ``i`` holds ``indices[offsets[i]:offsets[i + 1]]``, strictly increasing. ``values``, where given, are soft
+    Row ``i`` has the labels ``indices[offsets[i]:offsets[i + 1]]``, strictly increasing. ``values``, if given, are soft
     labels in [0, 1] for the listed entries; entries that are not listed are 0.
 
     Args:
@@ -25,7 +25,7 @@ class SparseLabels:
         offsets: int64 ``[R + 1]``, from 0 to P.
         num_labels: L, the size of the label axis.
         values: ``[P]`` soft labels, or None for hard ones.
-        validate: look at the values (on a GPU this waits for the device).
+        validate: check the values; on a GPU this syncs with the device.
 
     Example:
         >>> labels = SparseLabels.from_lists([[2, 0], [], [1]], num_labels=4)
@@ -68,7 +68,7 @@ class SparseLabels:
         num_labels: int,
         values: Iterable[Sequence[float]] | None = None,
     ) -> SparseLabels:
-        """From one list of label numbers per row, in any order; a repeated number is an error, and so is 1.7."""
+        """From one list of label numbers per row, in any order; repeated numbers and fractions are an error."""
         rows = [label_numbers(place, row) for place, row in enumerate(lists)]
         counts = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         flat = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
@@ -105,10 +105,10 @@ class SparseLabels:
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseLabels:
-        """From dense labels ``[R, L]``: bool and integer ones are hard, positive above 0, others keep their values.
+        """From dense labels ``[R, L]``: bool and integer labels are hard, positive if above 0; floats are soft.
 
         Raises:
-            ValueError: where a label is negative; -1 for an unknown label belongs into ``where``.
+            ValueError: if a label is negative; exclude unknown labels with ``where``.
 
         Example:
             >>> SparseLabels.from_dense(torch.tensor([[0, 1, 1]])).lists()
@@ -119,7 +119,7 @@ class SparseLabels:
         if dense.dtype.is_signed and dense.numel() and bool((dense < 0).any()):
             raise ValueError(
                 f"SparseLabels.from_dense: `dense` must not be negative; got {dense.min().item()}."
-                " Set unknown labels to 0 and leave them out with `where`."
+                " Set unknown labels to 0 and exclude them with `where`."
             )
         rows, columns = dense.nonzero(as_tuple=True)
         values = dense[rows, columns] if dense.is_floating_point() else None
@@ -143,7 +143,7 @@ class SparseLabels:
 
     @classmethod
     def collate(cls, batch: Sequence[SparseLabels]) -> SparseLabels:
-        """Several row blocks concatenated, for a ``DataLoader``'s ``collate_fn``."""
+        """Concatenate several blocks of rows, for a ``DataLoader``'s ``collate_fn``."""
         widths = {block.num_labels for block in batch}
         if len(widths) != 1:
             raise ValueError(f"SparseLabels.collate: all parts must have one `num_labels`; got {sorted(widths)}.")
@@ -163,7 +163,7 @@ class SparseLabels:
 
     @property
     def device(self) -> torch.device:
-        """Where the index lists are."""
+        """The device of the index lists."""
         return self.indices.device
 
     @property
@@ -174,11 +174,11 @@ class SparseLabels:
         return self._rows
 
     def counts(self) -> Tensor:
-        """int64 ``[R]``: how many entries each row lists."""
+        """int64 ``[R]``: the number of listed entries of each row."""
         return self.offsets.diff()
 
     def weights(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """``[P]``: the label of each listed entry, 1 where hard."""
+        """``[P]``: the label of each listed entry, 1 if hard."""
         if self.values is None:
             return torch.ones(self.indices.shape, dtype=dtype, device=self.device)
         return self.values.to(dtype)
@@ -209,7 +209,7 @@ class SparseLabels:
         return full
 
     def contains(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Bool, of the shape of ``rows`` and ``columns``: is the entry listed?"""
+        """Bool, of the shape of ``rows`` and ``columns``: whether the entry is listed."""
         listed = self.rows * self.num_labels + self.indices
         wanted = rows * self.num_labels + columns
         if listed.numel() == 0:
@@ -218,7 +218,7 @@ class SparseLabels:
         return listed[place] == wanted
 
     def columns(self, start: int, stop: int) -> SparseLabels:
-        """The labels ``start`` to ``stop`` as ``SparseLabels``, numbered from 0."""
+        """The labels from ``start`` to before ``stop``, numbered from 0."""
         kept = (self.indices >= start) & (self.indices < stop)
         before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
         return SparseLabels(
@@ -275,7 +275,7 @@ class SparseLabels:
 
 
 def rows_of_entries(offsets: Tensor, num_entries: int) -> Tensor:
-    """int64 ``[P]``: the row of each listed entry, in [0, R) whatever the offsets are; no entry lies outside the memory."""
+    """int64 ``[P]``: the row of each listed entry, always in [0, R), so that invalid offsets cause no access out of bounds."""
     entries = torch.arange(num_entries, device=offsets.device)
     return torch.searchsorted(offsets[1:-1], entries, right=True)
 

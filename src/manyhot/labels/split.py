@@ -14,15 +14,15 @@ from manyhot.labels.sparse import SparseLabels
 
 
 def stratified_split(labels: Tensor | SparseLabels, *, test_size: float = 0.2, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows for training and for testing, with every label in the same proportion in both, as far as possible.
+    """Split rows into training and test rows, with every label in the same proportion in both, as far as possible.
 
     Args:
         labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
         test_size: the share of rows to test on, in (0, 1); the number of rows is exact.
-        seed: another seed gives another split, the same seed the same.
+        seed: the random seed.
 
     Returns:
-        ``(train, test)``: int64 row numbers, rising, each row in one of them.
+        ``(train, test)``: increasing int64 row numbers; each row is in one of them.
 
     Example:
         >>> labels = torch.eye(2).repeat(50, 1)
@@ -44,15 +44,15 @@ def stratified_split(labels: Tensor | SparseLabels, *, test_size: float = 0.2, s
 
 
 def stratified_folds(labels: Tensor | SparseLabels, *, num_folds: int = 5, seed: int = 0) -> list[Tensor]:
-    """The rows in ``num_folds`` parts of equal size (to one row), with every label spread evenly over them, as far as possible.
+    """Split rows into ``num_folds`` folds of equal size (up to one row), with every label in the same proportion in each.
 
     Args:
         labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
-        num_folds: how many parts, from 2 to R.
-        seed: another seed gives other parts, the same seed the same.
+        num_folds: the number of folds, from 2 to R.
+        seed: the random seed.
 
     Returns:
-        ``num_folds`` tensors of int64 row numbers, rising; each row is in one of them.
+        ``num_folds`` tensors of increasing int64 row numbers; each row is in one of them.
 
     Example:
         >>> labels = torch.eye(3).repeat(8, 1)

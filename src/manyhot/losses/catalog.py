@@ -18,7 +18,7 @@ from manyhot.losses.softmax import SoftmaxLoss, softmax_loss
 from manyhot.losses.two_way import TwoWayLoss, two_way_loss
 from manyhot.losses.zlpr import TLPRLoss, ZLPRLoss, tlpr_loss, zlpr_loss
 
-BINARY, RANKING, OVERLAP, SINGLE = "binary relevance", "label ranking", "overlap", "one label a row"
+BINARY, RANKING, OVERLAP, SINGLE = "binary relevance", "label ranking", "overlap", "one label per row"
 
 _ENTRIES = (
     LossInfo(
@@ -73,7 +73,7 @@ _ENTRIES = (
         family=SINGLE,
         function=softmax_loss,
         module=SoftmaxLoss,
-        summary="cross-entropy for exactly one label a row",
+        summary="cross-entropy for exactly one label per row",
         decision="argmax",
         link="softmax",
         soft_link="softmax",
@@ -151,7 +151,7 @@ _ENTRIES = (
         decision="zero",
         link="hard",
         soft_link="hard",
-        options=options_of(dice_loss, epsilon="added above and below the line, > 0"),
+        options=options_of(dice_loss, epsilon="added to numerator and denominator, > 0"),
         settings=MappingProxyType({"squared": False}),
     ),
     LossInfo(
@@ -164,7 +164,7 @@ _ENTRIES = (
         decision="zero",
         link="hard",
         soft_link="hard",
-        options=options_of(dice_loss, epsilon="added above and below the line, > 0"),
+        options=options_of(dice_loss, epsilon="added to numerator and denominator, > 0"),
         settings=MappingProxyType({"squared": True}),
     ),
     LossInfo(
@@ -173,12 +173,12 @@ _ENTRIES = (
         family=RANKING,
         function=lsep_loss,
         module=LSEPLoss,
-        summary="pairwise over at most 1,000 sampled pairs a row",
+        summary="pairwise over at most 1,000 sampled pairs per row",
         decision="top-k",
         link=None,
         soft_link=None,
-        options=options_of(lsep_loss, max_pairs="how many pairs a row may use; none is all"),
-        refuses=MappingProxyType({"smoothing": "lsep draws pairs of a positive and a negative; pairwise takes smoothing"}),
+        options=options_of(lsep_loss, max_pairs="most pairs sampled per row; none: all pairs"),
+        refuses=MappingProxyType({"smoothing": "lsep samples pairs of a positive and a negative; pairwise takes smoothing"}),
     ),
     LossInfo(
         name="decoupled",

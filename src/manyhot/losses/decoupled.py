@@ -9,7 +9,8 @@ from manyhot._checks import check_at_least, check_logits
 from manyhot.engines.terms import INF
 from manyhot.losses.core.labelwise import sum_over_labels, weigh
 from manyhot.losses.core.layout import Labels, Rows, arrange
-from manyhot.losses.core.logsumexp import Dim, LazyScores, sides_of_rows
+from manyhot.losses.core.lazy import Dim, LazyScores, is_lazy
+from manyhot.losses.core.logsumexp import sides_of_rows
 from manyhot.losses.core.reduction import reduce, softplus
 from manyhot.losses.module import LossModule
 
@@ -56,7 +57,7 @@ def decoupled_softmax_loss(
     """
     who = "decoupled_softmax_loss"
     check_at_least(who, "scale", scale, 0, strict=True)
-    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+    if is_lazy(logits):
         if smoothing:
             raise ValueError(
                 f"{who}: `smoothing` must be 0 for lazy scores, where every label would be a positive. Call .dense()."

@@ -35,14 +35,14 @@ _KIND_WORDS = {float: "a number", int: "a whole number", bool: "true or false"}
 
 @dataclass(frozen=True)
 class LossOption:
-    """A setting of one loss that others do not have, such as ``gamma`` of focal loss.
+    """A setting that only one loss has, such as ``gamma`` of focal loss.
 
     Attributes:
         name: the keyword of the function.
         kind: ``float``, ``int`` or ``bool``.
         default: the default of the function.
         optional: whether None is allowed, written ``none``.
-        summary: one line for people.
+        summary: a one-line description.
 
     Example:
         >>> from manyhot import get_loss
@@ -77,7 +77,7 @@ class LossOption:
         raise ValueError(f"the loss option `{self.name}` must be {self.wanted}; got {text!r}.")
 
     def check(self, value: Any) -> Any:
-        """``value``, converted to float where an integer was given for one; ValueError where it is of another kind."""
+        """``value``, converted to float if an integer was given for one; ValueError if it has another type."""
         if value is None and self.optional:
             return None
         number = is_number(value)
@@ -93,30 +93,30 @@ class LossInfo:
     """One loss of the catalog.
 
     Attributes:
-        name: what it is called in settings and tables.
-        title: what reports call it.
+        name: its name in settings and tables.
+        title: its name in reports.
         family: the strategy it belongs to, such as ``"binary relevance"``.
         function: ``(logits, labels, *, ...) -> loss``.
-        module: its ``nn.Module`` shell.
-        summary: one line for people.
-        decision: the natural one: ``"zero"`` (s > 0), ``"threshold"`` (s > s0), ``"top-k"``, ``"argmax"`` or ``"tuned"``.
+        module: the ``nn.Module`` that calls the function.
+        summary: a one-line description.
+        decision: the natural decision: ``"zero"`` (s > 0), ``"threshold"`` (s > s0), ``"top-k"``, ``"argmax"`` or ``"tuned"``.
         link: the link that turns its scores into probabilities after training on hard labels: ``"hard"`` sigma(s),
             ``"softmax"``, or None where scores only rank.
         soft_link: the same after training on soft labels.
-        options: the settings that this loss has and others do not, as ``LossOption``.
-        settings: what sets it apart from others with the same function.
-        label_kinds: which labels it takes, of ``hard``, ``soft``, ``sparse``.
+        options: the settings that only this loss has, as ``LossOption``.
+        settings: keywords that distinguish it from other losses with the same function.
+        label_kinds: the labels it takes: any of ``hard``, ``soft``, ``sparse``.
         lazy: whether it takes lazy scores.
-        row_step: a step of plain gradient descent on a linear table, for each row of length 1. The gradient of ZLPR and BCE at
-            a score is below 1, and steps up to 5 help; that of a squared hinge has no bound, and 0.4 diverges.
-        constant_score: from a label's share of the rows to the constant score that is best for it; None: its log odds.
-        row_separable: whether each row's value depends on that row alone.
-        one_label: whether it is for exactly one label a row.
-        fused_rdrop: whether engines have R-Drop with this loss in one pass.
-        learned_threshold: whether there is a form of it with a threshold that is learned.
+        row_step: learning rate of plain gradient descent for a linear model, per row of norm 1. The gradient of ZLPR and BCE
+            with respect to a score is below 1, and rates up to 5 help; that of a squared hinge is unbounded, and 0.4 diverges.
+        constant_score: maps the share of rows with a label to its best constant score; None: the log odds.
+        row_separable: whether the loss of a row depends on that row alone.
+        one_label: whether it is for exactly one label per row.
+        fused_rdrop: whether engines compute R-Drop with this loss in one pass.
+        learned_threshold: whether it can be trained with a learned threshold.
         spans: whether span models train with it.
         refuses: features that it does not support, each with the reason.
-        knob: an option and two values of it that a comparison tries; None for none.
+        knob: an option and two values of it that a comparison tries, or None.
     """
 
     name: str
@@ -163,7 +163,7 @@ class LossInfo:
             >>> get_loss("zlpr").why_not("smoothing") is None
             True
             >>> get_loss("two_way").why_not("rdrop")
-            'two_way compares the rows of a batch, so a row has no value of its own'
+            'two_way compares the rows of a batch, so a single row has no loss'
         """
         check_choice("LossInfo.why_not", "feature", feature, FEATURES)
         if feature in self.refuses:
@@ -173,9 +173,9 @@ class LossInfo:
         if feature in ("soft_labels", "mixup", "smoothing") and SOFT not in self.label_kinds:
             return f"{self.name} takes hard labels only"
         if feature in ("rdrop", "processes") and not self.row_separable:
-            return f"{self.name} compares the rows of a batch, so a row has no value of its own"
+            return f"{self.name} compares the rows of a batch, so a single row has no loss"
         if feature == "learned_threshold" and not self.learned_threshold:
-            return f"{self.name} has no threshold; zlpr and tlpr have"
+            return f"{self.name} has no threshold; zlpr and tlpr have one"
         if feature == "probabilities" and self.rank_only:
             return f"the scores of {self.name} only rank; fit a calibration on held-out rows"
         return None
@@ -197,7 +197,7 @@ class LossInfo:
         return found
 
     def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """``options`` with every name known and every value of its kind; ValueError otherwise."""
+        """``options`` with every name and type checked; ValueError otherwise."""
         return {name: self._option(name).check(value) for name, value in options.items()}
 
     def _option(self, name: str) -> LossOption:
@@ -209,7 +209,7 @@ class LossInfo:
 
 
 def options_of(function: Callable[..., Any], **summaries: str) -> tuple[LossOption, ...]:
-    """Options of a loss function by name; kind and default are read off its signature."""
+    """Options of a loss function by name; type and default come from its signature."""
     parameters, hints = inspect.signature(function).parameters, typing.get_type_hints(function)
     found = []
     for name, summary in summaries.items():

@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy, for exactly one label a row."""
+"""Softmax and cross-entropy, for exactly one label per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def softmax_loss(
     reduction: str = "mean",
     validate: bool = False,
 ) -> Tensor:
-    """Softmax and cross-entropy for one label a row: ``-sum_i t_i log softmax(s)_i``.
+    """Softmax and cross-entropy for one label per row: ``-sum_i t_i log softmax(s)_i``.
 
     ``smoothing`` is the single-label one: ``1 - e`` for the class and ``e / (K - 1)`` for each of the others.
 

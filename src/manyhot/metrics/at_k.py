@@ -1,7 +1,7 @@
-"""Metrics of the head of the ranking: precision, recall, nDCG and propensity-scored precision at k.
+"""Metrics at k: precision, recall, nDCG and propensity-scored precision of the first k labels of the ranking.
 
-A positive counts 1 if it ranks above place k and 0 below. Labels that are tied at place k share the remaining places equally.
-So the value is the mean over all ways of breaking ties, the same on every device and for every order of the labels.
+A positive counts 1 if it ranks among the first k, otherwise 0. Labels that are tied at place k share the remaining places
+equally. So the value is the mean over all ways of breaking ties, the same on every device and for every order of the labels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manyhot.scores.top import TopScores
 
 # Propensities are defined from this many training rows on.
 LEAST_ROWS = 3
-# The constants of propensities are about 0.5 and 1; far beyond, they cannot be computed.
+# The constants of propensities are about 0.5 and 1; much larger ones overflow.
 MOST_A, MOST_B = 10.0, 1e6
 
 
@@ -36,7 +36,7 @@ def recall_of(ranks: Ranks, k: int) -> Tensor:
 
 def ndcg_of(ranks: Ranks, k: int) -> Tensor:
     """nDCG@k of each row, ``[r]``."""
-    # Made on the device: a copy from the host would wait for it.
+    # Created on the device: a copy from the host would sync.
     places = torch.arange(1, k + 2, dtype=torch.float64, device=ranks.rank.device)
     upto = torch.where(places > 1, 1.0 / places.log2(), 0.0).cumsum(0)
     above, rank = ranks.higher, ranks.rank
@@ -50,7 +50,7 @@ def propensity_hits_of(ranks: Ranks, propensities: Tensor, k: int) -> Tensor:
 
 
 def propensity_best_of(positives: SparseLabels, propensities: Tensor, k: int) -> Tensor:
-    """The most propensity-scored hits at k that each row allows, ``[r]``."""
+    """The largest possible propensity-scored hits at k of each row, ``[r]``."""
     worth = 1.0 / propensities.double()[positives.indices]
     order = order_in_rows(positives.rows, worth)
     rows = positives.rows[order]
@@ -65,7 +65,7 @@ def check_k(who: str, scores: Scores | None, k: int) -> None:
     if not isinstance(k, int):
         raise TypeError(f"{who}: `k` must be a whole number; got {k!r}.")
     if isinstance(scores, TopScores) and scores.k < min(k, scores.num_labels):
-        raise ValueError(f"{who}: `scores` must list at least k = {k} labels a row; got {scores!r}.")
+        raise ValueError(f"{who}: `scores` must list at least k = {k} labels per row; got {scores!r}.")
 
 
 def check_propensities(who: str, propensities: Tensor, num_labels: int) -> None:
@@ -78,10 +78,10 @@ def check_propensities(who: str, propensities: Tensor, num_labels: int) -> None:
 
 
 def precision_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """P@k: the share of positives among the first k labels, ``hits / k``, also where a row has fewer than k positives.
+    """P@k: the share of positives among the first k labels, ``hits / k``, even if a row has fewer than k positives.
 
     Args:
-        scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores`` with at least k labels a row.
+        scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores`` with at least k labels per row.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
         k: how many of the first labels count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
@@ -99,7 +99,7 @@ def precision_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | No
 
 
 def recall_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """R@k: the share of a row's positives that stand among the first k labels; 0 for a row without positives.
+    """R@k: the share of a row's positives that rank among the first k labels; 0 for a row without positives.
 
     Arguments and result as in ``precision_at_k``.
 
@@ -112,7 +112,7 @@ def recall_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None 
 
 
 def ndcg_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """nDCG@k: hits weighed by ``1 / log2(place + 1)``, over the best sum that the row allows; 0 without positives.
+    """nDCG@k: hits weighted by ``1 / log2(place + 1)``, divided by the largest possible sum; 0 without positives.
 
     Equal to scikit-learn's ``ndcg_score`` on hard labels, which shares gains among ties as well. Arguments and result as
     in ``precision_at_k``.
@@ -126,15 +126,14 @@ def ndcg_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | None = 
 
 
 def label_propensities(label_counts: Tensor, num_examples: int, *, a: float = 0.55, b: float = 1.5) -> Tensor:
-    """The propensities of labels: how likely a true label is annotated, by its frequency in training (Jain, Prabhu and Varma
-    2016).
+    """Propensities: the probability that a true label is annotated, by its frequency in training (Jain et al., 2016).
 
     ``p_l = 1 / (1 + C e^{-a log(N_l + b)})`` with ``C = (log N - 1)(b + 1)^a``. The usual constants are a = 0.55, b = 1.5;
     Wikipedia sets use 0.5 and 0.4, Amazon sets 0.6 and 2.6.
 
     Args:
-        label_counts: ``[L]``, N_l, in how many training rows each label occurs.
-        num_examples: N, how many training rows there are.
+        label_counts: ``[L]``, N_l, the number of training rows with each label.
+        num_examples: N, the number of training rows.
         a: how fast the propensity rises with the count.
         b: added to every count.
 
@@ -163,8 +162,8 @@ def propensity_precision_at_k(
 ) -> Tensor:
     """PSP@k: precision at k in which a hit counts ``1 / p_l``, so that rare labels are worth more.
 
-    ``sum over rows of hits / p`` over the most that the rows allow, which is how the tables of the field give it; with
-    ``normalize=False`` over ``k`` times the number of rows. 0 where no row has a positive.
+    The sum over rows of ``hits / p``, divided by its largest possible value, as published tables report it; with
+    ``normalize=False`` divided by ``k`` times the number of rows. 0 if no row has a positive.
 
     Args:
         scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores``.
@@ -172,7 +171,7 @@ def propensity_precision_at_k(
         propensities: ``[L]``, from ``label_propensities``.
         k: how many of the first labels count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
-        normalize: divide by the most that is possible.
+        normalize: whether to divide by the largest possible value.
 
     Returns:
         A float64 scalar.

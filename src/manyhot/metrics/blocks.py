@@ -1,6 +1,7 @@
-"""Scores and labels as blocks of rows, so that intermediate results stay small. All metrics iterate over the same blocks. The
-positives of a block are index lists, whatever form the labels have, so that each metric is written once; entries left out by
-``where`` are not positives and score ``-inf``.
+"""Scores and labels as blocks of rows, so that intermediate results stay small. All metrics iterate over the same blocks.
+
+The positives of a block are index lists for every form of labels, so that each metric is written once. Entries that ``where``
+excludes are not positives and have the score ``-inf``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from manyhot._checks import (
 )
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.logsumexp import LazyScores
+from manyhot.losses.core.lazy import LazyScores, is_lazy
 from manyhot.scores.linear import LinearScores
 from manyhot.scores.top import TopScores
 
@@ -33,8 +34,8 @@ NO_FAULT = 1 << 62
 
 
 def block_elements(device: torch.device) -> int:
-    """The number of entries of a block: about a CPU's cache, or enough to keep a GPU busy. A GPU with much memory takes whole
-    batches at once: every block but a whole table waits for the device."""
+    """The number of entries of a block: about the CPU's cache, or enough to keep a GPU busy. A GPU with enough memory takes
+    whole batches at once, because every block smaller than the table syncs with the device."""
     if device.type == "cpu":
         return 1 << 20
     most = torch.cuda.get_device_properties(device).total_memory // 512 if device.type == "cuda" else 0
@@ -43,7 +44,7 @@ def block_elements(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Table:
-    """A checked problem with its leading axes flattened: R rows of L labels."""
+    """Checked scores and labels with their leading axes flattened: R rows of L labels."""
 
     shape: torch.Size
     labels: Labels
@@ -68,11 +69,11 @@ class Block:
 
     Attributes:
         start: the number of the first row.
-        scores: ``[r, L]`` in float32 or float64, ``-inf`` where left out; or the best of each row; or None.
+        scores: ``[r, L]`` in float32 or float64, ``-inf`` for excluded entries; or the best of each row; or None.
         positives: the positives that count.
-        predictions: bool ``[r, L]`` or index lists, what is left out already dropped; or None.
-        where: bool ``[r, L]``, or None where everything counts.
-        known: int64 ``[r]``, how many entries of each row count.
+        predictions: bool ``[r, L]`` or index lists, without excluded entries; or None.
+        where: bool ``[r, L]``, or None if all entries count.
+        known: int64 ``[r]``, the number of entries of each row that count.
         faults: int64 ``[2]``, on the device: the first row with a NaN score and the first with a label that is not hard,
             or ``NO_FAULT``.
     """
@@ -117,7 +118,7 @@ def _shape(who: str, scores: Any, predictions: Any) -> tuple[str, torch.Size]:
     if scores is None and predictions is not None:
         check_hard_labels(who, "predictions", predictions)
         return "predictions", torch.Size(predictions.shape)
-    if not isinstance(scores, TopScores) and (isinstance(scores, Tensor) or not isinstance(scores, LazyScores)):
+    if not isinstance(scores, TopScores) and not is_lazy(scores):
         check_logits(who, scores, "scores")
     return "scores", torch.Size(scores.shape)
 
@@ -141,7 +142,7 @@ def blocks(table: Table) -> Iterator[Block]:
 
 
 def _width(table: Table) -> int:
-    """How many entries a row of a block takes: all labels, unless all arguments are index lists."""
+    """The number of entries that a row of a block takes: all labels, unless all arguments are index lists."""
     dense = [part for part in (table.labels, table.scores, table.predictions) if isinstance(part, (Tensor, LinearScores))]
     if dense or table.where is not None:
         return table.num_labels
@@ -169,7 +170,7 @@ def _rows(lists: SparseLabels, start: int, stop: int) -> SparseLabels:
 
 
 def _positives(table: Table, start: int, stop: int, where: Tensor | None) -> tuple[SparseLabels, Tensor | None]:
-    """The positives that count, and for each row whether it has a label that is not hard (None: cannot be)."""
+    """The positives that count, and for each row whether it has a label that is not hard (None: impossible)."""
     if isinstance(table.labels, SparseLabels):
         return counting(_rows(table.labels, start, stop), where), None
     part = table.labels[start:stop]
@@ -213,7 +214,7 @@ def _scores(table: Table, start: int, stop: int, where: Tensor | None) -> tuple[
 
 
 def _top_scores(top: TopScores, where: Tensor | None) -> tuple[TopScores, Tensor]:
-    """The lists with what is left out moved to the end as empty places."""
+    """The lists with excluded entries moved to the end as empty places."""
     gone = top.indices < 0
     if where is not None:
         gone = gone | ~where.gather(1, top.indices.clamp(min=0))
@@ -234,7 +235,7 @@ def _predictions(table: Table, start: int, stop: int, where: Tensor | None) -> L
 
 
 def first_row(wrong: Tensor | None, start: int, device: torch.device) -> Tensor:
-    """The number of the first row that is wrong, or ``NO_FAULT``; stays on the device."""
+    """The number of the first wrong row, or ``NO_FAULT``; stays on the device."""
     none = torch.full((1,), NO_FAULT, device=device)
     if wrong is None:
         return none[0]
@@ -243,7 +244,7 @@ def first_row(wrong: Tensor | None, start: int, device: torch.device) -> Tensor:
 
 
 def raise_faults(who: str, faults: Tensor) -> None:
-    """Raise an error that names the row, if there is a fault. Reads values, so it waits for the device."""
+    """Raise an error that names the row, if there is a fault. Reads values, so it syncs with the device."""
     rows = [-1 if row == NO_FAULT else row for row in faults.tolist()]
     check_first_nan(who, "scores", rows[0])
     check_first_soft(who, "labels", rows[1])

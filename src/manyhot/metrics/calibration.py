@@ -12,13 +12,13 @@ POOLING = ("pooled", "macro", "none")
 
 
 def outside_unit(probs: Tensor, where: Tensor | None) -> Tensor:
-    """bool ``[r]``: the row has a number outside [0, 1] that counts. NaN is one."""
+    """bool ``[r]``: whether a row has a counted number outside [0, 1], or NaN."""
     wrong = ~((probs >= 0) & (probs <= 1))
     return (wrong if where is None else wrong & where).any(dim=1)
 
 
 def check_probabilities(who: str, block: Block) -> Tensor:
-    """The scores of a block, which must be probabilities. Looks at values: waits for the device."""
+    """The scores of a block, which must be probabilities. Reads values, so it syncs with the device."""
     if not isinstance(block.scores, Tensor):
         raise TypeError(f"{who}: probabilities must be given for all labels; got {block.scores!r}.")
     row = int(first_row(outside_unit(block.scores, block.where), block.start, block.scores.device))
@@ -32,15 +32,15 @@ def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
     Args:
         total: float64 ``[2 or 3, N, bins]``, N = L, or 1 for all labels as one: entries, positives and, if it is there,
             the sum of probabilities. Changed in place.
-        probs: ``[r, L]`` in [0, 1]; what stands where an entry is left out does not matter.
-        block: whose positives and ``where`` they go with.
+        probs: ``[r, L]`` in [0, 1]; excluded entries may have any value.
+        block: the block of the probabilities, with its positives and ``where``.
 
     Returns:
         ``total``.
     """
     rows, bins = probs.shape[0], total.shape[2]
     if total.shape[1] == 1:
-        # By row first: if all entries were added to a few cells, the threads of a GPU would wait for each other.
+        # Add by row first: with all entries in a few cells, the threads of a GPU would wait for each other.
         cells = torch.arange(rows, device=probs.device).unsqueeze(1)
         target = total.new_zeros((total.shape[0], rows * bins))
     else:
@@ -96,18 +96,18 @@ def calibration_error(
     average: str = "pooled",
     where: Tensor | None = None,
 ) -> Tensor:
-    """ECE, the expected calibration error: how far the mean probability and the share of positives are apart in a bin.
+    """ECE, the expected calibration error: the mean difference between probability and share of positives, over bins.
 
     ``sum_b |sum_{i in b} p_i - sum_{i in b} t_i| / N`` over equally wide bins. With thousands of labels nearly all
-    entries lie in the lowest bin and the pooled error is small whatever the model does; look at labels one by one then.
+    entries lie in the lowest bin, and the pooled error is small for every model; then look at single labels.
 
     Args:
         probs: ``[..., L]`` in [0, 1]; see ``manyhot.probabilities``.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
-        bins: how many bins.
-        average: ``"pooled"`` takes all entries together, ``"macro"`` is the mean over labels, ``"none"`` gives each label.
-        where: bool, broadcastable to ``probs``; False leaves an entry out. A label without entries is NaN, and left out
-            of the mean.
+        bins: the number of bins.
+        average: ``"pooled"`` takes all entries together, ``"macro"`` is the mean over labels, ``"none"`` returns each label.
+        where: bool, broadcastable to ``probs``; False excludes an entry. A label without entries is NaN and excluded from the
+            mean.
 
     Returns:
         A float64 scalar, or ``[L]`` with ``average="none"``.

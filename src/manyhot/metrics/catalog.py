@@ -1,4 +1,4 @@
-"""The catalog of metrics: what each is called, what it needs and how it is measured."""
+"""The catalog of metrics."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def count_sets(predictions: Labels, positives: SparseLabels) -> tuple[Confusion,
     else:
         kept = predictions[rows, columns]
         by_row = predictions.sum(dim=1)
-        # Sums of bytes into int32 take half the time of sums of bools into int64.
+        # Summing bytes into int32 takes half the time of summing bools into int64.
         by_label = predictions.view(torch.uint8).sum(dim=0, dtype=torch.int32).long()
     return (
         Confusion(_tally(rows, kept, size[0]), by_row, positives.counts()),
@@ -53,7 +53,7 @@ def count_sets(predictions: Labels, positives: SparseLabels) -> tuple[Confusion,
 
 
 def _tally(places: Tensor, kept: Tensor | None, size: int) -> Tensor:
-    """int64 ``[size]``: how often each place occurs, of those that are kept."""
+    """int64 ``[size]``: how often each place occurs among the kept ones."""
     ones = torch.ones_like(places) if kept is None else kept.long()
     return torch.zeros(size, dtype=torch.int64, device=places.device).index_add_(0, places, ones)
 
@@ -89,15 +89,15 @@ def recall_of(counts: Confusion, empty: float) -> Tensor:
 
 
 def wrong_of(counts: Confusion) -> Tensor:
-    """How many entries of each row or label are wrong."""
+    """The number of wrong entries of each row or label."""
     return counts.predicted + counts.positive - 2 * counts.hits
 
 
 def label_count_error_of(rows: Confusion) -> Tensor:
-    """By how many labels the size of the predicted set is off, ``[R]``."""
+    """The difference between the sizes of the predicted and the true set, ``[R]``."""
     return (rows.predicted - rows.positive).abs().double()
 
 
 def average_labels(values: Tensor, positive: Tensor, absent: str) -> Tensor:
-    """The mean over labels, absent ones counted as they are or skipped; NaN where none is left."""
+    """The mean over labels; labels without positives count as they are or are skipped. NaN if no label is left."""
     return values.mean() if absent == "zero" else values[positive > 0].mean()

@@ -36,7 +36,7 @@ def over_rows(
     where: Tensor | None,
     reduction: str,
 ) -> Tensor:
-    """One value a row from its confusion, over all rows."""
+    """One value per row, from its confusion counts."""
     check_reduction(who, reduction)
     table = arrange(who, None, labels, predictions=predictions, where=where)
     parts = [
@@ -119,8 +119,8 @@ def example_f1_score(
 ) -> Tensor:
     """MLC-F1: the mean over rows of ``2 |Y n P| / (|Y| + |P|)``.
 
-    ``empty`` is the value of a row where nothing is true and nothing predicted: 1, or 0 as scikit-learn has it unless
-    told otherwise. Other arguments and result as in ``subset_accuracy_score``.
+    ``empty`` is the value of a row in which nothing is true and nothing predicted: 1 by default, 0 in scikit-learn. Other
+    arguments and result as in ``subset_accuracy_score``.
 
     Example:
         >>> predictions = torch.tensor([[True, False], [True, True]])
@@ -144,7 +144,7 @@ def jaccard_score(
 
 
 def label_count_error(predictions: Labels, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """By how many labels the predicted set is too large or too small: ``| |P| - |Y| |``. See ``subset_accuracy_score``.
+    """The difference between the sizes of the predicted and the true set: ``| |P| - |Y| |``. See ``subset_accuracy_score``.
 
     Example:
         >>> label_count_error(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
@@ -154,7 +154,7 @@ def label_count_error(predictions: Labels, labels: Labels, *, where: Tensor | No
 
 
 def hamming_error(predictions: Labels, labels: Labels, *, where: Tensor | None = None) -> Tensor:
-    """The share of entries that are wrong, of those that count; NaN where none does. See ``subset_accuracy_score``.
+    """The share of wrong entries among those that count; NaN if none does. See ``subset_accuracy_score``.
 
     Example:
         >>> hamming_error(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
@@ -174,7 +174,7 @@ def f1_score(
     absent: str = "zero",
     where: Tensor | None = None,
 ) -> Tensor:
-    """Micro-F1, macro-F1 or the F1 of each label: ``2 hits / (predicted + positive)``, 0 where that is 0 / 0.
+    """Micro-F1, macro-F1 or the F1 of each label: ``2 hits / (predicted + positive)``; 0 / 0 is 0.
 
     Args:
         predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.

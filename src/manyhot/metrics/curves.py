@@ -1,7 +1,7 @@
-"""Areas under curves over all thresholds: average precision and AUROC, of each label or of all entries as one.
+"""Areas under curves over all thresholds: average precision and AUROC, of each label or pooled over all entries.
 
-Exact areas need every score at once. Binned ones need two counts for each of some equally wide bins of probability and
-treat the scores within a bin as equal: they are the exact areas of the rounded scores.
+Exact areas need all scores at once. Binned areas need two counts for each of some equally wide bins of probability: they are
+the exact areas of the scores rounded to bins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Areas(NamedTuple):
     Attributes:
         average_precision: float64 ``[N]``, 0 without a positive.
         auroc: float64 ``[N]``, NaN unless there are positives and negatives.
-        positive: int64 ``[N]``, how many positives there are.
+        positive: int64 ``[N]``, the number of positives.
     """
 
     average_precision: Tensor
@@ -36,13 +36,13 @@ class Areas(NamedTuple):
 
 
 def truth_of(block: Block) -> Tensor:
-    """int8 ``[r, L]``: 1 positive, 0 negative, -1 left out."""
+    """int8 ``[r, L]``: 1 positive, 0 negative, -1 excluded."""
     truth = block.positives.dense(torch.int8)
     return truth if block.where is None else truth.masked_fill(~block.where, UNKNOWN)
 
 
 def exact_areas(scores: Tensor, truth: Tensor, *, pooled: bool) -> Areas:
-    """The areas of scores ``[R, L]`` against ``truth_of`` them, for each label or ``pooled``; some labels at a time."""
+    """The areas of scores ``[R, L]`` against the result of ``truth_of``, for each label or ``pooled``, in blocks of labels."""
     if pooled:
         return _areas(scores.reshape(1, -1), truth.reshape(1, -1))
     size = max(1, block_elements(scores.device) // max(scores.shape[0], 1))
@@ -72,7 +72,7 @@ def binned_areas(sums: Tensor) -> Areas:
 
 
 def _close(hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, positive: Tensor, negative: Tensor) -> Areas:
-    """Areas from steps of falling score ``[N, T]``: positives in the step, both kinds down to it, negatives tied with it."""
+    """Areas from steps of falling score ``[N, T]``: positives of the step, both kinds down to it, negatives tied with it."""
     purity = hits_to.double() / (hits_to + misses_to).clamp(min=1)
     precision = (hits * purity).sum(dim=1) / positive.clamp(min=1)
     # A pair of a positive and a negative is wrong if the negative scores higher; ties count half.
@@ -82,7 +82,7 @@ def _close(hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, 
 
 
 def average_auroc(areas: Areas) -> Tensor:
-    """The mean over labels that have positives and negatives; NaN where none has."""
+    """The mean over labels that have positives and negatives; NaN if none has."""
     return areas.auroc.nanmean()
 
 
@@ -110,8 +110,8 @@ def mean_average_precision_score(
 ) -> Tensor:
     """mAP: the average precision of each label over all rows, ``sum_n (R_n - R_{n-1}) P_n``, and its mean over labels.
 
-    Rows with one score are one step n of the curve. A label without a positive gives 0, as in scikit-learn's
-    ``average_precision_score``, and counts so or is left out.
+    Rows with equal scores are one step n of the curve. A label without a positive is 0, as in scikit-learn's
+    ``average_precision_score``, or skipped.
 
     Args:
         scores: ``[..., L]``, or lazy scores of a linear head; probabilities if ``bins`` are given.
@@ -149,7 +149,7 @@ def auroc_score(
     """AUROC: the share of pairs of a positive and a negative in the right order, a tie counting half.
 
     Pairs are rows of one label; with ``average="micro"`` all pairs of entries. A label without positives or without
-    negatives has none: it is NaN, and left out of the macro average. Arguments as in ``mean_average_precision_score``.
+    negatives has no pairs: it is NaN, and skipped in the macro average. Arguments as in ``mean_average_precision_score``.
 
     Example:
         >>> scores, labels = torch.tensor([[0.9, 0.1], [0.8, 0.3], [0.2, 0.2]]), torch.tensor([[1, 0], [0, 1], [1, 0]])

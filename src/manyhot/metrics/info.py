@@ -17,17 +17,17 @@ class MetricInfo:
     """One entry of the catalog.
 
     Attributes:
-        name: what it is called; ``@k`` stands for a number, as in ``P@5``.
-        summary: one line for people.
-        direction: ``"up"`` where more is better, ``"down"`` where less is.
+        name: its name; ``@k`` stands for a number, as in ``P@5``.
+        summary: a one-line description.
+        direction: ``"up"`` if more is better, ``"down"`` if less is.
         needs: ``"decisions"`` (a rule is applied), ``"scores"``, ``"probabilities"`` (a link is applied), or
-            ``"all scores"`` (they are kept until the end: memory grows with the rows).
+            ``"all scores"`` (kept until the end, so memory grows with the rows).
         measure: how it is computed; see ``manyhot.metrics.measures``.
         lists: whether ``TopScores`` are enough.
-        aim: what must be right for it to be good: ``"whole sets"`` of labels, the ``"sets of rows"`` one by one, single
-            ``"entries"``, all ``"labels"`` alike, ``"one side"`` of two that must be weighed (precision and recall), the
-            ``"order of labels"`` in a row, above all of the first, the ``"order of all labels"`` to the last, the
-            ``"order of rows"`` for a label, or ``"certainty"``, the probabilities.
+        aim: what the metric rewards: exact ``"whole sets"`` of labels, the ``"sets of rows"`` averaged over rows, single
+            ``"entries"``, all ``"labels"`` equally, only ``"one side"`` (precision or recall), the ``"order of labels"`` in a
+            row, mostly of the first ones, the ``"order of all labels"`` in a row, the ``"order of rows"`` for a label, or
+            ``"certainty"``, the probabilities.
     """
 
     name: str

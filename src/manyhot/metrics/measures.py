@@ -1,5 +1,4 @@
-"""How metrics are computed: intermediate results that the metrics of one block share, and the kinds of values computed from
-them."""
+"""The measures of metrics: intermediate results that the metrics of a block share, and the values computed from them."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class ScoreReading:
 
 
 class BlockWork:
-    """One block's counts, ranks and probabilities, each made once and only if asked for."""
+    """The counts, ranks and probabilities of one block, each computed once and only if needed."""
 
     def __init__(self, block: Block, reading: ScoreReading, propensities: Tensor | None) -> None:
         self.block, self.reading, self.propensities = block, reading, propensities
@@ -50,7 +49,7 @@ class BlockWork:
 
     @cached_property
     def ranks(self) -> ranking.Ranks:
-        """Where the positives stand."""
+        """The ranks of the positives."""
         return ranking.rank_positives(self.block, above=self.reading.above)
 
     @cached_property
@@ -75,11 +74,11 @@ class BlockWork:
 
 @dataclass(frozen=True)
 class RowMeasure:
-    """A mean over rows; with ``best``, the sum over rows divided by the most that the rows allow.
+    """A mean over rows; with ``best``, the sum over rows divided by its largest possible value.
 
     Attributes:
-        value: ``(work, k) -> [r]``; k is the number in the metric's name, 0 where it has none.
-        best: the same for what the sum is divided by, or None for the number of rows.
+        value: ``(work, k) -> [r]``; k is the number in the metric's name, 0 if it has none.
+        best: the same for the divisor; None divides by the number of rows.
     """
 
     value: Callable[[BlockWork, int], Tensor]
@@ -101,7 +100,7 @@ class AreaMeasure:
     Attributes:
         value: ``Areas -> scalar``.
         pooled: one curve over all entries instead of one for each label.
-        binned: from bins of probability, where nothing is kept, instead of all scores.
+        binned: from bins of probability instead of all scores, so that no scores are kept.
     """
 
     value: Callable[[Areas], Tensor]
@@ -133,7 +132,7 @@ def micro(values: Callable[[Confusion, float], Tensor]) -> LabelMeasure:
 
 
 def macro(values: Callable[[Confusion, float], Tensor], absent: str = "zero") -> LabelMeasure:
-    """Precision, recall or F1 of each label, averaged; ``absent`` says what labels without a positive are worth."""
+    """Precision, recall or F1 of each label, averaged; ``absent`` says how labels without a positive count."""
     return LabelMeasure(lambda labels: confusion.average_labels(values(labels, 0.0), labels.positive, absent))
 
 

@@ -1,4 +1,4 @@
-"""The sums that metrics over batches are computed from, for any set of names."""
+"""The accumulated sums from which metrics over batches are computed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ M = TypeVar("M", RowMeasure, LabelMeasure, AreaMeasure, ProbabilityMeasure)
 
 
 class MetricSums:
-    """What ``Metrics`` and ``Sums`` have in common: which sums there are, how rows are added, and the values they give."""
+    """The base of ``Metrics`` and ``Sums``: which sums are kept, how rows are added, and how values are computed."""
 
     row_counts: Tensor
     row_sums: Tensor
@@ -49,7 +49,7 @@ class MetricSums:
     all_truth: Any
     propensities: Tensor | None
 
-    # What the class has that these methods are mixed into.
+    # Provided by the class that these methods are mixed into.
     _defaults: dict[str, Any]
     device: torch.device
     add_state: Any
@@ -112,13 +112,13 @@ class MetricSums:
     def update(
         self, scores: Scores | None, labels: Labels, where: Tensor | None = None, *, predictions: Labels | None = None
     ) -> None:
-        """Take in some rows.
+        """Add rows.
 
         Args:
-            scores: ``[..., L]``, or lazy scores of a linear head. ``TopScores`` serve P@k, R@k, nDCG@k, PSP@k and
-                one-error; None serves metrics of label sets where ``predictions`` are given.
+            scores: ``[..., L]``, or lazy scores of a linear head. ``TopScores`` are enough for P@k, R@k, nDCG@k, PSP@k and
+                one-error; None is enough for metrics of label sets if ``predictions`` are given.
             labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
-            where: bool, broadcastable to ``[..., L]``; False leaves an entry out of everything.
+            where: bool, broadcastable to ``[..., L]``; False excludes an entry from all metrics.
             predictions: bool ``[..., L]`` or ``SparseLabels``, used instead of the rule's.
         """
         table = arrange("Metrics.update", scores, labels, predictions=predictions, where=where)
@@ -170,7 +170,7 @@ class MetricSums:
 
     @torch.no_grad()
     def compute(self) -> dict[str, float]:
-        """The values by name, in the order of ``names``; NaN where a mean is over nothing."""
+        """The values by name, in the order of ``names``; the mean of nothing is NaN."""
         self._raise_faults("Metrics.compute, rows counted since the last reset", self.faults)
         values = self._row_values() | self._label_values() | self._area_values() | self._probability_values()
         found = torch.stack([values[name.text].to(torch.float64) for name in self.names])
@@ -223,9 +223,9 @@ class MetricSums:
     def per_label(self) -> dict[str, Tensor]:
         """The values of each label that belong to the requested metrics, ``[L]`` each.
 
-        ``precision``, ``recall``, ``F1``, ``positive`` and ``predicted`` beside any micro or macro metric of label sets or
-        hamming-error; ``AP`` and ``AUROC`` beside mAP and macro-AUROC, exact or binned; ``ECE`` and ``Brier`` beside
-        macro-ECE and macro-Brier.
+        ``precision``, ``recall``, ``F1``, ``positive`` and ``predicted`` with any micro or macro metric of label sets or
+        hamming-error; ``AP`` and ``AUROC`` with mAP and macro-AUROC, exact or binned; ``ECE`` and ``Brier`` with macro-ECE
+        and macro-Brier.
         """
         with self._synced():
             found: dict[str, Tensor] = {}
@@ -241,7 +241,7 @@ class MetricSums:
             return found
 
     def counted(self) -> dict[str, int]:
-        """How many rows and entries went in, and how many rows have no positive or nothing but positives."""
+        """The number of rows and entries, and of rows without positives or without negatives."""
         with self._synced():
             rows, bare, full = self.row_counts.tolist()
             return {"rows": rows, "rows without labels": bare, "rows with all labels": full, "entries": int(self.entries)}
@@ -254,7 +254,7 @@ class MetricSums:
 
 
 def _joined(parts: Any) -> Tensor:
-    """Rows of several batches; torchmetrics has joined them already where it has synced them."""
+    """Rows of several batches; torchmetrics has already concatenated them if it has synced."""
     return parts if isinstance(parts, Tensor) else torch.cat(parts)
 
 

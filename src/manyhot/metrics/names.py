@@ -1,4 +1,4 @@
-"""Names of metrics as people write them, and the entries of the catalog that they mean."""
+"""Names of metrics, such as ``P@5``, and their entries in the catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MetricName:
 
 
 def parse_metric(name: str) -> MetricName:
-    """Read the name of a metric.
+    """Parse the name of a metric.
 
     Example:
         >>> parse_metric("nDCG@5").kind, parse_metric("nDCG@5").k
@@ -39,7 +39,7 @@ def parse_metric(name: str) -> MetricName:
 
 
 def read_metric(who: str, argument: str, name: str) -> MetricName:
-    """``parse_metric`` for the argument of another function, which error messages then name."""
+    """``parse_metric`` with error messages that name the argument of the calling function."""
     if not isinstance(name, str):
         raise TypeError(f"{who}: `{argument}` must be a str; got {type(name).__name__}.")
     if name in METRICS and not name.endswith("@k"):
@@ -51,7 +51,7 @@ def read_metric(who: str, argument: str, name: str) -> MetricName:
 
 
 def _hint(name: str) -> str:
-    """The nearest name, ignoring case; for a metric at k with the number that was given, or 5."""
+    """The nearest name, ignoring case; a metric at k keeps the given number, or gets 5."""
     number = re.search(r"@(\d+)$", name)
     k = str(int(number[1]) or 5) if number else "5"
     spelled = {entry.lower().replace("@k", f"@{k}"): entry.replace("@k", f"@{k}") for entry in METRICS}

@@ -1,6 +1,7 @@
-"""Metrics of the order of the labels in a row: how high the positives rank. All of them, and those at k, are computed from
-three counts for each positive: how many labels score higher, how many at least as high, and how many positives score at least
-as high. A row is sorted only if it has many positives.
+"""Metrics of the ranking of the labels in a row.
+
+All of them, and the metrics at k, are computed from three counts for each positive: the labels that score higher, the labels
+that score at least as high, and the positives that score at least as high. A row is sorted only if it has many positives.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from manyhot.metrics.blocks import Block, Labels, Scores, arrange, block_element
 from manyhot.metrics.ties import differs, tie_bounds
 from manyhot.scores.top import TopScores
 
-# One comparison of a whole row costs about 1/100 of sorting it.
+# Comparing a whole row with one number costs about 1/100 of sorting it.
 SORT_FROM = 96
 
 
 class Ranks(NamedTuple):
-    """Where the positives of some rows stand, ordered by row and falling score.
+    """The ranks of the positives of some rows, ordered by row and falling score.
 
     Attributes:
         rows: int64 ``[P]``.
         columns: int64 ``[P]``, label numbers.
-        above: int64 ``[P]``, how many labels of the row score higher; None if not computed.
-        rank: int64 ``[P]``, how many score at least as high, the label itself included: the rank, ties at the worst.
-        found: int64 ``[P]``, how many positives score at least as high.
+        above: int64 ``[P]``, the number of labels of the row that score higher; None if not computed.
+        rank: int64 ``[P]``, the number that score at least as high, including the label itself: the worst rank among ties.
+        found: int64 ``[P]``, the number of positives that score at least as high.
         positives: int64 ``[r]``, positives of each row, listed or not.
         known: int64 ``[r]``, labels of each row.
     """
@@ -48,24 +49,24 @@ class Ranks(NamedTuple):
         return total.index_add_(0, self.rows, values.double())
 
     def places(self, k: int) -> Tensor:
-        """float64 ``[P]``: the share of a positive that stands among the first ``k``; ties share their places alike."""
+        """float64 ``[P]``: the share of a positive that is among the first ``k``; ties share their places equally."""
         tied = self.rank - self.higher
         return (k - self.higher).clamp(min=0).minimum(tied).double() / tied
 
     @property
     def higher(self) -> Tensor:
-        """``above``, which must have been asked for."""
+        """``above``; an error if it was not computed."""
         if self.above is None:
-            raise ValueError("Ranks: `above` must have been counted for metrics at k; ask rank_positives for it.")
+            raise ValueError("Ranks: metrics at k need `above`; call rank_positives with above=True.")
         return self.above
 
 
 def rank_positives(block: Block, *, above: bool = True) -> Ranks:
-    """The ranks of a block's positives: by comparison where they are few, by sorting where they are many.
+    """The ranks of a block's positives: by comparison if they are few, by sorting if they are many.
 
     Args:
         block: rows with scores.
-        above: count the labels above too, which metrics at k and one-error need; costs a second comparison.
+        above: also count the labels that score higher, for metrics at k and one-error; costs a second comparison.
     """
     if isinstance(block.scores, TopScores):
         return _ranks_in_lists(block, block.scores)
@@ -94,16 +95,16 @@ def _ranks_by_comparison(block: Block, scores: Tensor, with_above: bool) -> Rank
         rank = _compare(scores, rows, own, torch.ge)
         above = _compare(scores, rows, own, torch.gt) if with_above else None
     last = tie_bounds(differs(rows) | differs(own))[1]
-    # An entry that is left out scores -inf and would tie with a positive that scores -inf.
+    # An excluded entry has the score -inf and would tie with a positive of score -inf.
     rank = rank.minimum(block.known[rows])
     return Ranks(rows, columns, above, rank, last - block.positives.offsets[rows] + 1, block.positives.counts(), block.known)
 
 
 def _compare(scores: Tensor, rows: Tensor, own: Tensor, beats: Callable[..., Tensor]) -> Tensor:
-    """int64 ``[P]``: how many scores of the row are above (``torch.gt``) or at least (``torch.ge``) each positive's own."""
+    """int64 ``[P]``: the number of scores in the row above (``torch.gt``) or at least (``torch.ge``) each positive's own."""
     share = 2 if scores.device.type == "cpu" else 1
     size = max(1, block_elements(scores.device) // share // max(scores.shape[1], 1))
-    # Flags are written as floats: sums of floats are fast, and exact up to 2^24.
+    # Results are floats, because sums of floats are fast, and exact up to 2^24.
     exact = torch.float64 if scores.shape[1] > 1 << 24 else scores.dtype
     counts = torch.zeros_like(rows)
     for start in range(0, rows.shape[0], size):
@@ -132,7 +133,7 @@ def _ranks_by_sorting(block: Block, scores: Tensor) -> Ranks:
 
 
 def _ranks_in_lists(block: Block, top: TopScores) -> Ranks:
-    """The ranks of the positives that are listed; those that are not listed rank below all that are."""
+    """The ranks of the listed positives; the others rank below all listed labels."""
     own = torch.arange(len(top), device=top.device).unsqueeze(1).expand_as(top.indices)
     listed = top.indices >= 0
     hits = block.positives.contains(own, top.indices.clamp(min=0)) & listed
@@ -177,7 +178,7 @@ def over_ranks(
     *,
     above: bool = True,
 ) -> Tensor:
-    """One value a row, from the ranks of its positives, over all rows of a table."""
+    """One value per row, from the ranks of its positives."""
     check_reduction(who, reduction)
     table = arrange(who, scores, labels, where=where)
     parts = [values(rank_positives(block, above=above)) for block in checked_blocks(who, table)]
@@ -185,7 +186,7 @@ def over_ranks(
 
 
 def reduce_rows(values: Tensor, reduction: str) -> Tensor:
-    """Row values as asked for; the mean over no rows is NaN."""
+    """Row values reduced; the mean over no rows is NaN."""
     if reduction == "none":
         return values
     return values.mean() if reduction == "mean" else values.sum()
@@ -194,16 +195,15 @@ def reduce_rows(values: Tensor, reduction: str) -> Tensor:
 def ranking_average_precision_score(
     scores: Scores, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """AvgPrec, the label ranking average precision: how pure the ranking is down to each positive.
+    """AvgPrec, the label ranking average precision: the mean precision of the ranking at the rank of each positive.
 
-    ``mean over positives i of |{positives j: s_j >= s_i}| / |{labels j: s_j >= s_i}|``, so that ties stand at the worst
-    rank. A row with no positives, or with nothing else, gives 1. Equal to scikit-learn's
-    ``label_ranking_average_precision_score``.
+    ``mean over positives i of |{positives j: s_j >= s_i}| / |{labels j: s_j >= s_i}|``; ties get the worst rank. A row
+    without positives or without negatives gives 1. Equal to scikit-learn's ``label_ranking_average_precision_score``.
 
     Args:
         scores: ``[..., L]``, or lazy scores of a linear head.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
-        where: bool, broadcastable to ``scores``; False leaves an entry out, whatever its score and label.
+        where: bool, broadcastable to ``scores``; False excludes an entry, whatever its score and label.
         reduction: ``"mean"`` over rows (NaN for no rows), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -219,7 +219,7 @@ def ranking_average_precision_score(
 def ranking_error(scores: Scores, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """RankLoss: the share of pairs of a positive and a negative that are not strictly in order; a tie counts as wrong.
 
-    ``|{(i pos, j neg): s_i <= s_j}| / (|pos| |neg|)``. A row with no positives, or with nothing else, gives 0. Equal to
+    ``|{(i pos, j neg): s_i <= s_j}| / (|pos| |neg|)``. A row without positives or without negatives gives 0. Equal to
     scikit-learn's ``label_ranking_loss``. Arguments and result as in ``ranking_average_precision_score``.
 
     Example:
@@ -230,7 +230,7 @@ def ranking_error(scores: Scores, labels: Labels, *, where: Tensor | None = None
 
 
 def coverage_error(scores: Scores, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """How far down the ranking one must go to meet every positive, ties at the worst: ``|{j: s_j >= min_{i pos} s_i}|``.
+    """The rank of the lowest positive, with ties at the worst rank: ``|{j: s_j >= min_{i pos} s_i}|``.
 
     A row with no positives gives 0. Equal to scikit-learn's ``coverage_error``. Arguments and result as in
     ``ranking_average_precision_score``.
@@ -245,8 +245,8 @@ def coverage_error(scores: Scores, labels: Labels, *, where: Tensor | None = Non
 def one_error(scores: Scores, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """How often the best label is wrong: ``1 - P@1``.
 
-    Where several labels share the best score, each of them counts alike. A row with no positives gives 1. Takes
-    ``TopScores`` too; otherwise arguments and result as in ``ranking_average_precision_score``.
+    Labels that share the best score count equally. A row without positives gives 1. Takes ``TopScores`` too; otherwise
+    arguments and result as in ``ranking_average_precision_score``.
 
     Example:
         >>> one_error(torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.1, 0.0]]), torch.tensor([[1, 1, 0], [1, 0, 0]]))
@@ -258,7 +258,7 @@ def one_error(scores: Scores, labels: Labels, *, where: Tensor | None = None, re
 def _over_all(
     who: str, values: Callable[[Ranks], Tensor], scores: Scores, labels: Labels, where: Tensor | None, reduction: str
 ) -> Tensor:
-    """``over_ranks`` for what needs the scores of all labels."""
+    """``over_ranks`` for metrics that need the scores of all labels."""
     if isinstance(scores, TopScores):
-        raise TypeError(f"{who}: `scores` must be given for all labels; got {scores!r}. The head of a ranking is not enough.")
+        raise TypeError(f"{who}: `scores` must be given for all labels; got {scores!r}. The best labels alone are not enough.")
     return over_ranks(who, values, scores, labels, where, reduction, above=False)

@@ -14,25 +14,25 @@ from manyhot.metrics.metric_sums import MetricSums
 
 
 class Metrics(MetricSums, Metric):
-    """Any number of metrics over batches of scores and labels; what they share is computed once.
+    """Metrics accumulated over batches of scores and labels; shared intermediate results are computed once.
 
-    One confusion count serves all metrics of label sets and one rank count all metrics of order. Memory does not grow
-    with the rows, except for the exact mAP and AUROC, which keep every score; their ``-binned`` forms do not. States are
-    sums, so that ``compute`` on several processes gives what one would. An update on a GPU does not wait for faults in
-    the values: they are named by ``compute``, with rows counted since the last reset. On a CPU the update names them.
-    After an error call ``reset``.
+    All metrics of label sets share one confusion count, and all ranking metrics one rank count. Memory does not grow with the
+    number of rows, except for the exact mAP and AUROC, which keep every score; their ``-binned`` forms do not. States are
+    sums, so that ``compute`` on several processes returns the value over all rows. Invalid values are an error that names the
+    row: on a CPU raised by ``update``, on a GPU by ``compute``, so that updates do not sync, with rows counted since the last
+    reset. After an error call ``reset``.
 
     Args:
-        names: which metrics; ``manyhot.METRICS`` lists them.
+        names: the metrics; ``manyhot.METRICS`` lists them.
         num_labels: L.
-        rule: how scores become decisions; None is ``s > 0``.
-        link: how scores become probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, ``"identity"`` where
-            they are probabilities already, or None where they only rank: metrics of probabilities are then an error.
-        empty: MLC-F1 and jaccard of a row where nothing is true and nothing predicted.
+        rule: the decision rule; None is ``s > 0``.
+        link: the link to probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, ``"identity"`` if scores are
+            probabilities already, or None if they only rank: metrics of probabilities are then an error.
+        empty: MLC-F1 and jaccard of a row in which nothing is true and nothing predicted.
         propensities: ``[L]`` for PSP@k, from ``label_propensities``.
         bins: bins of probability for the ``-binned`` metrics.
         calibration_bins: bins of probability for ECE.
-        **settings: of ``torchmetrics.Metric``, such as ``process_group``.
+        **settings: arguments of ``torchmetrics.Metric``, such as ``process_group``.
 
     Example:
         >>> import torch

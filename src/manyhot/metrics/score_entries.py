@@ -51,7 +51,7 @@ SCORE_METRICS = (
     ),
     MetricInfo(
         "coverage-error",
-        "how far down the ranking all positives are met",
+        "rank of the lowest positive, ties at the worst rank",
         "down",
         SCORES,
         RowMeasure(lambda work, _: ranking.coverage_error_of(work.ranks)),
@@ -83,7 +83,7 @@ SCORE_METRICS = (
     ),
     MetricInfo(
         "nDCG@k",
-        "discounted gain of the first k labels over the best possible",
+        "discounted gain of the first k labels, divided by the largest possible",
         "up",
         SCORES,
         RowMeasure(lambda work, k: at_k.ndcg_of(work.ranks, k)),
@@ -91,7 +91,7 @@ SCORE_METRICS = (
     ),
     MetricInfo(
         "PSP@k",
-        "precision at k in which rare labels are worth more, over the best possible",
+        "precision at k in which rare labels count more, divided by the largest possible",
         "up",
         SCORES,
         RowMeasure(_propensity_hits, best=_propensity_best),
@@ -115,7 +115,7 @@ SCORE_METRICS = (
     ),
     MetricInfo(
         "macro-AUROC",
-        "AUROC of each label that has both kinds of rows, averaged",
+        "AUROC of each label that has positives and negatives, averaged",
         "up",
         ALL_SCORES,
         AreaMeasure(average_auroc),

@@ -6,7 +6,7 @@ from manyhot.metrics import confusion
 from manyhot.metrics.info import DECISIONS, ENTRIES, LABELS, ONE_SIDE, ROW_SETS, WHOLE_SETS, MetricInfo
 from manyhot.metrics.measures import LabelMeasure, RowMeasure, macro, micro
 
-PRESENT = "; labels without a positive are left out"
+PRESENT = "; labels without a positive are skipped"
 SET_METRICS = (
     MetricInfo(
         "SubACC",
@@ -97,7 +97,7 @@ SET_METRICS = (
     ),
     MetricInfo(
         "label-count-error",
-        "by how many labels the size of the predicted set is off",
+        "difference between the sizes of the predicted and the true set",
         "down",
         DECISIONS,
         RowMeasure(lambda work, _: confusion.label_count_error_of(work.confusion[0])),

@@ -1,6 +1,6 @@
 """Metrics over batches in one process.
 
-Importing torchmetrics takes seconds, and a single process needs nothing of it. ``Metrics`` is the same over several processes.
+Importing torchmetrics takes seconds, and a single process does not need it. ``Metrics`` is the same over several processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sums(MetricSums, nn.Module):
         self._set_up(names, num_labels, rule, link, empty, propensities, bins, calibration_bins)
 
     def add_state(self, name: str, default: Any, how: str) -> None:
-        """A sum, or what else is gathered; ``how`` several processes would join theirs."""
+        """Add a state; ``how`` says how several processes would merge theirs."""
         del how
         self._defaults[name] = default
         if isinstance(default, Tensor):
@@ -47,7 +47,7 @@ class Sums(MetricSums, nn.Module):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """Where the sums are."""
+        """The device of the sums."""
         return self.row_counts.device
 
     def _synced(self) -> Any:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyhot.engines.triton.engine import available
-from manyhot.engines.triton.launch.launcher import interpreted
-from manyhot.engines.triton.linear.best import group_maxima
+from manyhot.scores.best import best_in_groups
 from manyhot.scores.shards import LabelShard, best_of_all
 from manyhot.scores.top import TopScores
 
-# Neighbouring labels of a chunk in one group.
-GROUP = 64
 # Scores of a chunk on CUDA, where finding the best of a chunk takes several launches.
 CUDA_SCORES = 1 << 28
-
-
 # Chunks whose lists are joined at once.
 CHUNKS_JOINED = 16
 
@@ -66,43 +60,12 @@ def _joined(values: list[Tensor], indices: list[Tensor], k: int) -> tuple[list[T
 
 
 def best_of_chunk(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
-    """``(values, places)``, each ``[R, k]`` or narrower, of ``scores [R, C]`` plus ``bias [C]``, best first.
-
-    On CUDA in two stages: the k best labels are in the k groups with the largest maxima, and only those are sorted.
-    """
-    width = scores.shape[1]
-    if width < 8 * k * GROUP or not (scores.is_cuda != interpreted() and available()[0]):
-        return _best(scores, bias, where, k, None)
-    return _best(scores, bias, where, k, _members(leading(group_maxima(scores, bias, where, GROUP), k)))
-
-
-def leading(maxima: Tensor, k: int) -> Tensor:
-    """``[R, k]``: where the largest of ``maxima [R, G]`` are, in any order; found in two stages where there are many."""
-    width = maxima.shape[1]
-    if width < 8 * k * GROUP:
-        return maxima.topk(k, dim=1, sorted=False).indices
-    # torch sorts long rows in tens of launches.
-    padded = torch.nn.functional.pad(maxima, (0, -width % GROUP), value=-torch.inf)
-    places = _members(padded.reshape(len(padded), -1, GROUP).amax(dim=2).topk(k, dim=1, sorted=False).indices)
-    return places.gather(1, padded.gather(1, places).topk(k, dim=1, sorted=False).indices)
-
-
-def _members(groups: Tensor) -> Tensor:
-    """``[R, k * GROUP]``: the places of the members of ``groups [R, k]``."""
-    return (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=groups.device)).flatten(1)
-
-
-def _best(scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int, places: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The best of the scores at ``places [R, P]``, or of all; places beyond the last label count for nothing."""
-    width = scores.shape[1]
-    if places is None:
-        scores = scores.float()
-        scores = scores if bias is None else scores + bias
-        scores = scores if where is None else scores.masked_fill(~where, -torch.inf)
-    else:
-        beyond, places = places >= width, places.clamp(max=width - 1)
-        scores = scores.gather(1, places).float()
-        scores = scores if bias is None else scores + bias[places]
-        scores = scores.masked_fill(beyond if where is None else beyond | ~where[places], -torch.inf)
-    values, order = scores.topk(min(k, scores.shape[1]), dim=1)
-    return values, order if places is None else places.gather(1, order)
+    """``(values, places)``, each ``[R, k]`` or narrower, of ``scores [R, C]`` plus ``bias [C]``, best first."""
+    found = best_in_groups(scores, bias, where, k)
+    if found is not None:
+        return found
+    scores = scores.float()
+    scores = scores if bias is None else scores + bias
+    scores = scores if where is None else scores.masked_fill(~where, -torch.inf)
+    values, places = scores.topk(min(k, scores.shape[1]), dim=1)
+    return values, places

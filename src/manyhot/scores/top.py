@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_logits, shape_text
+from manyhot.scores.best import best_in_groups
 
 
 class TopScores:
@@ -49,9 +50,12 @@ class TopScores:
         """The ``k`` best of dense scores ``[..., L]``, or all where there are fewer labels."""
         check_logits("TopScores.from_dense", scores, "scores")
         check_at_least("TopScores.from_dense", "k", k, 1)
-        best = scores.detach().topk(min(k, scores.shape[-1]), dim=-1)
-        rows = scores.shape[:-1].numel()
-        return cls(best.values.reshape(rows, -1), best.indices.reshape(rows, -1), scores.shape[-1])
+        flat = scores.detach().reshape(scores.shape[:-1].numel(), scores.shape[-1])
+        found = best_in_groups(flat, None, None, k) if flat.numel() else None
+        if found is not None:
+            return cls(found[0].to(scores.dtype), found[1], scores.shape[-1])
+        best = flat.topk(min(k, scores.shape[-1]), dim=-1)
+        return cls(best.values, best.indices, scores.shape[-1])
 
     @property
     def shape(self) -> torch.Size:

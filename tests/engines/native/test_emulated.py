@@ -13,6 +13,7 @@ import torch
 
 from engines.oracle import check_engine
 from engines.pairs_oracle import check_pairs, check_sure_pairs
+from manyhot.engines.native import calls
 from manyhot.engines.native import engine as native
 from manyhot.engines.native.library import Job
 from manyhot.engines.terms import DenseTerms
@@ -44,8 +45,13 @@ def program(tmp_path_factory):
 
 @pytest.fixture
 def emulated(program, monkeypatch):
-    """Calls of the engine go to the program."""
-    monkeypatch.setattr(native, "variants", lambda: ("plain",))
+    """Calls of the engine go to the program, which has one instruction set."""
+    send_there(program, monkeypatch)
+
+
+def send_there(program, monkeypatch):
+    for module in (native, calls):
+        monkeypatch.setattr(module, "variants", lambda: ("plain",))
     monkeypatch.setattr(native.Call, "run", lambda call: run_there(program, call))
 
 
@@ -94,8 +100,7 @@ def test_hostile_scores_give_what_they_give_here(program, monkeypatch, dtype):
     x[0, ::2], x[1, 5], x[2, 7], x[3], x[4] = inf, -inf, nan, 60000.0, -60000.0
     terms = DenseTerms(torch.arange(6 * 37).reshape(6, 37) % 5 == 0)
     here = native.fused(x, terms, "split", 0.0, 0.5, variant="plain")
-    monkeypatch.setattr(native, "variants", lambda: ("plain",))
-    monkeypatch.setattr(native.Call, "run", lambda call: run_there(program, call))
+    send_there(program, monkeypatch)
     there = native.fused(x, terms, "split", 0.0, 0.5, variant="plain")
     for one, two in zip(here[:2], there[:2], strict=True):
         torch.testing.assert_close(one, two, equal_nan=True)

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
+NO_FAILURE = """
+from manyhot.engines.triton.launch.gate import GATE
+assert not GATE.failure, GATE.failure
+"""
 
 
-def check_interpreted(program, *arguments):
-    """Run a program, which gets this folder and ``arguments`` and prints "checked" at its end."""
-    done = _run(["-W", "ignore", "-c", program, str(TESTS), *map(str, arguments)])
+def check_interpreted(program, *arguments, fails=False):
+    """Run a program, which gets this folder and ``arguments`` and prints "checked" at its end. No kernel may have failed, or
+    the plain form would have been checked, unless the program ``fails`` on purpose."""
+    done = _run(["-W", "ignore", "-c", program if fails else program + NO_FAILURE, str(TESTS), *map(str, arguments)])
     assert done.returncode == 0, done.stderr[-3000:]
     assert "checked" in done.stdout
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from manyhot.engines.triton.calls import blocks
-from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT, adds_up, label_plan, pair_plan, plan
+from manyhot.engines.triton.piece_plans import overlap_plan, pair_plan, step_plan
+from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT, adds_up, cut_flat, label_plan, plan
 from manyhot.engines.triton.replay import workspace_for
 
 SIZES = sorted({base + more for base in (1, *(1 << k for k in range(1, 21))) for more in (-1, 0, 1, base // 5)} - {0})
@@ -120,11 +121,11 @@ def test_the_interpreter_never_waits():
 
 
 @pytest.mark.parametrize("together", [132, 40, None])
-def test_two_predictions_at_once_are_cut_so_that_programs_can_wait(together):
+def test_steps_of_two_predictions_are_cut_so_that_programs_can_wait(together):
     for num_labels in (*SIZES, 10_000_000):
         for num_rows in ROWS:
             for score_bytes in (2, 4):
-                cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+                cut = step_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
                 assert (cut.chunks - 1) * cut.segment < num_labels <= cut.chunks * cut.segment
                 assert cut.segment % cut.block == 0
                 assert all(size & (size - 1) == 0 for size in (cut.rows, cut.block, cut.segment, cut.warps)), cut
@@ -133,6 +134,36 @@ def test_two_predictions_at_once_are_cut_so_that_programs_can_wait(together):
                 assert cut.rows == 1 or cut.chunks == 1
                 assert cut.kernel == ("waiting" if cut.chunks > 1 and together else "rows")
                 assert cut.chunks <= min(128, together or 128)
+
+
+@pytest.mark.parametrize("together", [132, 40, None])
+@pytest.mark.parametrize("make", [pair_plan, overlap_plan])
+def test_rows_in_pieces_are_covered_and_only_programs_that_run_together_wait(make, together):
+    for num_labels in (*SIZES, 600, 4271, 10_000_000):
+        for num_rows in ROWS:
+            for score_bytes in (2, 4):
+                cut = make(num_rows, num_labels, score_bytes=score_bytes, together=together)
+                tail = cut.segment - cut.block
+                assert (cut.chunks - 1) * cut.segment < num_labels <= cut.chunks * cut.segment
+                assert all(size & (size - 1) == 0 for size in (cut.rows, cut.block, tail, cut.warps)), cut
+                assert tail == 0 or (cut.chunks == cut.rows == 1 and 16 <= tail < cut.block)
+                assert cut.rows == 1 or cut.chunks == 1
+                assert cut.warps <= 16
+                assert (cut.kernel == "waiting") == (1 < cut.chunks <= min(128, together or 0))
+
+
+def test_rows_that_are_little_longer_than_a_power_of_two_take_two_tiles():
+    for make in (pair_plan, overlap_plan):
+        assert make(100, 4271, score_bytes=2, together=132)[2:5:2] == (4096, 4352)
+        assert make(100, 600, score_bytes=2, together=132)[2:5:2] == (512, 640)
+        assert make(100, 8000, score_bytes=2, together=None).segment == make(100, 8000, score_bytes=2, together=None).block
+
+
+@pytest.mark.parametrize("score_bytes", [2, 4])
+def test_programs_of_one_line_are_no_more_than_leave_their_sums(score_bytes):
+    for size in (2048, 5000, 1 << 20, 1 << 33):
+        cut, programs = cut_flat(132, size, score_bytes=score_bytes)
+        assert 1 <= programs <= min(FEW_SHORT, max(1, size // cut.block))
 
 
 def test_programs_for_labels_by_themselves_cover_their_rows():

@@ -15,6 +15,8 @@ STAGES = [
     ["calls"],
     ["plans"],
     ["launch.launcher"],
+    ["launch.loading"],
+    ["launch.modules"],
     ["launch.gate"],
     ["launch.direct"],
 ]

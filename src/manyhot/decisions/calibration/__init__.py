@@ -1,1 +1,1 @@
-"""How a calibration is fitted: the data by blocks, the affine maps and the isotonic one."""
+"""Fits of calibrations: the data in blocks, the affine maps and the isotonic map."""

@@ -35,7 +35,7 @@ def _newton(evaluate: Callable[[Tensor], Tensor], start: Tensor, *, with_interce
     """``[2, C]``: C convex problems in slope and intercept at once; ``evaluate`` gives ``[6, C]`` as ``_logistic``.
 
     A step is halved until the loss falls by a share of what the gradient predicts, and is rejected if it never does. So the
-    loss never rises, however flat it is at the start.
+    loss never rises, even if it is flat at the start.
     """
     theta, state = start, evaluate(start)
     for _ in range(100):
@@ -58,7 +58,7 @@ def _newton(evaluate: Callable[[Tensor], Tensor], start: Tensor, *, with_interce
 
 
 def _newton_step(state: Tensor, *, with_intercept: bool) -> tuple[Tensor, Tensor]:
-    """``(step [2, C], how fast the loss falls along it [C])``; 0 where the loss is as low as it gets."""
+    """``(step [2, C], decrease of the loss along it [C])``; 0 at the minimum."""
     loss, grad_a, grad_b, aa, ab, bb = state
     tiny = 1e-12 * (aa + bb) + 1e-300
     if with_intercept:
@@ -72,10 +72,10 @@ def _newton_step(state: Tensor, *, with_intercept: bool) -> tuple[Tensor, Tensor
 
 
 def _fit_pooled(data: CalibrationData, *, with_intercept: bool) -> tuple[Tensor, Tensor]:
-    """``(theta [2, 1], Hessian [3, 1])`` of one slope and intercept for all, against Platt's targets.
+    """``(theta [2, 1], Hessian [3, 1])`` of one slope and intercept for all labels, with Platt's targets.
 
-    The slope is that of scores divided by ``data.scale``. It starts at 0, where every entry bends the loss; from a slope at
-    which all probabilities are nearly 0 or 1 the Hessian vanishes and a Newton step has no bound.
+    The slope is that of scores divided by ``data.scale``. It starts at 0, where every entry contributes to the Hessian. At a
+    slope where all probabilities are nearly 0 or 1 the Hessian vanishes and a Newton step is unbounded.
     """
     high = (data.positives + 1) / (data.positives + 2)
     low = 1 / (data.entries - data.positives + 2)

@@ -1,4 +1,4 @@
-"""Scores and labels to fit a calibration on, by blocks of rows or of labels."""
+"""Scores and labels for fitting a calibration, in blocks of rows or of labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyhot._checks import check_dense_labels, check_label_values, check_logits, check_where
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.logsumexp import LazyScores
+from manyhot.losses.core.lazy import is_lazy
 
 BLOCK_ELEMENTS = 1 << 21
 
@@ -20,7 +20,7 @@ class CalibrationData:
     """Scores, targets and ``where``, in float64 blocks of rows or of labels."""
 
     def __init__(self, who: str, logits: Any, labels: Any, where: Tensor | None) -> None:
-        if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+        if is_lazy(logits):
             logits = logits.dense()
         check_logits(who, logits)
         shape = logits.shape
@@ -46,7 +46,7 @@ class CalibrationData:
                 row, column = bad.nonzero()[0].tolist()
                 raise ValueError(
                     f"{who}: `logits` must be finite where they count; got {scores[row, column].item()}"
-                    f" in row {start + row}, label {column}. Leave it out with `where`."
+                    f" in row {start + row}, label {column}. Exclude it with `where`."
                 )
             self.positives += float((targets * counts).sum())
             self.entries += float(counts.sum())
@@ -57,7 +57,7 @@ class CalibrationData:
                 squares += float((scores / largest).square().sum())
         if self.entries == 0:
             raise ValueError(f"{who}: there is no entry to fit on; got logits of {size[0]} rows of {size[1]} labels.")
-        # The root mean square of the scores, or 1 where all are 0.
+        # The root mean square of the scores, or 1 if all are 0.
         self.scale = largest * math.sqrt(squares / self.entries) or 1.0
 
     def row_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -87,5 +87,5 @@ class CalibrationData:
         else:
             targets = labels[rows, columns].to(scores)
         counts = torch.ones_like(scores) if self.where is None else self.where[rows, columns].to(scores)
-        # An entry that does not count may hold anything; its score must not reach a product with 0.
+        # An excluded entry may be infinite or NaN, so its score must not be multiplied by 0.
         return torch.where(counts > 0, scores, 0.0), torch.where(counts > 0, targets, 0.0), counts

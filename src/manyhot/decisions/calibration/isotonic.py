@@ -1,4 +1,4 @@
-"""The isotonic fit: the best rising map of all scores."""
+"""The isotonic fit: the best increasing map of all scores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from manyhot.decisions.calibration.data import CalibrationData
 
 
 def fit_isotonic(who: str, data: CalibrationData) -> tuple[Tensor, Tensor]:
-    """``(knots, levels)`` of the best rising map.
+    """``(knots, levels)`` of the best increasing map.
 
-    Between two positive scores all labels are 0, and a run of equal labels gets one level; so it is enough to know how
-    many negatives lie at and between the distinct positive scores: a block for each, in order, not a sort of everything.
+    Between two scores of positives all labels are 0, and a run of equal labels gets one level. So it is enough to count the
+    negatives at and between the distinct scores of positives, without sorting all scores.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -23,9 +23,7 @@ def fit_isotonic(who: str, data: CalibrationData) -> tuple[Tensor, Tensor]:
     least, most = steps.new_full((size,), torch.inf), steps.new_full((size,), -torch.inf)
     for scores, targets, counts in data.row_blocks():
         if bool(((targets > 0) & (targets < 1)).any()):
-            raise ValueError(
-                f"{who}: `labels` must be hard, 0 or 1, for kind 'isotonic'. Soft labels can be fitted by 'platt'."
-            )
+            raise ValueError(f"{who}: `labels` must be hard, 0 or 1, for kind 'isotonic'. For soft labels use 'platt'.")
         values = scores[(targets == 0) & (counts > 0)]
         place = torch.searchsorted(steps, values)
         same = torch.cat([steps, steps.new_full((1,), torch.inf)])[place] == values

@@ -1,1 +1,1 @@
-"""How thresholds are tuned: objectives, rows, one cut for all labels, one for each. The entry point is ``tune_rule``."""
+"""Tuning of thresholds: objectives, rows, one cut for all labels, one per label. The entry point is ``tune_rule``."""

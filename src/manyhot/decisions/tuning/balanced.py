@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least
+from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.label_cuts import best_of_each, candidates, pooled_rates
 from manyhot.decisions.tuning.one_cut import curve_of, global_cut, pooled_cut, steps_of
@@ -29,25 +30,25 @@ def balanced_thresholds(
     where: Tensor | None = None,
     fold: Tensor | None = None,
 ) -> tuple[float, ...]:
-    """One threshold per label that is best for the sum of micro-F1 and macro-F1 on held-out data.
+    """One threshold per label, best for the sum of micro-F1 and macro-F1 on held-out data.
 
-    With ``m`` the micro-F1 reached, a label's cut maximises ``F1 / L + (2 tp - m pp) / (PP + P)``: its share of macro-F1, and
-    what micro-F1 gains by it to first order; ``m`` and ``PP``, all that is predicted, are found by iteration. ``shrink`` and
-    ``flood`` guard rare labels as in ``tune_rule``. A label that is best not predicted at all here is cut just above the
-    scores it has here, low as they may be: a score above all of these is what its rare positives look like. A label without
-    positives gets no cut below the common one.
+    With ``m`` the micro-F1 reached, a label's threshold maximises ``F1 / L + (2 tp - m pp) / (PP + P)``: its share of
+    macro-F1, and the first-order gain in micro-F1; ``m`` and ``PP``, the number of all predictions, are found by iteration.
+    ``shrink`` and ``flood`` protect rare labels as in ``tune_rule``. If never predicting a label is best on these rows, its
+    threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
+    threshold of a label without positives is never below the common one.
 
-    Where the rows were scored by several models, their thresholds are found apart and averaged, and again for all rows
-    together; the higher of the two is taken, so that a label is predicted where both would. Of fewer than 1,000 rows a model
-    only those for all rows together are found.
+    If the rows were scored by several models, thresholds are found for each model and averaged, and once for all rows
+    together; the higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000 rows
+    per model, only those for all rows together are used.
 
     Args:
-        logits: ``[..., L]``, not used in training.
+        logits: ``[..., L]`` of held-out rows.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
-        shrink: pseudo-positives a label, shared out among the folds.
-        flood: predictions per positive a label may have at most.
-        where: bool, broadcastable to ``logits``; False leaves an entry out.
-        fold: ``[R]``, which model scored each row; None is one for all.
+        shrink: pseudo-positives per label, divided among the folds.
+        flood: most predictions per positive of a label.
+        where: bool, broadcastable to ``logits``; False excludes an entry.
+        fold: ``[R]``, the number of the model that scored each row; None if one model scored all.
 
     Returns:
         L thresholds.
@@ -68,11 +69,12 @@ def balanced_thresholds(
             parts = [part for part in parts if len(part.labels.indices)] or [data]
             apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
             cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
+            return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts.tolist()))
     return tuple(cuts.tolist())
 
 
 def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``; ``positives [L]`` are those of all rows, of which ``data`` may be some."""
+    """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
         return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))

@@ -1,4 +1,4 @@
-"""The objectives that a threshold can be tuned for."""
+"""The objectives of tuning."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Value = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Goal(NamedTuple):
-    """The mean over groups of ``value(tp, pp, p)``: true positives, predicted, positives of a group.
+    """The mean over groups of ``value(tp, pp, p)``: true positives, predictions and positives of a group.
 
-    ``value`` does not fall with ``tp`` and does not rise with ``pp``; so a best cut lies just below a positive score, or
-    above all scores.
+    ``value`` does not decrease with ``tp`` and does not increase with ``pp``, so a best cut lies just below the score of a
+    positive, or above all scores.
     """
 
     groups: str

@@ -8,29 +8,32 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyhot.decisions.cuts import SLACK, ascending, clearance, falling, just_above, midway, rounding
+from manyhot.decisions.threshold_values import round_down
 from manyhot.decisions.tuning import rows as row_blocks
-from manyhot.decisions.tuning.cuts import ascending, falling, finite, midway, round_down
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of, pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows
+from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
 
 
 class Candidates(NamedTuple):
-    """Possible cuts of all labels, in no order: the label, the cut, and what it predicts there."""
+    """Possible cuts of all labels, unordered: label, cut, true positives, predictions, and ``clearance`` of the gap."""
 
     label: Tensor
     cut: Tensor
     tp: Tensor
     pp: Tensor
+    clear: Tensor
 
 
 def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
     """The best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
     p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
     if len(steps) == 0:
-        return (finite(float(data.scores.max())),) * len(p)
+        return (float(just_above(data.scores.max())),) * len(p)
     limit = (flood * (p + 1)).clamp(max=len(data.scores))
     if objective == "macro-F1":
         curve = curve_of(data, goal, steps)
@@ -43,8 +46,8 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
         common = pooled_cut(data, goal, steps)
         recall, load = pooled_rates(data, p.new_tensor([common]))
         price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
-        # Beyond this many predictions a label costs more than all of its positives and pseudo-positives can gain; the tenth
-        # allows for a price estimated on a part of the rows.
+        # Beyond this many predictions a label costs more than all its positives and pseudo-positives can gain; the tenth
+        # allows for a price that was estimated on a part of the rows.
         bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
         found = candidates(data, common, torch.minimum(limit, bound))
         recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
@@ -60,9 +63,9 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
 
 def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
     """The number of predictions beyond which no cut of a label can be best: even with all positives found it would be worse
-    than a cut that was tried.
+    than a known cut.
 
-    A cut is worth ``P F1 + shrink M``, M the mean over labels, at most ``2 P^2 / (P + predictions) + shrink max M``.
+    The value of a cut is ``P F1 + shrink M``, M the mean over labels, at most ``2 P^2 / (P + predictions) + shrink max M``.
     """
     value = OBJECTIVES["macro-F1"].value
     top = curve.start + float(curve.total.max())
@@ -86,56 +89,89 @@ def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num
 
 
 def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
-    """The index of each label's best candidate; ties go to the highest cut."""
-    best = value.new_full((num_labels,), -INF).scatter_reduce_(0, found.label, value, "amax")
-    tied = (value == best[found.label]).nonzero().flatten()
-    label, cut = found.label[tied], found.cut[tied]
-    highest = cut.new_full((num_labels,), -INF).scatter_reduce_(0, label, cut, "amax")
-    return tied[cut == highest[label]]
+    """The index of each label's best candidate, as ``best_gap`` chooses; ties go to the highest cut."""
+    best = _highest(found.label, value, num_labels)[found.label]
+    kept = (value == best).nonzero().flatten()
+    if bool((found.clear[kept] < 1).any()):
+        near = (value >= best - SLACK * best.abs()).nonzero().flatten()
+        label, clear = found.label[near], found.clear[near]
+        near = near[clear == _highest(label, clear, num_labels)[label]]
+        label = found.label[near]
+        kept = near[value[near] == _highest(label, value[near], num_labels)[label]]
+    label, cut = found.label[kept], found.cut[kept]
+    return kept[cut == _highest(label, cut, num_labels)[label]]
+
+
+def _highest(label: Tensor, value: Tensor, num_labels: int) -> Tensor:
+    """``[L]``: the highest value of each label."""
+    return value.new_full((num_labels,), -INF).scatter_reduce_(0, label, value, "amax")
 
 
 def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | None = None) -> Candidates:
-    """Every cut of every label that predicts it at most ``limit [L]`` times; labels of like limits are sorted together.
+    """Every cut of every label with at most ``limit [L]`` predictions; labels with similar limits are sorted together.
 
-    The cut that predicts a label nowhere is its highest score, but not below ``least [L]`` (default: ``common``).
+    The cut without predictions is just above the label's highest score, but not below ``least [L]`` (default: ``common``).
     """
     rows, num_labels = data.scores.shape
     limit = limit.clamp(max=rows).floor().long()
     least = torch.full((num_labels,), common, dtype=torch.float64, device=data.scores.device) if least is None else least
     turned, parts = data.labels.transposed(), []
-    size = max(1, row_blocks.BLOCK_ELEMENTS // max(rows, 1))
+    size = max(1, row_blocks.block_elements(data.scores) // max(rows, 1))
     for start in range(0, num_labels, size):
         scores = data.scores[:, start : start + size].T.contiguous()
-        ranked = limit[start : start + size].argsort()
-        for chosen in ranked.split(max(1, size // 16)):  # type: ignore[no-untyped-call]
+        for chosen in _alike(limit[start : start + size], size):
             label = chosen + start
-            parts += _cuts_of(scores[chosen], turned[label].dense(), label, limit[label].unsqueeze(1), common, least[label])
+            parts += _cuts_of(scores[chosen], turned[label], label, limit[label].unsqueeze(1), common, least[label])
     return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _cuts_of(scores: Tensor, positive: Tensor, label: Tensor, limit: Tensor, common: float, least: Tensor) -> list[Candidates]:
-    """The cuts of some labels, ``scores [l, R]``."""
+def _alike(limit: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Places of like limits, sixteen parts of a full block; on a GPU, which takes longer to begin, one for each power of
+    two."""
+    ranked = limit.argsort()
+    if not limit.is_cuda:
+        return ranked.split(max(1, size // 16))  # type: ignore[no-untyped-call, no-any-return]
+    powers = torch.searchsorted(limit[ranked], 1 << torch.arange(1, 40, device=limit.device)).tolist()
+    ends = sorted({*powers, len(limit)} - {0})
+    sizes = [stop - begin for begin, stop in zip([0, *ends], ends, strict=False)]
+    return ranked.split(sizes)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _cuts_of(
+    scores: Tensor, positives: SparseLabels, label: Tensor, limit: Tensor, common: float, least: Tensor
+) -> list[Candidates]:
+    """The cuts of some labels, ``scores [l, R]``; their ``positives [l, R]``."""
     rows = scores.shape[1]
     take = min(int(limit.max()) + 1, rows)
     values, order = falling(scores, take)
-    tp = positive.gather(1, order).cumsum(dim=1, dtype=torch.int32)
+    tp = _at(positives, order).cumsum(dim=1, dtype=torch.int32)
     pp = torch.arange(1, take + 1, dtype=torch.int32, device=values.device).expand_as(tp)
     below = torch.cat([values[:, 1:], values.new_full((len(label), 1), -INF)], dim=1)
     valid = (values > below) & (pp <= limit)
     if take < rows:
         valid[:, -1] = False
-    high, low = values[valid], below[valid]
-    cut = torch.where((common < high) & (common >= low), common, midway(high, low))
-    found = Candidates(label.unsqueeze(1).expand_as(tp)[valid], cut, tp[valid].double(), pp[valid].double())
-    # Above all of its scores a label is predicted nowhere here.
-    top, zero = torch.maximum(values[:, 0].double(), least), torch.zeros(len(label), dtype=torch.float64, device=values.device)
-    return [found, Candidates(label, top, zero, zero)]
+    place = valid.nonzero(as_tuple=True)
+    high, low = values[place], below[place]
+    fits = (common < high - rounding(high)) & (common > low + rounding(low))
+    cut = torch.where(fits, common, midway(high, low))
+    found = Candidates(label[place[0]], cut, tp[place].double(), pp[place].double(), clearance(high, low))
+    # A cut above all scores predicts the label in no row.
+    top, zero = torch.maximum(just_above(values[:, 0]), least), torch.zeros_like(least)
+    return [found, Candidates(label, top, zero, zero, torch.ones_like(zero))]
+
+
+def _at(positives: SparseLabels, order: Tensor) -> Tensor:
+    """Which of the rows ``order [l, k]`` are positives of each label; looked up on a GPU, where a dense table would be read
+    and written for a few entries a label."""
+    if not order.is_cuda:
+        return positives.dense().gather(1, order)
+    return positives.contains(torch.arange(len(order), device=order.device).unsqueeze(1), order)
 
 
 def pooled_rates(data: ScoredRows, cuts: Tensor) -> tuple[Tensor, Tensor]:
     """``(recall, predictions per positive)`` of all labels together at the cuts.
 
-    A prior need not be exact: for very large data, predictions are counted on every n-th row.
+    The rates are a prior and need not be exact: for very large data, predictions are counted on every n-th row.
     """
     hits = ascending(data.hits())
     stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)

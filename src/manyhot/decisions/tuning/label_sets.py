@@ -1,4 +1,4 @@
-"""Values of label sets, tuned for exactly right sets: how much a set's frequency counts, and what an unseen set costs."""
+"""Values of label sets, tuned for SubACC: the weight of a set's frequency, and the cost of an unseen set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.decisions.cuts import best_gap, clear_cut, clearance
 from manyhot.decisions.set_values import BLOCK_ELEMENTS, LARGEST, SetValues, member_table, set_totals
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import global_cut
@@ -16,16 +17,16 @@ from manyhot.decisions.tuning.rows import ScoredRows
 from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
-# Weights that are tried for a set's log count. For calibrated log odds and independent labels, 1 is right.
+# Weights to try for a set's log count. For calibrated log odds and independent labels, 1 is right.
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-# Cuts beside the one that is best without sets, in standard deviations of the positives' scores.
+# Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives.
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
-# The most rows times sets that tuning uses; with more rows, it takes every n-th.
+# Most rows times sets; with more, tuning uses every n-th row.
 LARGEST_TABLE = 1 << 22
 
 
 class TunedSets(NamedTuple):
-    """A threshold and the values of the sets beside it, and the share of exactly right rows that they give."""
+    """A threshold, the values of the sets, and the share of exactly right rows with them."""
 
     threshold: float
     sets: SetValues
@@ -33,11 +34,11 @@ class TunedSets(NamedTuple):
 
 
 def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
-    """The threshold and the values of label sets that give most exactly right rows; see ``tune_rule``.
+    """The threshold and the values of label sets with the most exactly right rows; see ``tune_rule``.
 
     Args:
-        data: scores beside their labels. For a row its own set is counted without it.
-        others: the labels of other rows, whose sets are counted too.
+        data: scores and labels. Each row is evaluated without counting its own set.
+        others: the labels of further rows, whose sets are counted too.
     """
     data = ScoredRows(data.scores.cpu(), data.labels.to("cpu"), data.entries.cpu())
     known = data.labels if others is None else SparseLabels.collate([data.labels, others.to("cpu")])
@@ -50,7 +51,8 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
     spread = float(hits[hits.isfinite()].std()) if int(hits.isfinite().sum()) > 1 else 1.0
     best = (-1.0, 0.0, 0.0, cut)
     for shift in sorted(SHIFTS, key=abs):
-        tried = _best_at(part, own, cut + shift * spread, sets, counts)
+        shifted = clear_cut(part.scores.flatten(), cut + shift * spread)
+        tried = _best_at(part, own, shifted, sets, counts)
         best = max(best, tried, key=lambda each: each[0])
     value, weight, cost, threshold = best
     worth = [weight * math.log(count) for count in counts.tolist()]
@@ -60,7 +62,7 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
 def _best_at(
     data: ScoredRows, own: Tensor, cut: float, sets: SparseLabels, counts: Tensor
 ) -> tuple[float, float, float, float]:
-    """``(value, weight, cost, cut)``, the best at a cut; ``own [R]`` is the set of each row. Ties go to the first weight."""
+    """The best ``(value, weight, cost, cut)`` at a cut; ``own [R]`` is the set of each row. Ties go to the first weight."""
     members = member_table(sets)
     right = torch.zeros(len(WEIGHTS), len(data.labels), dtype=torch.bool)
     gap = torch.full((len(WEIGHTS), len(data.labels)), INF)
@@ -76,7 +78,7 @@ def _best_at(
         there, left = torch.arange(len(mine)), counts[mine] - 1
         for place, weight in enumerate(WEIGHTS):
             value = totals + (weight * counts.log()).to(totals)[:, None]
-            # The set of a row is counted without the row itself.
+            # Each row is evaluated without counting its own set.
             less = torch.where(left > 0, weight * (left.clamp(min=1).log() - counts[mine].log()), -INF)
             value[mine, there] += less.to(value)
             best, found = value.max(dim=0)
@@ -104,19 +106,18 @@ def _distinct(labels: SparseLabels) -> tuple[SparseLabels, Tensor, Tensor]:
 
 
 def _best_cost(gap: Tensor, right: Tensor, free_right: Tensor) -> tuple[float, float]:
-    """``(share of right rows, cost)``: what lies above the threshold is taken in rows whose gap is larger than the cost."""
+    """``(share of right rows, cost)``: rows whose gap is larger than the cost get the labels above the threshold."""
     order = np.argsort(gap.numpy(), kind="stable")
     gaps = gap.numpy()[order]
     listed = np.concatenate([[0], np.cumsum(right.numpy()[order])])
     freely = np.concatenate([[0], np.cumsum(free_right.numpy()[order])])
-    # The first k rows in the order of their gaps get a listed set, the others what lies above the threshold.
+    # The first k rows in the order of their gaps get a listed set, the others the labels above the threshold.
     total = listed + freely[-1] - freely
     ends = np.ones(len(total), dtype=bool)
     ends[1:-1] = gaps[1:] > gaps[:-1]
-    # A cost below zero would prefer unseen sets to seen ones.
+    # A negative cost would prefer unseen sets to known ones.
     ends[: np.searchsorted(gaps, 0.0, side="right")] = False
-    total = np.where(ends, total, -1)
-    k = int(total.argmax())
+    k = _widest(np.where(ends, total, -math.inf), gaps)
     low = max(float(gaps[k - 1]), 0.0) if k else 0.0
     if k == len(gaps):
         cost = INF
@@ -124,3 +125,10 @@ def _best_cost(gap: Tensor, right: Tensor, free_right: Tensor) -> tuple[float, f
         high = float(gaps[k])
         cost = (low + high) / 2 if math.isfinite(high) else low + 1.0
     return float(total[k]) / max(len(gaps), 1), cost
+
+
+def _widest(total: np.ndarray, gaps: np.ndarray) -> int:
+    """How many rows get a listed set."""
+    ends = torch.from_numpy(gaps)
+    low = torch.cat([ends.new_zeros(1), ends]).clamp(min=0.0)
+    return best_gap(torch.from_numpy(total), clearance(torch.cat([ends, ends.new_tensor([INF])]), low))

@@ -8,45 +8,67 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot.decisions.tuning.cuts import ascending, finite, midway, round_down
+from manyhot.decisions.cuts import ascending, at_least, best_gap, clearance, just_above, midway
+from manyhot.decisions.threshold_values import round_down
 from manyhot.decisions.tuning.goals import Goal
 from manyhot.decisions.tuning.rows import ScoredRows, group_of, sum_over
 
 INF = math.inf
-FLOOR_PASSES = 8
+FLOOR_PASSES, CONFIRMED_PASSES = 8, 5
+# Gaps on either side of the best one that may be cut instead.
+NEIGHBOURS = 1000
+# Scores on which a floor is tried first.
+SAMPLED = 1 << 21
 
 
 def global_cut(data: ScoredRows, goal: Goal) -> float:
     """The best cut for all labels."""
     steps = steps_of(data)
     if len(steps) == 0:
-        return finite(float(data.scores.max()))
+        return float(just_above(data.scores.max()))
     return pooled_cut(data, goal, steps) if goal.groups == "all" else best_on(curve_of(data, goal, steps), data)
 
 
 def steps_of(data: ScoredRows) -> Tensor:
-    """The distinct scores of positives, rising."""
+    """The distinct scores of positives, increasing."""
     hits = data.hits()
     return hits[hits > -INF].unique()  # type: ignore[no-untyped-call, no-any-return]
 
 
 def pooled_cut(data: ScoredRows, goal: Goal, steps: Tensor) -> float:
-    """One group: everything predicted at a cut is known from where the cut falls in all sorted scores."""
-    everything = ascending(data.scores.flatten())
-    hits = ascending(data.hits())
+    """The best cut for one group: the number of predictions is the position of the cut in the sorted scores. Only scores that a
+    best cut may predict are sorted."""
+    floor, _ = _floor(data, goal, steps)
+    everything = ascending(torch.cat([at_least(block, floor) for _, block in data.blocks()]))
+    hits, steps = data.hits(), steps[steps >= floor]
+    total, hits = len(hits), ascending(hits[hits >= floor])
     place = torch.searchsorted(everything, steps)
     pp = (len(everything) - place).double()
     tp = (len(hits) - torch.searchsorted(hits, steps)).double()
-    value = goal.value(tp, pp, torch.full_like(tp, len(hits)))
+    value = goal.value(tp, pp, torch.full_like(tp, total))
     best = len(value) - 1 - int(value.flip(0).argmax())
-    if float(value[best]) <= float(goal.value(tp.new_zeros(1), tp.new_zeros(1), tp.new_full((1,), len(hits)))):
-        return finite(float(everything[-1]))
-    below = int(place[best]) - 1
-    return float(midway(steps[best], everything[below] if below >= 0 else steps.new_tensor(-INF)))
+    if float(value[best]) <= float(goal.value(tp.new_zeros(1), tp.new_zeros(1), tp.new_full((1,), total))):
+        return float(just_above(everything[-1]))
+    # Gaps next to the best one, the highest first, in case that one is too narrow.
+    start, stop = max(0, int(place[best]) - NEIGHBOURS), min(len(everything), int(place[best]) + NEIGHBOURS + 1)
+    upper = everything[start:stop].flip(0)
+    below = everything[start - 1] if start else _highest_below(data, everything[0])
+    lower = torch.cat([upper[1:], below.reshape(1)])
+    pp = len(everything) - torch.arange(stop - 1, start - 1, -1, device=upper.device).double()
+    tp = (len(hits) - torch.searchsorted(hits, upper)).double()
+    value = goal.value(tp, pp, torch.full_like(tp, total)).masked_fill(upper == lower, -INF)
+    chosen = best_gap(value, clearance(upper, lower))
+    return float(midway(upper[chosen], lower[chosen]))
+
+
+def _highest_below(data: ScoredRows, least: Tensor) -> Tensor:
+    """The highest score below ``least``; ``-inf`` if there is none."""
+    return torch.stack([torch.where(block < least, block, -INF).max() for _, block in data.blocks()]).max()
 
 
 class Curve(NamedTuple):
-    """The objective against the cut: ``total`` once all of the falling ``scores`` so far are taken in, from ``start``."""
+    """The objective as a function of the cut: ``start`` without predictions, then ``total`` after each of the falling
+    ``scores`` is predicted."""
 
     scores: Tensor
     total: Tensor
@@ -54,13 +76,13 @@ class Curve(NamedTuple):
     trials: list[tuple[Tensor, Tensor]]
 
     def at(self, cuts: Tensor) -> Tensor:
-        """What a cut reaches; below the last score it stays at what that reaches."""
+        """The objective at cuts; below the last score it is constant."""
         passed = torch.searchsorted(-self.scores, -round_down(cuts, self.scores.dtype))
         return torch.cat([self.total.new_zeros(1), self.total])[passed] + self.start
 
 
 def curve_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Curve:
-    """Each score that the cut passes changes one group; the changes are summed in the order of the scores."""
+    """The curve from prefix sums: each score that the cut passes changes one group."""
     floor, trials = _floor(data, goal, steps)
     found = [((block >= floor).nonzero(), start) for start, block in data.blocks()]
     rows = torch.cat([place[:, 0] + start for place, start in found])
@@ -87,42 +109,69 @@ def curve_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Curve:
 
 def best_on(curve: Curve, data: ScoredRows) -> float:
     """The highest of the best cuts of a curve."""
-    total = curve.total.clone()
-    total[:-1].masked_fill_(curve.scores[1:] == curve.scores[:-1], -INF)
-    best = int(total.argmax())
-    if float(total[best]) <= 0:
-        return finite(float(curve.scores[0]))
-    least = curve.scores[best]
-    if best + 1 < len(total):
-        return float(midway(least, curve.scores[best + 1]))
-    below = [torch.where(block < least, block, -INF).max() for _, block in data.blocks()]
-    return float(midway(least, torch.stack(below).max()))
+    lower = torch.cat([curve.scores[1:], _highest_below(data, curve.scores[-1]).reshape(1)])
+    value = (curve.start + curve.total).masked_fill(curve.scores == lower, -INF)
+    if float(value.max()) <= curve.start:
+        return float(just_above(curve.scores[0]))
+    chosen = best_gap(value, clearance(curve.scores, lower))
+    return float(midway(curve.scores[chosen], lower[chosen]))
+
+
+class _Search:
+    """Bisection for a score below which no best cut lies.
+
+    From the groups' counts at a score follows an upper bound for all lower cuts: all positives found without further
+    predictions. Once the bound is at most the value of a known cut, lower scores need not be sorted.
+    """
+
+    def __init__(self, data: ScoredRows, goal: Goal, steps: Tensor) -> None:
+        self.data, self.goal, self.steps = data, goal, steps
+        self.positives, self.hits = data.per_group(goal.groups), data.hits()
+        # Steps up to ``low`` cannot be best, those from ``high`` on can; ``at`` is the best so far, with the value ``known``.
+        self.low, self.high, self.at, self.known = 0, len(steps), len(steps) - 1, -INF
+        self.trials: list[tuple[Tensor, Tensor]] = []
+
+    def evaluate(self, place: int) -> None:
+        """Evaluate the cut just below a step."""
+        groups, value, p = self.goal.groups, self.goal.value, self.positives
+        tp, pp = self.data.per_group(groups, self.hits >= self.steps[place]), _predicted(self.data, groups, self.steps[place])
+        self.trials.append((tp, pp))
+        reached = float(value(tp, pp, p).sum())
+        if reached > self.known:
+            self.known, self.at = reached, place
+        if float(value(p, torch.maximum(pp, p), p).sum()) <= self.known:
+            self.low = max(self.low, place)
+        else:
+            self.high = min(self.high, place)
+
+    def bisect(self, most: int = FLOOR_PASSES) -> None:
+        """Evaluate the middle of the open interval until it is empty, or ``most`` steps were evaluated."""
+        while self.high - self.low > 1 and len(self.trials) < most:
+            self.evaluate((self.low + self.high) // 2)
 
 
 def _floor(data: ScoredRows, goal: Goal, steps: Tensor) -> tuple[float, list[tuple[Tensor, Tensor]]]:
-    """A score below which no best cut lies, and ``(tp, pp)`` of the groups at the cuts that were tried.
+    """A score below which no best cut lies, and ``(tp, pp)`` of the groups at the cuts that were tried."""
+    search = _Search(data, goal, steps)
+    for place in _likely(data, goal, steps):
+        search.evaluate(place)
+    # Each evaluation reads all scores; a floor suggested by some rows and confirmed on all rows needs few more.
+    search.bisect(CONFIRMED_PASSES if search.low else FLOOR_PASSES)
+    return float(steps[min(search.low, search.at)]), search.trials
 
-    With the groups' counts at a score, no cut that takes it in is better than if all positives were found at no further
-    predictions; once that ceiling is no more than what some cut is known to reach, lower scores need not be sorted.
-    """
-    p, hits = data.per_group(goal.groups), data.hits()
-    low, high, known, at = 0, len(steps), -INF, len(steps) - 1
-    trials: list[tuple[Tensor, Tensor]] = []
-    while high - low > 1 and len(trials) < FLOOR_PASSES:
-        middle = (low + high) // 2
-        tp, pp = data.per_group(goal.groups, hits >= steps[middle]), _predicted(data, goal.groups, steps[middle])
-        trials.append((tp, pp))
-        value = float(goal.value(tp, pp, p).sum())
-        if value > known:
-            known, at = value, middle
-        if float(goal.value(p, torch.maximum(pp, p), p).sum()) <= known:
-            low = middle
-        else:
-            high = middle
-    return float(steps[min(low, at)]), trials
+
+def _likely(data: ScoredRows, goal: Goal, steps: Tensor) -> list[int]:
+    """Estimates from every n-th row: a step near the best and one just below the floor; empty for few scores."""
+    stride = data.scores.numel() // SAMPLED
+    if stride < 8:
+        return []
+    search = _Search(data.rows(torch.arange(0, len(data.scores), stride, device=data.scores.device)), goal, steps)
+    search.bisect()
+    floor = min(search.low, search.at) - max(1, len(steps) // 32)
+    return [search.at, floor] if floor > 0 else []
 
 
 def _predicted(data: ScoredRows, groups: str, least: Tensor) -> Tensor:
-    """float64 ``[G]``: how many scores are at least ``least``."""
+    """float64 ``[G]``: the number of scores that are at least ``least``."""
     counts = [sum_over(groups, block >= least) for _, block in data.blocks()]
     return torch.cat(counts) if groups == "rows" else torch.stack(counts).sum(dim=0)

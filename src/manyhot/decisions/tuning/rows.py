@@ -1,4 +1,4 @@
-"""Scores of held-out rows beside their labels, and counts over them."""
+"""Scores and labels of held-out rows, and counts over them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from torch import Tensor
 
 from manyhot._checks import check_dense_labels, check_logits, check_where
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.logsumexp import LazyScores
+from manyhot.losses.core.lazy import is_lazy
 
 INF = math.inf
 BLOCK_ELEMENTS = 1 << 24
+# On a GPU, where a block takes several launches.
+CUDA_ELEMENTS = 1 << 28
 
 
 class ScoredRows(NamedTuple):
-    """Scores ``[R, L]`` with ``-inf`` for what is never predicted, hard labels, and how many entries of each row count."""
+    """Scores ``[R, L]``, ``-inf`` for entries that are never predicted; hard labels; the number of counted entries per row."""
 
     scores: Tensor
     labels: SparseLabels
     entries: Tensor
 
     def rows(self, index: Tensor) -> ScoredRows:
-        """Some rows alone."""
+        """Some of the rows."""
         return ScoredRows(self.scores[index], self.labels[index], self.entries[index])
 
     def hits(self) -> Tensor:
@@ -34,8 +36,8 @@ class ScoredRows(NamedTuple):
         return self.scores[self.labels.rows, self.labels.indices]
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """``(first row, scores)``, some rows at a time."""
-        size = max(1, BLOCK_ELEMENTS // max(self.scores.shape[1], 1))
+        """``(first row, scores)`` in blocks of rows."""
+        size = max(1, block_elements(self.scores) // max(self.scores.shape[1], 1))
         for start in range(0, self.scores.shape[0], size):
             yield start, self.scores[start : start + size]
 
@@ -44,14 +46,19 @@ class ScoredRows(NamedTuple):
         return {"all": 1, "rows": self.scores.shape[0], "labels": self.scores.shape[1]}[groups]
 
     def per_group(self, groups: str, kept: Tensor | None = None) -> Tensor:
-        """float64 ``[G]``: how many positives (of those ``kept``) each group has."""
+        """float64 ``[G]``: the number of positives (of those ``kept``) in each group."""
         place = group_of(groups, self.labels.rows, self.labels.indices)
         return torch.bincount(place if kept is None else place[kept], minlength=self.num_groups(groups)).double()
 
 
+def block_elements(scores: Tensor) -> int:
+    """The number of scores in a block."""
+    return CUDA_ELEMENTS if scores.is_cuda else BLOCK_ELEMENTS
+
+
 def scored_rows(who: str, logits: Any, labels: Any, where: Tensor | None) -> ScoredRows:
-    """Check a problem: hard labels, entries that do not count at ``-inf``."""
-    if not isinstance(logits, Tensor) and isinstance(logits, LazyScores):
+    """Check scores and labels; excluded entries get the score ``-inf``."""
+    if is_lazy(logits):
         logits = logits.dense()
     check_logits(who, logits)
     size = (logits.shape[:-1].numel(), logits.shape[-1])
@@ -63,7 +70,7 @@ def scored_rows(who: str, logits: Any, labels: Any, where: Tensor | None) -> Sco
         labels = SparseLabels.from_dense(labels.reshape(size).to(scores.device))
     if tuple(labels.shape) != size or 0 in size:
         raise ValueError(
-            f"{who}: `labels` must fit `logits`, {size[0]} rows of {size[1]} labels, none of them 0;"
+            f"{who}: `labels` must fit `logits`, {size[0]} rows of {size[1]} labels, at least 1 each;"
             f" got {len(labels)} rows of {labels.num_labels}. Encode with the same label names."
         )
     if labels.values is not None and bool(((labels.values != 0) & (labels.values != 1)).any()):
@@ -90,7 +97,7 @@ def group_of(groups: str, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def sum_over(groups: str, chosen: Tensor) -> Tensor:
-    """float64: how many of ``chosen [r, L]`` are True, by group."""
+    """float64: the number of True entries of ``chosen [r, L]`` by group."""
     axis = {"all": None, "rows": 1, "labels": 0}[groups]
     if chosen.device.type == "cpu":
         # NumPy counts Booleans tens of times faster than torch does on a CPU.

@@ -129,7 +129,7 @@ def labelwise(
     whole: bool = False,
     variant: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Losses that judge every label by itself, summed over the labels of a row, and their gradient in one pass.
+    """Labelwise losses, summed over the labels of a row, and their gradient in one pass.
 
     The formulas are those of ``bce_loss``, ``focal_loss`` (``gamma_pos = gamma_neg = gamma``, ``alpha`` as weights of the
     terms) and ``asymmetric_loss``.
@@ -166,6 +166,7 @@ def rdrop(
     alpha: float = 1.0,
     link: float = 1.0,
     row_scale: Tensor | float = 1.0,
+    whole: bool = False,
     variant: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Two predictions ``[R, L]`` of the same rows at once: the mean of both losses, and their divergence.
@@ -181,11 +182,12 @@ def rdrop(
         alpha: weight of the divergence.
         link: what the scores are multiplied by in the probabilities.
         row_scale: what the gradients of each row are multiplied by, a number or ``[R]``.
+        whole: give ``sum row_scale values`` in the place of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:
-        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled; ``row_scale d values / d a`` and ``/ d b``, ``[R, L]`` in
-        their type.
+        ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled, or with ``whole`` their sum times ``row_scale``;
+        ``row_scale d values / d a`` and ``/ d b``, ``[R, L]`` in their type.
     """
     call = Call(a, DenseTerms(a, where) if terms is None else terms, "divergence" if terms is None else "rdrop", variant)
     call.job.other_stride = call.give_matrix("other", b.detach())
@@ -193,4 +195,4 @@ def rdrop(
     call.give_rows("row_scales", row_scale, "scale")
     values, grads = call.new_rows("values"), (call.new_grad(), call.new_grad("other_grad"))
     call.run()
-    return values, *grads
+    return total(values, row_scale) if whole else values, *grads

@@ -17,7 +17,8 @@ from torch import Tensor
 from manyhot.engines.terms import DenseTerms, SparseTerms, Weight
 from manyhot.engines.triton.launch.launcher import Launched, Launcher, Numbers, launcher
 from manyhot.engines.triton.launch.residency import multiprocessors
-from manyhot.engines.triton.plans import COUNTER_STRIDE, CUTS, WHOLE_ROWS, Plan
+from manyhot.engines.triton.piece_plans import cut_overlaps, cut_pairs
+from manyhot.engines.triton.plans import COUNTER_STRIDE, WHOLE_ROWS, Plan, cut_labels, cut_rows
 from manyhot.engines.triton.plans import blocks as blocks
 
 WORDWISE = (torch.float32, torch.bfloat16, torch.float16)
@@ -30,6 +31,15 @@ KERNELS = {
     "packed": ("packed.kernel", "packed_kernel"),
     "rows": ("rows.whole", "row_kernel"),
     "segments": ("rows.segments", "segment_kernel"),
+}
+# The plan of a stage, and how many programs carry it out.
+CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
+    "sides": cut_rows,
+    "gradient": cut_rows,
+    "fused": cut_rows,
+    "labelwise": cut_labels,
+    "rdrop": cut_pairs,
+    "overlap": cut_overlaps,
 }
 # A kernel with its constants.
 Kernel = tuple[Any, tuple[Any, ...]]
@@ -109,7 +119,7 @@ def _layout(
         half=x_type == torch.float16,
         lists=kinds[0] != "dense",
         packed=_words_of(types, sizes, kinds, unit) if wordwise else None,
-        few=plainly and _takes_many_rows(kinds, lean),
+        few=stage == "fused" and _takes_many_rows(kinds, lean) and (lean or plainly),
     )
     even = num_labels % found.segment == 0 and (found.kernel == "few" or num_rows % found.rows == 0)
     if found.kernel == "few" and not wordwise:
@@ -151,7 +161,8 @@ class Call:
     def __init__(
         self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, *, wordwise: bool = False, plainly: bool = False
     ) -> None:
-        """``wordwise`` allows the kernel that reads words, and ``plainly`` that for few labels, which knows ZLPR alone."""
+        """``wordwise`` allows the kernel that reads words; ``plainly`` says that the form is split and has no offset, the only
+        one that the kernel for few labels knows for soft labels and weights."""
         self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
         self.stage = stage
         labels = offsets = indices = values = None
@@ -173,8 +184,10 @@ class Call:
         if wordwise:
             # Only soft labels are smoothed wordwise, and words must be aligned.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
-        sizes, together = (*x.shape, *strides), _together(x)
-        self.layout = _layout(stage, x.device, types, sizes, kinds, weighted, smoothing != 0, wordwise, plainly, together)
+        sizes = (*x.shape, *strides)
+        self.layout = _layout(
+            stage, x.device, types, sizes, kinds, weighted, smoothing != 0, wordwise, plainly, resident_programs(x)
+        )
 
     def launch(
         self,
@@ -237,22 +250,29 @@ class Call:
         return kernel, (*kinds, *sizes, total)
 
 
-def is_ragged(call: Call, *others: Tensor, lists: bool = False) -> bool:
-    """Whether rows are contiguous, begin anywhere, and can be read in groups of 16 bytes all the same (``ragged_place``): the
-    last group of all must be full, the plan must have room for what a row shares with others, and labels are a byte each, or
-    ``lists`` where these are allowed."""
-    x, plan = call.x, call.layout.plan
-    labels, where, width = call.inputs[0], call.inputs[4], 16 // x.element_size()
-    if where is not None or x.shape[1] % width == 0 or x.numel() % width:
+def is_ragged(call: Call, *others: Tensor) -> bool:
+    """Whether rows that begin anywhere are read in groups of 16 bytes all the same (``rows.pieces``): labels are a byte or a
+    bit each."""
+    labels = call.inputs[0]
+    if labels is None or labels.dtype not in BYTES or labels.data_ptr() % 8 or not labels.is_contiguous():
         return False
-    if not lists if labels is None else labels.dtype not in BYTES:
-        return False
-    if x.shape[1] + width - 1 > plan.chunks * plan.segment:
-        return False
-    return all(tensor.is_contiguous() for tensor in (x, *others, *(() if labels is None else (labels,))))
+    return can_be_ragged(call, *others)
 
 
-def _together(x: Tensor) -> int | None:
+def can_be_ragged(call: Call, *others: Tensor) -> bool:
+    """Whether rows begin anywhere in contiguous memory, one to a tile, and nothing is masked."""
+    x, where = call.x, call.inputs[4]
+    if call.layout.plan.rows > 1 or where is not None or not starts_anywhere(x):
+        return False
+    return all(each.is_contiguous() and each.data_ptr() % 16 == 0 for each in (x, *others))
+
+
+def starts_anywhere(x: Tensor) -> bool:
+    """Whether the length of a row is not a multiple of 16 bytes."""
+    return x.shape[1] * x.element_size() % 16 != 0
+
+
+def resident_programs(x: Tensor) -> int | None:
     """How many programs run at once at least; None in the interpreter. Programs of long rows wait for each other, so the driver
     is asked what the current context has."""
     if not x.is_cuda:

@@ -11,7 +11,6 @@ import, in float32 on the CPU). Nothing waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,8 +24,9 @@ from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
 from manyhot.engines.triton.half import half_finish as half_finish
 from manyhot.engines.triton.half import half_fused as half_fused
 from manyhot.engines.triton.half import half_repeats as half_repeats
+from manyhot.engines.triton.half import half_rewrite as half_rewrite
 from manyhot.engines.triton.labelwise import labelwise as labelwise
-from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to, refusal
+from manyhot.engines.triton.launch.gate import falls_back_to, refusal
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
 from manyhot.engines.triton.overlap import dice as dice
 from manyhot.engines.triton.overlap import overlap as overlap
@@ -175,21 +175,9 @@ def repeats(x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float
     replay = None if kind is None or not x.is_contiguous() else REPLAYS.get(kind[0])
     if replay is None:
         return None
-    lists = isinstance(terms, SparseTerms)
     if isinstance(terms, DenseTerms) and not terms.labels.is_contiguous():
         return None
-    run = replay.run
-
-    def again(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
-        if GATE.failure:
-            return None
-        try:
-            return run(x, tensors[::-1] if lists else tensors)
-        except LaunchError as failure:
-            GATE.close(failure)
-            return None
-
-    return Again(again, None if x.numel() <= SMALL else scale_)
+    return Again(replay.repeater(lists=isinstance(terms, SparseTerms)), None if x.numel() <= SMALL else scale_)
 
 
 def can_fuse(x: Tensor) -> bool:

@@ -20,7 +20,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
 from manyhot.engines.triton.launch.direct import BoundKernel
 from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to
-from manyhot.engines.triton.launch.launcher import stream_for
+from manyhot.engines.triton.launch.launcher import stream_finder, stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
 from manyhot.engines.triton.replay import MOST, aligned, as_given, bound, replay_key, workspace_for, workspace_of
@@ -111,30 +111,71 @@ def half_repeats(x: Tensor, terms: Terms, form: str, offset: float, scale: float
     replay = None if kind is None or not x.is_contiguous() else _STARTS.get(kind[0])
     if kind is None or replay is None or (isinstance(terms, DenseTerms) and not terms.labels.is_contiguous()):
         return None
-    key, lists = kind[0], isinstance(terms, SparseTerms)
-    known: dict[int, Tensor] = {}
+    return Again(_repeater(replay, kind[0], scale, lists=isinstance(terms, SparseTerms)), _finisher())
 
-    def again(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Held] | None:
+
+def _repeater(
+    replay: _Replay, key: Any, scale: float, *, lists: bool
+) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Held] | None]:
+    """As ``manyhot.engines.triton.replay.Replay.repeater``, in float16."""
+    loss, total, find_stream = replay.loss, replay.total, stream_finder()
+    empty_like, capturing = torch.empty_like, torch.cuda.is_current_stream_capturing
+    # By stream: where the factor of the last backward is noted, its address, and that of the workspace.
+    known: dict[int, tuple[Tensor, int, int]] = {}
+    writers: list[BoundKernel] = []
+
+    def run(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Held] | None:
         if GATE.failure:
             return None
         try:
-            stream, pointers = stream_for(x.get_device()), aligned(x, tensors[::-1] if lists else tensors)
-            if stream is None or pointers is None or (stream and torch.cuda.is_current_stream_capturing()):
+            first, second = x.data_ptr(), tensors[-1].data_ptr()
+            stream = find_stream(x.get_device())
+            if stream is None or (first if lists else first | second) % 16 or (stream and capturing()):
                 return None
-            expected = known.get(stream)
-            if expected is None:
-                expected = known[stream] = _expected(x, scale, stream, key)
-            writer = _WRITERS.get(key)
-            held = Held(
-                torch.empty_like(x), torch.empty_like(expected), expected, None if writer is None else (writer, pointers)
-            )
-            value = replay.run(x, pointers, stream, held)
+            inputs = [first, second, tensors[0].data_ptr()] if lists else [first, second]
+            found = known.get(stream)
+            if found is None:
+                expected = _expected(x, scale, stream, key)
+                found = known[stream] = expected, expected.data_ptr(), workspace_of(x.get_device(), stream).data_ptr()
+            expected, address, counter = found
+            if not writers and key in _WRITERS:
+                writers.append(_WRITERS[key])
+            grad, used, value = empty_like(x), empty_like(expected), empty_like(expected)
+            if total is None:
+                rows, ends = counter + 4 * COUNTER_STRIDE, (value.data_ptr(), counter)
+                done = loss(stream, (*inputs, address, rows, grad.data_ptr(), used.data_ptr(), *ends))
+            else:
+                values = new_rows(x)
+                rows = values.data_ptr()
+                done = loss(stream, (*inputs, address, rows, grad.data_ptr(), used.data_ptr()))
+                done = done and total(stream, (rows, value.data_ptr()))
         except LaunchError as failure:
             GATE.close(failure)
             return None
-        return None if value is None else (value, held)
+        return (value, Held(grad, used, expected, (writers[0], inputs) if writers else None)) if done else None
 
-    return Again(again, None)
+    return run
+
+
+def _finisher() -> Callable[[Held, Tensor], Tensor | None]:
+    """``half_finish`` for a readable factor, where the kernel that writes the gradient again is known; else it gives None."""
+    find_stream = stream_finder()
+
+    def finish(held: Held, factor: Tensor) -> Tensor | None:
+        grad, used, expected, writer = held
+        address = factor.data_ptr()
+        if writer is None or address % 16 or GATE.failure:
+            return None
+        kernel, inputs = writer
+        try:
+            stream = find_stream(factor.get_device())
+            places = (*inputs, address, expected.data_ptr(), grad.data_ptr(), used.data_ptr())
+            return grad if stream is not None and kernel(stream, places) else None
+        except LaunchError as failure:
+            GATE.close(failure)
+            return None
+
+    return finish
 
 
 def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:
@@ -223,3 +264,19 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
             _WRITERS.clear()
         _WRITERS[kind[0]] = again
     return grad
+
+
+def half_rewrite(grad: Tensor, used: Tensor, factor: Tensor, problem: Problem) -> None:
+    """``half_finish`` for a compiled graph, which keeps the gradient and the factor it was written with, in place."""
+    x, terms, form, offset, scale = problem
+    kind, stream, writer = replay_key(x, terms, form, offset, scale), None, None
+    if x.is_cuda and not torch.cuda.is_current_stream_capturing():
+        stream = stream_for(x.get_device())
+    key = (x.shape, form) if kind is None else kind[0]
+    expected = torch.empty_like(used) if stream is None else _expected(x, scale, stream, key)
+    kernel, pointers = _WRITERS.get(key), None if kind is None or stream is None else aligned(x, kind[1])
+    if kernel is not None and pointers is not None:
+        writer = (kernel, pointers)
+    made = half_finish(Held(grad, used, expected, writer), factor, lambda: problem)
+    if made is not grad:
+        grad.copy_(made)

@@ -11,12 +11,13 @@ from torch import Tensor
 from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import plans
-from manyhot.engines.triton.calls import Call, Kernel, new_grad, new_rows, per_row, type_of
+from manyhot.engines.triton.bitmask import to_bitmask
+from manyhot.engines.triton.calls import BYTES, Call, Kernel, new_grad, new_rows, per_row, resident_programs, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.launch.launcher import Launcher, Numbers, launcher
-from manyhot.engines.triton.marks import mark
-from manyhot.engines.triton.plans import blocks
+from manyhot.engines.triton.plans import COUNTER_STRIDE, blocks
 from manyhot.engines.triton.reductions import total
+from manyhot.engines.triton.replay import workspace_for
 
 # Powers up to this one are products.
 MOST_FACTORS = 4
@@ -37,72 +38,90 @@ def labelwise(
     """``(values, grad)`` in one pass; see ``manyhot.engines.native.engine.labelwise``."""
     powers = float(gamma_pos), float(gamma_neg), float(margin)
     grad = new_grad(x)
-    if whole and not isinstance(row_scale, Tensor) and isinstance(terms, DenseTerms) and _is_flat(x, terms):
-        return total(_judge_flat(x, terms, kind, powers, row_scale, grad), row_scale), grad
-    if whole and not isinstance(row_scale, Tensor) and isinstance(terms, SparseTerms) and _is_flat_lists(x, terms):
-        return total(_judge_lists(x, terms, kind, powers, row_scale, grad), row_scale), grad
-    values = _judge(x, terms, kind, powers, row_scale, grad)
+    if whole and not isinstance(row_scale, Tensor):
+        if _is_flat(x, terms):
+            return _flat_loss(x, terms, kind, powers, row_scale, grad), grad
+        if isinstance(terms, DenseTerms) and _can_be_flattened(x, terms):
+            return total(_tile_losses(x, terms, kind, powers, row_scale, grad), row_scale), grad
+    values = _row_losses(x, terms, kind, powers, row_scale, grad)
     return total(values, row_scale) if whole else values, grad
 
 
-def _is_flat(x: Tensor, terms: DenseTerms) -> bool:
-    """Whether scores and labels are contiguous and need no row ends."""
+def _is_flat(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
+    """Whether the flat kernel can serve the call: contiguous scores, no mask, no weight per label, and labels of one byte each
+    or, for large inputs, index lists."""
+    weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
+    if weighted or terms.where is not None or terms.smoothing or not x.is_contiguous() or x.data_ptr() % 16:
+        return False
+    if isinstance(terms, SparseTerms):
+        return terms.values is None and x.numel() >= plans.BITMASK_FROM
+    labels = terms.labels
+    same = labels.dtype in BYTES and labels.shape == x.shape and labels.is_contiguous()
+    return same and labels.data_ptr() % 16 == 0 and x.numel() >= plans.TILE
+
+
+def _flat_loss(
+    x: Tensor,
+    terms: DenseTerms | SparseTerms,
+    kind: str,
+    powers: tuple[float, float, float],
+    row_scale: float,
+    grad: Tensor,
+) -> Tensor:
+    """The sum of all costs times ``row_scale``; writes the gradient."""
+    size, lists = x.numel(), isinstance(terms, SparseTerms)
+    cut, programs = plans.cut_flat(resident_programs(x), size, kind=kind, score_bytes=x.element_size(), lists=lists)
+    tile = cut.block
+    labels = (
+        to_bitmask(x, terms.offsets, terms.indices, blocks(size, tile) * tile)
+        if isinstance(terms, SparseTerms)
+        else terms.labels
+    )
+    pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
+    weights = (pos, neg) != (1.0, 1.0), min(pos, neg) <= 0
+    about = (kind, powers[2] > 0, *whole_powers(powers), lists, *weights, size % tile == 0, tile)
+    ended = workspace_for(x)
+    values, out = ended[COUNTER_STRIDE:].view(torch.float32), x.new_empty((), dtype=torch.float32)
+    numbers = (size, row_scale, pos, neg, *powers)
+    others = (labels, values, grad, out, ended)
+    types = (x.device, x.dtype, *map(type_of, others))
+    _flat(about, cut.warps, cut.registers, types, numbers)(programs, x, others, numbers)
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _flat(about: tuple[Any, ...], warps: int, registers: int | None, types: tuple[Any, ...], numbers: Numbers) -> Launcher:
+    """The kernel of ``_flat_loss``."""
+    from manyhot.engines.triton.rows.flat import flat_kernel
+
+    kind, *constants = about
+    given = ("bce" if kind == "bce" else "focal", *constants)
+    return launcher(flat_kernel, given, warps, types, numbers, registers)
+
+
+def _can_be_flattened(x: Tensor, terms: DenseTerms) -> bool:
+    """Whether row boundaries can be ignored: scores and labels are contiguous, without a mask or weights per label."""
     if terms.where is not None or x.numel() < plans.TILE:
         return False
     weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
     return not weighted and terms.labels.shape == x.shape and x.is_contiguous() and terms.labels.is_contiguous()
 
 
-def _judge_flat(
+def _tile_losses(
     x: Tensor, terms: DenseTerms, kind: str, powers: tuple[float, float, float], row_scale: float, grad: Tensor
 ) -> Tensor:
-    """Values of full tiles and of the remainder, with the gradient written, so that every number of labels is equally fast."""
+    """Values of full tiles and of the remainder of the flattened scores; writes the gradient."""
     size, tile = x.numel(), plans.TILE
     even = size // tile * tile
     values = x.new_empty(blocks(size, tile), dtype=torch.float32)
     for begin, end, shape in ((0, even, (-1, tile)), (even, size, (1, -1))):
         if begin < end:
             part, labels, out = (tensor.view(-1)[begin:end].view(shape) for tensor in (x, terms.labels, grad))
-            _judge(part, terms._replace(labels=labels), kind, powers, row_scale, out, values[begin // tile :])
+            _row_losses(part, terms._replace(labels=labels), kind, powers, row_scale, out, values[begin // tile :])
     return values
 
 
-def _is_flat_lists(x: Tensor, terms: SparseTerms) -> bool:
-    """Whether scores are contiguous and many, and all labels of a side count alike."""
-    if terms.where is not None or terms.values is not None or terms.smoothing or not x.is_contiguous():
-        return False
-    weighted = isinstance(terms.pos_weight, Tensor) or isinstance(terms.neg_weight, Tensor)
-    return not weighted and x.numel() >= plans.MARKED and x.data_ptr() % 16 == 0
-
-
-def _judge_lists(
-    x: Tensor, terms: SparseTerms, kind: str, powers: tuple[float, float, float], row_scale: float, grad: Tensor
-) -> Tensor:
-    """Values of the tiles of one line of scores with index lists, with the gradient written."""
-    size, tile = x.numel(), plans.TILE
-    values = x.new_empty(blocks(size, tile), dtype=torch.float32)
-    bits = mark(x, terms.offsets, terms.indices, len(values) * tile)
-    pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
-    numbers = (size, row_scale, pos, neg, *powers)
-    about = (kind, powers[2] > 0, *whole_powers(powers), (pos, neg) != (1.0, 1.0), min(pos, neg) <= 0, size % tile == 0)
-    types = (x.device, x.dtype, bits.dtype, values.dtype, grad.dtype)
-    _lists_kernel(about, tile, types, numbers)(len(values), x, (bits, values, grad), numbers)
-    return values
-
-
-@functools.lru_cache(maxsize=1024)
-def _lists_kernel(about: tuple[Any, ...], tile: int, types: tuple[Any, ...], numbers: Numbers) -> Launcher:
-    """The kernel of ``_judge_lists``."""
-    from manyhot.engines.triton.rows.flat_lists import flat_lists_kernel
-
-    kind, *constants = about
-    warps = max(1, tile // (512 if types[1].itemsize == 2 else 256))
-    given = ("bce" if kind == "bce" else "focal", *constants, tile)
-    registers = plans.LABEL_REGISTERS if kind != "bce" and types[1].itemsize == 2 else None
-    return launcher(flat_lists_kernel, given, warps, types, numbers, registers)
-
-
-def _judge(
+def _row_losses(
     x: Tensor,
     terms: DenseTerms | SparseTerms,
     kind: str,
@@ -111,7 +130,7 @@ def _judge(
     grad: Tensor,
     values: Tensor | None = None,
 ) -> Tensor:
-    """The values of the rows, with the gradient written."""
+    """The values of the rows; writes the gradient."""
     call = Call(x, terms, "labelwise")
     layout = call.layout
     chunks = layout.plan.chunks

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
+from manyhot.engines.triton.bitmask import can_use_bitmask, use_bitmask
 from manyhot.engines.triton.calls import Call, Kernel, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
-from manyhot.engines.triton.marks import can_be_marked, mark_call
-from manyhot.engines.triton.plans import COUNTER_STRIDE
+from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import total
+from manyhot.engines.triton.replay import workspace_for
 
 Terms = DenseTerms | SparseTerms
 
@@ -44,20 +45,27 @@ def dice(
     """``(values, grad)`` of dice loss in one pass: float32 ``[R]``, not scaled, or with ``whole`` their sum times
     ``row_scale``; and ``row_scale d values / d x`` in the type of ``x``."""
     call = Call(x, terms, "overlap")
-    plan = call.layout.plan
+    plan, programs = call.layout.plan, call.layout.programs
     if plan.chunks > 1 and plan.kernel != "waiting":
         apart, size = overlap(x, terms, squared=squared)
         share = 1.0 / (size + epsilon)
         values = apart * share
         by_apart = share * row_scale
         grad = overlap_gradient(x, terms, by_apart, -values * by_apart, squared=squared)
+        return total(values, row_scale) if whole else values, grad
+    grad, state, arrived, added, ended = new_grad(x), None, None, None, None
+    if plan.chunks > 1:
+        state = x.new_empty((x.shape[0], plan.chunks, 2), dtype=torch.float32)
+        arrived = x.new_zeros(x.shape[0] * COUNTER_STRIDE, dtype=torch.int32)
+    if whole and adds_up(plan, programs):
+        ended, added = workspace_for(x), x.new_empty((), dtype=torch.float32)
+        values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // plan.chunks].view(torch.float32)
     else:
-        values, grad, state, arrived = new_rows(x), new_grad(x), None, None
-        if plan.chunks > 1:
-            state = x.new_empty((x.shape[0], plan.chunks, 2), dtype=torch.float32)
-            arrived = x.new_zeros(x.shape[0] * COUNTER_STRIDE, dtype=torch.int32)
-        _launch(call, "fused", squared, epsilon, row_scale, state, arrived, values, grad)
-    return total(values, row_scale) if whole else values, grad
+        values = new_rows(x)
+    _launch(call, "fused", squared, epsilon, row_scale, state, arrived, values, grad, added, ended)
+    if added is None:
+        added = total(values, row_scale) if whole else values
+    return added, grad
 
 
 def _launch(
@@ -70,23 +78,27 @@ def _launch(
     arrived: Tensor | None = None,
     values: Tensor | None = None,
     grad: Tensor | None = None,
+    added: Tensor | None = None,
+    ended: Tensor | None = None,
 ) -> None:
     """Launch the kernel of a stage over all tiles."""
     layout = call.layout
     scales, scale_number = per_row(row_scale)
-    ragged = layout.hard and layout.plan.rows == 1 and is_ragged(call, lists=True)
-    marked = can_be_marked(call, ragged=ragged)
+    marked = can_use_bitmask(call)
     if marked:
-        mark_call(call)
+        use_bitmask(call)
+    ragged = layout.hard and is_ragged(call)
 
     def kernel(_: Any) -> Kernel:
         from manyhot.engines.triton.rows.overlap import overlap_kernel
 
         labels, *others = layout.kinds
         plan = layout.plan
-        kinds = (squared, "bits" if marked else labels, layout.hard, *others, scales is not None, stage, layout.even)
+        scaled = "number" if scales is None else "rows"
+        kinds = (squared, "bits" if marked else labels, layout.hard, *others, scaled, stage, layout.even)
         sizes = (plan.chunks, 1 << (plan.chunks - 1).bit_length(), plan.segment, plan.rows, plan.block, layout.unit)
-        return overlap_kernel, (*kinds, *sizes, ragged)
+        return overlap_kernel, (*kinds, *sizes, ragged, "none" if added is None else "sum")
 
     numbers = (scale_number, *call.numbers, float(epsilon))
-    call.start((stage, squared, ragged, marked, type_of(scales)), kernel, (scales, state, arrived, values, grad), numbers)
+    rows = (scales, state, arrived, values, grad, added, ended)
+    call.start((stage, squared, ragged, marked, type_of(scales), added is None), kernel, rows, numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 CHUNK = 8192
@@ -11,10 +10,10 @@ SEGMENTS = 128
 PAIR = 4096
 # Tile of labelwise losses.
 TILE = 2048
-# Registers of a thread there, for half types and all but BCE: with more, fewer tiles run at once, and waiting shows.
-LABEL_REGISTERS = 64
-# From so many scores on, their index lists are made bits first: one more launch, and a row may have any number of labels.
-MARKED = 1 << 18
+# The flat labelwise kernel: labels per tile, warps per program, programs per multiprocessor and registers, by bytes per score.
+FLAT_TILES: dict[int, tuple[int, int, int, int | None]] = {2: (2048, 4, 10, 64), 4: (1024, 4, 8, 64)}
+# From this many scores on, index lists are first converted to a bitmask, which costs one more launch.
+BITMASK_FROM = 1 << 18
 # Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels
 # is not the fastest. Fewer registers let more rows run at once; index lists keep no labels in registers and need few.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
@@ -60,9 +59,9 @@ FEW_LABELS = 128
 # that are padded to less than 64 labels, then for longer ones by kind of labels and bytes of a score. As measured.
 FEW_SHORTEST: tuple[int, int, int, int, int | None] = (1024, 4, 8, 1, None)
 FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
-    ("lists", 2): (2048, 4, 8, 2, 64),
+    ("lists", 2): (4096, 8, 3, 2, 80),
     ("lists", 4): (2048, 8, 4, 1, None),
-    ("dense", 2): (4096, 8, 4, 2, None),
+    ("dense", 2): (4096, 8, 3, 2, 80),
     ("dense", 4): (2048, 8, 4, 1, None),
 }
 # Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
@@ -182,7 +181,7 @@ def adds_up(cut: Plan, programs: int) -> bool:
     The more programs there are, and the more each writes, the longer they wait for it. Segments lose more.
     """
     few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
-    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel == "packed")
+    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel in ("packed", "waiting"))
 
 
 def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
@@ -196,13 +195,13 @@ def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any)
 
 
 def cut_labels(_together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for losses that judge every label by itself."""
+    """The same for labelwise losses."""
     cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
 def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
-    """How rows are cut whose labels have nothing to do with each other: 16 labels a thread of half types, 8 in float32."""
+    """Tiles of labelwise losses: 16 labels per thread in half types, 8 in float32."""
     block, each = max(16, 1 << max(num_labels - 1, 0).bit_length()), 512 if score_bytes == 2 else 256
     if block > (2 * TILE if score_bytes == 2 else TILE):
         return Plan("rows", 1, TILE, blocks(num_labels, TILE), TILE, max(1, TILE // each))
@@ -210,70 +209,8 @@ def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
     return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
 
 
-def cut_pairs(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for two predictions at once."""
-    cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
-    return cut, blocks(num_rows, cut.rows) * cut.chunks
-
-
-def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """How rows of two predictions are cut: whole to 8,192 labels or less, beyond in chunks, which wait for each other where
-    they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
-
-    What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
-    labels of half types, but 16 in float32, or fewer where steps of another size fit better; sizes as measured.
-    """
-    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
-    if num_labels <= (2 * PAIR if half else 3 * PAIR // 2):
-        whole = block if 512 <= block < PAIR else min(block, PAIR) // 2
-        step = max(min(block // 2, 64), block // 4 if half else whole, 16)
-        while step > 64 and step * blocks(num_labels, step) > (1.125 if half else 1.2) * num_labels:
-            step //= 2
-        rows = max(1, min(256 // step, 1 << max(num_rows - 1, 0).bit_length())) if half or block < 512 else 1
-        return Plan("rows", rows, step, 1, block, max(1, step // 256 if half else min(8, block // 512, step // 128)))
-    most = SEGMENTS if together is None else min(SEGMENTS, together)
-    longest = 1 << (blocks(num_labels, most) - 1).bit_length()
-    segment = PAIR if half and num_labels <= 16 * PAIR else (2 * PAIR if half or longest > PAIR // 2 else PAIR // 2)
-    step = PAIR // 4 if half or segment < PAIR else PAIR // 2
-    cut = max(segment, longest)
-    return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
-
-
-def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for the overlap of probabilities and labels."""
-    cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
-    return cut, blocks(num_rows, cut.rows) * cut.chunks
-
-
-def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
-    (kernel "waiting"). A row is one tile that stays in registers, or a program takes it in steps; sizes as measured."""
-    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
-    # What rows that begin anywhere share with others (``ragged_place``).
-    shared = 8 if num_labels % 8 else 0
-    full = 5 * num_labels > 4 * block and num_labels + shared <= block
-    if block <= 512 or (full and block <= (BLOCK if half else CHUNK)):
-        rows = max(1, min(1024 // block, 1 << max(num_rows - 1, 0).bit_length()))
-        warps = rows * block // (512 if half or block >= 512 else 256)
-        return Plan("rows", rows, block, 1, block, max(1, warps), 64 if block > BLOCK else None)
-    if num_labels <= CHUNK:
-        step = 2048 if half and not shared else 512
-        while step > 512 and step * blocks(num_labels, step) > 1.125 * num_labels:
-            step //= 2
-        return Plan("rows", 1, step, 1, blocks(num_labels + shared, step) * step, step // (256 if half else 128))
-    most = 0 if together is None else min(SEGMENTS, together)
-    chunk = BLOCK if blocks(num_labels, BLOCK) <= most else CHUNK
-    step, chunks = chunk // 4 if half else chunk, blocks(num_labels, chunk)
-    warps, registers = step // (256 if half else 512), 64 if step > BLOCK else None
-    return Plan("waiting" if chunks <= most else "rows", 1, step, chunks, chunk, warps, registers)
-
-
-# The plan of a stage, and how many programs carry it out.
-CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
-    "sides": cut_rows,
-    "gradient": cut_rows,
-    "fused": cut_rows,
-    "labelwise": cut_labels,
-    "rdrop": cut_pairs,
-    "overlap": cut_overlaps,
-}
+def cut_flat(together: int | None, size: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for flattened scores; programs loop over tiles."""
+    tile, warps, each, registers = FLAT_TILES[score_bytes]
+    most = 2 if together is None else min(together * each, FEW_SHORT)
+    return Plan("flat", 1, tile, 1, tile, warps, registers), max(1, min(size // tile, most))

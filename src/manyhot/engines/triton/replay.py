@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, new_grad, new_rows
 from manyhot.engines.triton.launch.direct import BoundKernel, DirectKernel
-from manyhot.engines.triton.launch.launcher import Launched, stream_for
+from manyhot.engines.triton.launch.gate import GATE, LaunchError
+from manyhot.engines.triton.launch.launcher import Launched, stream_finder, stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT
 
 MOST = 4096
@@ -57,6 +58,40 @@ class Replay:
         assert rows is not None
         values = rows.data_ptr()
         return self.kernel(stream, (*pointers, values, grad.data_ptr())) and self.total(stream, (values, value.data_ptr()))
+
+    def repeater(self, *, lists: bool) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None]:
+        """``run`` for contiguous scores and labels, or scores, indices and offsets, in one function with few steps: a small
+        loss takes as long as Python takes to launch it. A failure turns the engine off."""
+        kernel, total, like, counters = self.kernel, self.total, self.like, self.counters
+        find_stream, empty_like, capturing = stream_finder(), torch.empty_like, torch.cuda.is_current_stream_capturing
+
+        def run(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+            if GATE.failure:
+                return None
+            try:
+                device, first = x.get_device(), x.data_ptr()
+                stream = find_stream(device)
+                second = tensors[-1].data_ptr()
+                if stream is None or (first if lists else first | second) % 16:
+                    return None
+                inputs = (first, second, tensors[0].data_ptr()) if lists else (first, second)
+                value, grad = empty_like(like), empty_like(x)
+                if total is not None:
+                    rows = new_rows(x)
+                    values = rows.data_ptr()
+                    done = kernel(stream, (*inputs, values, grad.data_ptr())) and total(stream, (values, value.data_ptr()))
+                else:
+                    # The legacy default stream, number 0, cannot be captured.
+                    own = workspace_for(x) if stream and capturing() else None
+                    counter = own.data_ptr() if own is not None else counters.get(stream) or self._counter(device, stream)
+                    ends = (counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter)
+                    done = kernel(stream, (*inputs, *ends))
+            except LaunchError as failure:
+                GATE.close(failure)
+                return None
+            return (value, grad) if done else None
+
+        return run
 
     def _counter(self, device: int, stream: int) -> int:
         found = self.counters[stream] = workspace_of(device, stream).data_ptr()

@@ -20,6 +20,7 @@ from manyhot.losses.core.forms import FORMS
 from manyhot.losses.core.fusion import Terms, apply_fused, apply_half
 from manyhot.losses.core.labelwise import LABEL_REDUCTIONS, Term, count_labels, over_labels, sum_over_labels
 from manyhot.losses.core.layout import Rows, arrange
+from manyhot.losses.core.lazy import is_lazy
 from manyhot.losses.core.logsumexp import Dim, Scores, log_sums, sides_of_rows
 from manyhot.losses.core.reduction import reduce
 from manyhot.losses.core.repeats import Kind, kind_of, learn, repeat
@@ -75,13 +76,10 @@ def _loss_of_lazy_scores(
     about: dict[str, Any],
 ) -> Tensor:
     """The loss of scores that are not stored, in their own way if they have one."""
-    # Not isinstance of LazyScores, which looks for every method of the protocol.
-    own_way = getattr(scores, "side_loss", None)
-    value: Tensor | None = None
-    if own_way is not None:
-        value = own_way(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
-    if value is not None:
-        return value
+    if is_lazy(scores):
+        value = scores.side_loss(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
+        if value is not None:
+            return value
     pos, neg = log_sums(who, scores, labels, **about)
     if isinstance(offset, Tensor):
         offset = fit_offset(who, offset, pos.rest.shape, pos.rest.dtype, pos.rest.device)
@@ -136,7 +134,7 @@ def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
 
 def wants_half(engine: Engine, logits: Tensor, offset: Tensor | float, sample_weight: Tensor | None, reduction: str) -> bool:
     """Whether forward begins a float16 gradient and backward finishes it: loss scaling apart, its scale is one number."""
-    if logits.dtype != torch.float16 or not engine.FINISHES_HALF or reduction == "none" or torch.compiler.is_compiling():
+    if logits.dtype != torch.float16 or not engine.FINISHES_HALF or reduction == "none":
         return False
     return torch.is_grad_enabled() and logits.requires_grad and sample_weight is None and not isinstance(offset, Tensor)
 

@@ -29,7 +29,10 @@ def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, of
 
 def apply_half(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
     """The same of float16 scores."""
-    out: Tensor = _run_half(rows.logits, offset, (scale, engine, loss, rows.terms))
+    if torch.compiler.is_compiling():
+        out: Tensor = _CompiledHalf.apply(rows.logits, offset, scale, loss.form, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = _run_half(rows.logits, offset, (scale, engine, loss, rows.terms))
     return out
 
 
@@ -41,9 +44,7 @@ class _Eager(torch.autograd.Function):
         scale, engine, loss, terms = call
         value: Tensor
         value, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
-        tensors, ctx.constants = take_apart((offset, scale, *terms))
-        ctx.save_for_backward(x, *tensors)
-        ctx.settings, ctx.finished = (engine, loss, type(terms)), [(grad, slope)]
+        _save(ctx, x, offset, call, (grad, slope))
         return value
 
     @staticmethod
@@ -61,6 +62,14 @@ class _Eager(torch.autograd.Function):
         by_x, by_offset = ctx.needs_input_grad[:2]
         by_slope = slope * _inputs(ctx, saved)[2] * grad_out if by_offset else None
         return grad if by_x else None, by_slope, None
+
+
+def _save(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms], finished: Any) -> None:
+    """Save what ``_inputs`` gives back, and what is ``finished`` of the gradient."""
+    scale, engine, loss, terms = call
+    tensors, ctx.constants = take_apart((offset, scale, *terms))
+    ctx.save_for_backward(x, *tensors)
+    ctx.settings, ctx.finished = (engine, loss, type(terms)), [finished]
 
 
 def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
@@ -137,9 +146,7 @@ class _EagerHalf(_Eager):
     def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
         scale, engine, loss, terms = call
         value, held = engine.half_fused(x, terms, loss.form, offset, scale)
-        tensors, ctx.constants = take_apart((offset, scale, *terms))
-        ctx.save_for_backward(x, *tensors)
-        ctx.settings, ctx.finished = (engine, loss, type(terms)), [held]
+        _save(ctx, x, offset, call, held)
         return value
 
     @staticmethod
@@ -168,38 +175,68 @@ class _RepeatedHalf(_EagerHalf):
         made, tensors, ctx.settings, ctx.constants = call
         ctx.save_for_backward(x, *tensors)
         value: Tensor
-        value, held = made
-        ctx.finished = [held]
+        value, ctx.held = made
+        ctx.finished = []
         return value
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.saved_tensors  # noqa: B018 - as in ``_Repeated``
+        held = ctx.held
+        if held is None or torch.is_grad_enabled() or not is_readable(grad_out):
+            return _EagerHalf.backward(ctx, grad_out)
+        ctx.held = None
+        grad = ctx.settings[3](held, grad_out)
+        if grad is None:
+            ctx.finished.append(held)
+            return _EagerHalf.backward(ctx, grad_out)
+        return grad, None, None
 
 
 _run_repeated_half: Any = getattr(super(torch.autograd.Function, _RepeatedHalf), "apply", _RepeatedHalf.apply)
 _run_half: Any = getattr(super(torch.autograd.Function, _EagerHalf), "apply", _EagerHalf.apply)
 
 
-def apply_repeated(
-    x: Tensor, made: Any, tensors: tuple[Tensor, ...], settings: tuple[Any, ...], constants: list[Any]
-) -> Tensor:
-    """A reduced loss and its gradient, computed before, in the graph of autograd."""
-    run = _run_repeated_half if x.dtype == torch.float16 else _run_repeated
-    out: Tensor = run(x, None, (made, tensors, settings, constants))
-    return out
+def repeated(x: Tensor) -> Any:
+    """The function that puts a reduced loss and its gradient, computed before, into autograd's graph. Its arguments are the
+    scores, None, and ``(value and gradient, tensors of the terms, settings, constants)``."""
+    return _run_repeated_half if x.dtype == torch.float16 else _run_repeated
 
 
 class _Compiled(torch.autograd.Function):
-    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
+    """The same for compiled graphs: operators instead of engines."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, scale: Any, loss: Any, kind: type[Terms], *fields: Any) -> Tensor:
-        values, grad, slope = loss.fused(ops, x, offset, kind(*fields), scale)
+        value: Tensor
+        value, grad, slope = loss.fused(ops, x, offset, kind(*fields), scale)
         by_offset = slope * scale if isinstance(offset, Tensor) else None
         ctx.save_for_backward(grad, by_offset)
         ctx.rest = 3 + len(fields)
-        return total(values, scale)
+        return value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, by_offset = ctx.saved_tensors
         by_offset = None if by_offset is None else by_offset * grads[0]
-        return scaled(grad, grads[0]), by_offset, *((None,) * ctx.rest)
+        return ops.scaled(grad, grads[0]), by_offset, *((None,) * ctx.rest)
+
+
+class _CompiledHalf(torch.autograd.Function):
+    """The same in float16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offset: float, scale: float, form: str, kind: type[Terms], *fields: Any) -> Tensor:
+        value, grad, used = ops.half(x, kind(*fields), form, offset, scale)
+        tensors, ctx.constants = take_apart(fields)
+        ctx.save_for_backward(grad, used, x, *tensors)
+        ctx.kind, ctx.settings = kind, (form, offset, scale)
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad, used, x, *tensors = ctx.saved_tensors
+        fields, _ = put_together(tensors, ctx.constants)
+        return ops.half_scaled(grad, used, grads[0], x, ctx.kind(*fields), *ctx.settings), *((None,) * (4 + len(fields)))

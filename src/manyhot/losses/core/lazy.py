@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -78,3 +78,8 @@ class LazyScores(Protocol):
     def __mul__(self, factor: float) -> LazyScores:
         """The scores times a number."""
         ...
+
+
+def is_lazy(scores: Any) -> TypeGuard[LazyScores]:
+    """Whether ``scores`` are lazy. ``isinstance`` with ``LazyScores`` is slower: it looks for every method of the protocol."""
+    return not isinstance(scores, Tensor) and hasattr(scores, "two_sided_logsumexp")

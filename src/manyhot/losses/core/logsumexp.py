@@ -22,6 +22,7 @@ from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms, Weight, accum
 from manyhot.losses.core.layout import Labels, Rows, arrange
 from manyhot.losses.core.lazy import Dim as Dim
 from manyhot.losses.core.lazy import LazyScores as LazyScores
+from manyhot.losses.core.lazy import is_lazy
 
 Scores = Tensor | LazyScores
 
@@ -68,7 +69,7 @@ def two_sided_logsumexp(
         (tensor([-2.]), tensor([0.7014]))
     """
     about: dict[str, Any] = {"where": where, "pos_weight": pos_weight, "neg_weight": neg_weight, "smoothing": smoothing}
-    if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
+    if is_lazy(logits):
         return logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
     pos, neg = log_sums(who, logits, labels, dim=dim, engine=engine, validate=validate, **about)
     return pos.value, neg.value
@@ -79,7 +80,7 @@ def log_sums(
 ) -> tuple[LogSum, LogSum]:
     """``two_sided_logsumexp`` with each side in two parts, for losses that add sides or offsets. Lazy scores have only one
     part."""
-    if not isinstance(logits, Tensor) and hasattr(logits, "two_sided_logsumexp"):
+    if is_lazy(logits):
         pos, neg = logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
         return in_one_part(pos), in_one_part(neg)
     rows = arrange(who, logits, labels, dim=dim, validate=validate, **about)

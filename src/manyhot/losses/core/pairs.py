@@ -6,6 +6,7 @@ are computed one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,10 +85,13 @@ class _Pair:
     def __init__(self, alpha: float, link: float, losses: bool) -> None:
         self.alpha, self.link, self.losses = alpha, link, losses
 
-    def fused(self, engine: Any, a: Tensor, b: Tensor, terms: Terms, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-        """Values, and the gradients by ``a`` and ``b`` times ``scale``."""
+    def fused(
+        self, engine: Any, a: Tensor, b: Tensor, terms: Terms, scale: Tensor | float, **whole: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Values (or with ``whole`` the reduced loss), and the gradients by ``a`` and ``b`` times ``scale``."""
         given, where = (terms, None) if self.losses else (None, terms.where)
-        out: tuple[Tensor, Tensor, Tensor] = engine.rdrop(a, b, given, where, alpha=self.alpha, link=self.link, row_scale=scale)
+        settings = {"alpha": self.alpha, "link": self.link, "row_scale": scale, **whole}
+        out: tuple[Tensor, Tensor, Tensor] = engine.rdrop(a, b, given, where, **settings)
         return out
 
     def plain(self, a: Tensor, b: Tensor, terms: Terms) -> Tensor:
@@ -110,14 +114,16 @@ def plain_rdrop(
     alpha: float = 1.0,
     link: float = 1.0,
     row_scale: Tensor | float = 1.0,
+    whole: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(values, grad_a, grad_b)``; see ``manyhot.engines.native.engine.rdrop``."""
     pair = _Pair(alpha, link, terms is not None)
     with torch.enable_grad():
         one, two = (x.detach().requires_grad_() for x in (a, b))
         values = pair.plain(one, two, DenseTerms(a, where) if terms is None else terms)
-        grad_a, grad_b = torch.autograd.grad(total(values, row_scale), (one, two))
-    return values.detach(), grad_a, grad_b
+        reduced = total(values, row_scale)
+        grad_a, grad_b = torch.autograd.grad(reduced, (one, two))
+    return (reduced if whole else values).detach(), grad_a, grad_b
 
 
 class _Eager(torch.autograd.Function):
@@ -125,11 +131,11 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, engine: Engine, pair: _Pair, terms: Terms) -> Tensor:
-        values, *grads = pair.fused(engine, a, b, terms, scale)
+        value, *grads = pair.fused(engine, a, b, terms, scale, whole=True)
         tensors, ctx.constants = take_apart((scale, *terms))
         ctx.save_for_backward(a, b, *tensors)
         ctx.settings, ctx.finished = (engine, pair, type(terms)), [grads]
-        return engine.total(values, scale)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -144,25 +150,36 @@ class _Eager(torch.autograd.Function):
             return *(next(found) if want else None for want in wanted), None, None, None, None
         if not ctx.finished:
             ctx.finished.append(pair.fused(engine, a, b, kind(*fields), scale)[1:])
-        own = is_readable(grad_out)
-        grads, scale_ = (ctx.finished.pop(), engine.scale_) if own else (ctx.finished[0], scaled)
-        return *(scale_(grad, grad_out) if want else None for grad, want in zip(grads, wanted, strict=True)), *(None,) * 4
+        if is_readable(grad_out):
+            grads = _scale_both(engine, ctx.finished.pop(), grad_out)
+        else:
+            grads = [scaled(grad, grad_out) for grad in ctx.finished[0]]
+        return *(grad if want else None for grad, want in zip(grads, wanted, strict=True)), *(None,) * 4
+
+
+def _scale_both(engine: Engine, grads: Sequence[Tensor], factor: Tensor) -> Sequence[Tensor]:
+    """Both gradients times a factor, in place: at once if they are all of one piece of memory."""
+    both = grads[0]._base
+    if both is not None and both is grads[1]._base and both.numel() == 2 * grads[0].numel():
+        engine.scale_(both, factor)
+        return grads
+    return [engine.scale_(grad, factor) for grad in grads]
 
 
 class _Compiled(torch.autograd.Function):
-    """The same for compiled graphs: operators instead of engines, and the compiler does the scaling."""
+    """The same for compiled graphs: operators instead of engines."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, scale: Any, pair: _Pair, kind: type[Terms], *fields: Any) -> Tensor:
-        values, grad_a, grad_b = pair.fused(ops, a, b, kind(*fields), scale)
+        value, grad_a, grad_b = pair.fused(ops, a, b, kind(*fields), scale)
         ctx.save_for_backward(grad_a, grad_b)
         ctx.rest = 3 + len(fields)
-        return total(values, scale)
+        return value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
-        return *(scaled(grad, pulls[0]) for grad in ctx.saved_tensors), *((None,) * ctx.rest)
+        return *(ops.scaled(grad, pulls[0]) for grad in ctx.saved_tensors), *((None,) * ctx.rest)
 
 
 def divergence_rows(a: Tensor, b: Tensor, where: Tensor | None) -> Rows:

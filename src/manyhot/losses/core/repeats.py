@@ -17,19 +17,20 @@ from manyhot.engines.readable import all_readable
 from manyhot.engines.registry import Engine
 from manyhot.engines.saved import take_apart
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.core.fusion import apply_repeated
+from manyhot.losses.core.fusion import repeated
 
 MOST = 4096
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 class Repeat:
-    """What calls of one kind share: the engine's way to run them again, and what backward needs to know."""
+    """What calls of one kind share: the engine's way to run them again, their place in autograd's graph, and what backward
+    needs to know."""
 
-    __slots__ = ("constants", "run", "settings")
+    __slots__ = ("apply", "constants", "run", "settings")
 
-    def __init__(self, run: Any, settings: tuple[Any, ...], constants: list[Any]) -> None:
-        self.run, self.settings, self.constants = run, settings, constants
+    def __init__(self, run: Any, apply: Any, settings: tuple[Any, ...], constants: list[Any]) -> None:
+        self.run, self.apply, self.settings, self.constants = run, apply, settings, constants
 
 
 # The key that calls of one kind share, and the tensors beside the scores.
@@ -64,7 +65,10 @@ def repeat(kind: Kind, logits: Any) -> Tensor | None:
     if not (logits.is_contiguous() and first.is_contiguous()) or first.requires_grad or not all_readable((logits, *tensors)):
         return None
     made = known.run(logits, tensors)
-    return None if made is None else apply_repeated(logits, made, tensors, known.settings, known.constants)
+    if made is None:
+        return None
+    out: Tensor = known.apply(logits, None, (made, tensors, known.settings, known.constants))
+    return out
 
 
 def learn(kind: Kind, x: Tensor, ways: Any, engine: Engine, loss: Any, scale: Any, terms: Any) -> None:
@@ -78,4 +82,4 @@ def learn(kind: Kind, x: Tensor, ways: Any, engine: Engine, loss: Any, scale: An
     kept, constants = take_apart((key[2], scale, *terms))
     same = len(kept) == len(tensors) and all(one is other for one, other in zip(kept, tensors, strict=True))
     settings = (engine, loss, type(terms), found and found.scale)
-    KNOWN[key] = Repeat(found.run, settings, constants) if found is not None and same else None
+    KNOWN[key] = Repeat(found.run, repeated(x), settings, constants) if found is not None and same else None

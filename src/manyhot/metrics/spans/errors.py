@@ -1,7 +1,7 @@
 """Errors of predicted spans: wrong boundaries, wrong type, missed, or spurious.
 
-A true span that is not found is paired with a wrong prediction that overlaps it: first one with the
-right type or the right ends, then the one that shares most with it. Each belongs to one pair. The rest is missed or spurious.
+A missed true span is paired with a wrong prediction that overlaps it: first one with the right type or the right ends, then the
+one with the largest overlap. Each span belongs to at most one pair. Spans without a pair are missed or spurious.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 Key = tuple[Any, int, int]
 Spans = Sequence[Sequence[Any]]
 BOTH = "boundary and type"
-# The kinds of errors and what they are.
+# The kinds of errors and their descriptions.
 ERROR_KINDS = {
     "boundary": "right type, wrong ends",
     "type": "right ends, wrong type",
-    BOTH: "overlaps a true span, no more",
-    "missed": "true, nothing found there",
-    "spurious": "found, nothing true there",
+    BOTH: "overlaps a true span, wrong ends and type",
+    "missed": "true, no prediction overlaps",
+    "spurious": "predicted, no true span overlaps",
 }
 
 
 class SpanError(NamedTuple):
-    """One error: its kind, its row, the predicted and the true span (None where there is none)."""
+    """One error: its kind, its row, the predicted and the true span (or None)."""
 
     kind: str
     row: int
@@ -36,12 +36,12 @@ def find_span_errors(predicted: Iterable[Spans], gold: Iterable[Spans]) -> list[
     """Every error of a corpus, row by row in reading order.
 
     Args:
-        predicted: for each row its spans, tuples that begin with (type, start, end), with the end exclusive.
+        predicted: the spans of each row, tuples that begin with (type, start, end), end exclusive.
         gold: the true spans of each row.
 
     Returns:
-        ``boundary``: the type is right, the ends are not. ``type``: the ends are right, the type is not. ``boundary and type``:
-        they only overlap. ``missed`` and ``spurious``: no other wrong span overlaps.
+        The errors. ``boundary``: the type is right, the ends are not. ``type``: the ends are right, the type is not.
+        ``boundary and type``: the spans only overlap. ``missed`` and ``spurious``: no other wrong span overlaps.
 
     Example:
         >>> errors = find_span_errors([[("PER", 0, 3), ("ORG", 8, 12)]], [[("PER", 0, 12), ("LOC", 20, 24)]])
@@ -81,7 +81,7 @@ def _of_row(row: int, guesses: set[Key], truths: set[Key]) -> list[SpanError]:
 
 
 def _overlapping(guesses: set[Key], truths: set[Key]) -> Iterator[tuple[Key, Key]]:
-    """Every pair that shares a character, found by one walk over both in reading order: linear in what is found."""
+    """Every pair that shares a character, found by one pass over both in reading order; linear in the number of pairs."""
     open_guesses: list[Key] = []
     open_truths: list[Key] = []
     marked = [(span[1], 0, span) for span in guesses] + [(span[1], 1, span) for span in truths]

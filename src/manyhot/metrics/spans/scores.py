@@ -1,7 +1,7 @@
-"""Metrics of predicted spans over a whole corpus: exact F1 by type, boundaries alone, outer and inner spans.
+"""Metrics of predicted spans over a whole corpus: exact F1 by type, F1 of boundaries, of outer and of inner spans.
 
-Spans are tuples that begin with (type, start, end): token spans and character spans alike, as long as both sides use the
-same. Types may be numbers or names. Nothing is averaged over batches: hits, predicted and true spans are added up first.
+Spans are tuples that begin with (type, start, end), of tokens or of characters, the same for predicted and true spans. Types
+may be numbers or names. Counts are summed over the corpus; nothing is averaged over batches.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ class SpanMetrics:
     """Running span counts: call ``update`` with batches, then read the metrics.
 
     ``match="exact"`` requires the right type and both ends, ``"boundary"`` only the ends (spans of several types on the same
-    tokens
-    are one). ``level="outer"`` looks at spans that lie inside no other of their row, on either side, ``"inner"`` at the others:
-    a corpus without nesting has no inner spans.
+    tokens count once). ``level="outer"`` counts predicted and true spans that lie inside no other span of their row,
+    ``"inner"`` the others.
 
     Example:
         >>> metrics = SpanMetrics()
@@ -85,10 +84,10 @@ class SpanMetrics:
         """Add rows.
 
         Args:
-            predicted: the predicted spans of each row; one that is repeated counts once.
+            predicted: the predicted spans of each row; duplicates count once.
             gold: the true spans of each row.
-            unaligned: for each row the types of true spans that are no span of tokens. They were in the corpus and no
-                prediction can find them: they count as missed, among the outer spans.
+            unaligned: for each row the types of true spans that do not align with tokens. No prediction can match them, so
+                they count as missed outer spans.
         """
         guesses, truths = list(predicted), list(gold)
         missed = [()] * len(truths) if unaligned is None else list(unaligned)
@@ -130,7 +129,7 @@ class SpanMetrics:
         if average == "micro":
             return self.counts(match=match, level=level).f1
         if match != "exact":
-            raise ValueError("SpanMetrics: `average` 'macro' is over types, which match='boundary' does not look at.")
+            raise ValueError("SpanMetrics: `average` 'macro' is over types, which match='boundary' ignores. Use 'micro'.")
         values = [counts.f1 for counts in self.by_type(level=level).values()]
         return sum(values) / len(values) if values else 0.0
 
@@ -175,12 +174,12 @@ def span_f1_score(
     """F1 of predicted spans over a corpus; see ``SpanMetrics`` for a running form and for the settings.
 
     Args:
-        predicted: for each row its spans, tuples that begin with (type, start, end).
+        predicted: the spans of each row, tuples that begin with (type, start, end).
         gold: the true spans of each row.
-        average: ``"micro"``, ``"macro"``, or ``"none"`` for one value a type.
+        average: ``"micro"``, ``"macro"``, or ``"none"`` for one value per type.
         match: ``"exact"``, or ``"boundary"`` with the micro average.
         level: ``"all"``, ``"outer"`` or ``"inner"``.
-        unaligned: for each row the types of true spans that no prediction can find; they count as missed.
+        unaligned: for each row the types of true spans that do not align with tokens; they count as missed.
 
     Example:
         >>> span_f1_score([[(0, 2, 3)], []], [[(0, 2, 3)], [(1, 0, 0)]])

@@ -12,27 +12,24 @@ import sys
 
 import torch
 from triton.runtime import driver
+from triton.runtime.cache import triton_key
 
 from manyhot import SparseLabels
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import calls, engine
-from manyhot.engines.triton.launch import direct, launcher, loading
+from manyhot.engines.triton.launch import direct, launcher, loading, modules
 
 
-class Utilities:
-    def load_binary(self, name, code, shared, device):
-        print(name, hashlib.sha256(code).hexdigest()[:16], shared, device)
-        return 1, 2, 0, 0, 1024
+def load_binary(name, code, shared, device):
+    print(name, hashlib.sha256(code).hexdigest()[:16], shared, device)
+    return 1, 2, 1024
 
 
 def main() -> None:
-    sys.path.insert(0, sys.argv[2])
-    from offline import NamedDevice
-
-    device = NamedDevice(90)
-    device.utils = Utilities()
-    driver.set_active(device)
-    torch.cuda.get_device_capability = lambda _: (9, 0)
+    modules.load_binary = load_binary
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.current_device = lambda: 0
+    modules.raw_stream = lambda: lambda _: 0
     direct.cuda_launch = lambda: ctypes.CDLL(None)["getppid"]
     calls._together = lambda _: 132
     if sys.argv[1] == "read":
@@ -48,6 +45,8 @@ def main() -> None:
         lists = SparseLabels.from_lists([[0]] * 64, num_labels=80)
         for terms in (DenseTerms(x > 0), SparseTerms(lists.indices, lists.offsets)):
             engine.fused(x, terms, row_scale=1 / 64, whole=True)
+    assert driver._active is None, "Triton's driver was made"
+    assert triton_key.cache_info().currsize == 0, "Triton's library was hashed"
     print(len(list(loading._folder().rglob("*" + loading.SUFFIX))))
 
 

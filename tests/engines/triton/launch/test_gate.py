@@ -254,4 +254,4 @@ print("checked")
 
 
 def test_whole_losses_survive_a_compiler_that_fails():
-    check_interpreted(WHOLE_LOSS)
+    check_interpreted(WHOLE_LOSS, fails=True)

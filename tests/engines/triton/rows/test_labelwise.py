@@ -9,6 +9,7 @@ from engines.triton.interpreted import check_interpreted
 from manyhot import SparseLabels, asymmetric_loss, bce_loss, focal_loss
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
+from manyhot.engines.triton import plans
 from manyhot.losses.bce import bce_term
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Rows
@@ -20,7 +21,8 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.rows.test_labelwise import check_lists, check_powers
 from manyhot.engines.triton import plans
-plans.TILE, plans.MARKED = int(sys.argv[2]), 0
+plans.TILE, plans.BITMASK_FROM = int(sys.argv[2]), 0
+plans.FLAT_TILES = {4: (plans.TILE // 2, 4, 8, None)}
 if plans.TILE > 64:
     check_powers("cpu")
 check_lists("cpu", torch.float32, (3, 21), shares=(0.1, 1.0))
@@ -47,12 +49,15 @@ def check_powers(device):
 
 
 def check_lists(device, dtype, shape, shares=(0.0, 0.01, 0.3, 1.0)):
-    """No label listed, some, many and all, with and without weights of the sides, against float64."""
+    """No label listed, some, many and all, with and without weights of the sides, as lists and as bytes, against float64."""
     generator = torch.Generator().manual_seed(0)
     for share in shares:
-        lists = SparseLabels.from_dense(torch.rand(shape, generator=generator) < share)
-        for weights in ((None, None), (2.0, 0.5), (0.0, 1.0), (1.0, 0.0)):
+        dense = torch.rand(shape, generator=generator) < share
+        lists = SparseLabels.from_dense(dense)
+        for number, weights in enumerate(((None, None), (2.0, 0.5), (0.0, 1.0), (1.0, 0.0), (None, None))):
             terms = SparseTerms(lists.indices, lists.offsets, None, None, *weights)
+            if number > 2:
+                terms = DenseTerms(dense * torch.randint(1, 256, shape, generator=generator, dtype=torch.uint8), None, *weights)
             x = (4 * torch.randn(*shape, generator=generator)).to(dtype)
             for kind, settings in KINDS:
                 exact = x.double().requires_grad_()
@@ -69,7 +74,7 @@ def check_lists(device, dtype, shape, shares=(0.0, 0.01, 0.3, 1.0)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tile", [2048, 16])
+@pytest.mark.parametrize("tile", [2048, 32])
 def test_listed_labels_are_judged_apart_in_the_interpreter(tile):
     check_interpreted(INTERPRETED, tile)
 
@@ -79,6 +84,14 @@ def test_listed_labels_are_judged_apart_in_the_interpreter(tile):
 @pytest.mark.parametrize("shape", [(300, 20), (70, 128), (9, 513), (7, 1030), (5, 4096), (3, 20_001)])
 def test_listed_labels_are_judged_apart_on_the_device(dtype, shape):
     check_lists("cuda", dtype, shape)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(70, 128), (9, 513), (3, 4096)])
+def test_scores_as_one_line_agree_with_float64_on_the_device(dtype, shape, monkeypatch):
+    monkeypatch.setattr(plans, "BITMASK_FROM", 0)  # lists become bits
+    check_lists("cuda", dtype, shape, shares=(0.01, 0.5))
 
 
 @pytest.mark.gpu

@@ -12,6 +12,7 @@ import torch
 from manyhot import pairwise_loss, tlpr_loss, two_sided_logsumexp, zlpr_loss
 from manyhot.engines.triton import engine as triton_engine
 from manyhot.engines.triton.spans import plans as triton_span_plans
+from manyhot.engines.triton.spans.workspace import SpanCells
 from manyhot.heads.global_pointer import EfficientGlobalPointer, GlobalPointer
 from manyhot.labels.spans import SpanLabels
 from manyhot.scores.spans import SpanScores
@@ -466,17 +467,49 @@ def _cells_of(parts, labels, kwargs):
     return _listed_cells(scores.lengths, scores.triangle, labels, 0.0)
 
 
-# Tokens and head sizes that meet every tile the plans can choose: half of what is held and all of it, narrow and wide heads.
-TILED = [(tokens, size) for size in (32, 128) for tokens in (20, 40, 100)]
+# Types, tokens and head sizes that meet every tile the plans can choose: half of what is held and all of it, every width of
+# heads, and of shared heads every width of types.
+TILED = [(TYPED, 5, tokens, size) for size in (16, 32, 64, 128) for tokens in (20, 40, 100)]
+TILED += [(SHARED, types, 40, size) for size in (16, 32, 64, 128) for types in (5, 20, 40, 70)]
 
 
 @gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("form", [TYPED, SHARED])
-@pytest.mark.parametrize(("tokens", "size"), TILED)
-def test_every_tile_that_can_be_chosen_agrees_with_float64(form, dtype, tokens, size):
-    parts = make_parts(form, 2, 5, tokens, size, dtype=dtype, spread=0.3)
-    assert_exact(parts, random_labels(2, 5, tokens, 6), TOLERANCE[dtype])
+@pytest.mark.parametrize(("form", "types", "tokens", "size"), TILED)
+def test_every_tile_that_can_be_chosen_agrees_with_float64(form, types, tokens, size, dtype):
+    parts = make_parts(form, 2, types, tokens, size, dtype=dtype, spread=0.3)
+    assert_exact(parts, random_labels(2, types, tokens, 6), TOLERANCE[dtype])
+
+
+def tile_of(form, types, tokens, size, dtype):
+    """All that the tiles of a layout are made of."""
+    parts = [torch.empty(1, dtype=dtype).expand(*shape) for shape in shapes_of(form, types, tokens, size)]
+    none = torch.zeros(0, dtype=torch.int64)
+    plan = triton_span_plans.SpanPlan(SpanScores(*parts)._parts(), SpanCells(torch.zeros(1), True, none, none))
+    pulls = plan._cut(triton_span_plans.TYPED_PULLS)
+    return form, dtype, plan.width, plan.held, plan.step, pulls, plan.type_width, plan.type_blocks > 1
+
+
+def shapes_of(form, types, tokens, size):
+    return [(1, types, tokens, size)] * 2 if form == TYPED else [(1, tokens, size)] * 2 + [(1, types, tokens)] * 2
+
+
+def test_the_layouts_that_are_tried_meet_every_tile():
+    types = {torch.float32, torch.bfloat16}
+    tried = {tile_of(*layout, dtype) for layout in TILED for dtype in types}
+    sizes, tokens = (1, 6, 16, 17, 32, 33, 64, 65, 100, 128), (1, 16, 17, 32, 33, 64, 65, 128, 129, 600)
+    possible = {
+        tile_of(TYPED, kinds, count, size, dtype) for kinds in (1, 9) for count in tokens for size in sizes for dtype in types
+    }
+    typed = {each for each in tried if each[0] == TYPED}
+    assert {each[:-2] for each in possible} == {each[:-2] for each in typed}
+    every = (1, 15, 16, 17, 32, 33, 63, 64, 65, 200)
+    possible = {
+        tile_of(SHARED, kinds, count, size, dtype) for kinds in every for count in (7, 600) for size in sizes for dtype in types
+    }
+    # How many tokens are pulled at once is a matter of the other form.
+    shared = {each[:5] + each[6:] for each in tried if each[0] == SHARED}
+    assert {each[:5] + each[6:] for each in possible} == shared
 
 
 def test_no_tile_is_chosen_that_was_wrong_on_a_device():

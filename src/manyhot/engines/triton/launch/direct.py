@@ -11,7 +11,7 @@ import functools
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,9 +23,6 @@ SPARE = 4
 MOST = 64
 # Features that only Triton's launcher serves.
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
-
-
-_INT32 = struct.Struct("<i")
 
 
 class _Config(ctypes.Structure):
@@ -74,31 +71,65 @@ class BoundKernel:
         return found
 
 
-class VaryingKernel(BoundKernel):
-    """The same with some numbers, int32, that differ from call to call, and maybe the number of programs."""
+class TableStep(NamedTuple):
+    """One kernel of a ``KernelTable``: its programs and numbers, the place in the table of each of its tensors (None: missing),
+    and which of its numbers, by place, are which of the table's."""
 
-    __slots__ = ("configs", "vary")
+    kernel: DirectKernel
+    programs: int
+    numbers: Sequence[int | float]
+    places: Sequence[int | None]
+    varying: dict[int, int]
 
-    def __init__(self, kernel: DirectKernel, programs: int, numbers: Sequence[int | float], places: Sequence[int]) -> None:
-        super().__init__(kernel, programs, numbers)
-        kept = range(len(numbers)) if kernel.kept is None else kernel.kept
-        self.vary = [kernel.addresses.size + 8 * kept.index(place) for place in places]
-        self.configs: dict[int, _Config] = {}
+
+class KernelTable:
+    """Kernels that are launched one after the other, with their parameters in one table: addresses, then int32 numbers. What
+    differs from call to call is written once for all of them."""
+
+    __slots__ = ("calls", "kept", "lock", "memory", "pack", "params", "steps")
+
+    def __init__(self, addresses: int, numbers: int, steps: Sequence[TableStep]) -> None:
+        self.memory = (ctypes.c_char * (8 * (addresses + numbers)))()
+        self.pack, self.lock = struct.Struct("<" + "Q" * addresses + "i4x" * numbers).pack_into, threading.Lock()
+        self.steps, self.kept, self.params = steps, [(ctypes.c_char * 8)()], []
+        self.calls: dict[int, tuple[_Config, list[tuple[Any, ...]]]] = {}
+        table, nothing = ctypes.addressof(self.memory), ctypes.addressof(self.kept[0])
+        for kernel, _, given, places, varying in steps:
+            kept = range(len(given)) if kernel.kept is None else kernel.kept
+            if not set(varying) <= set(kept):
+                raise ValueError("a number that varies was made a constant")
+            own = (ctypes.c_char * max(8, kernel.numbers.size))()
+            kernel.numbers.pack_into(own, 0, *[given[place] for place in kept])
+            self.kept.append(own)
+            first = ctypes.addressof(own)
+            pointers = [nothing if place is None else table + 8 * place for place in places]
+            for index, place in enumerate(kept):
+                shared = varying.get(place)
+                pointers.append(first + 8 * index if shared is None else table + 8 * (addresses + shared))
+            pointers += [nothing] * SPARE
+            self.params.append((ctypes.c_void_p * len(pointers))(*pointers))
 
     def start(self, stream: int, addresses: Sequence[int], numbers: Sequence[int], programs: int) -> bool:
-        """Launch with these numbers in their places."""
-        call = self.calls.get(stream) or self._call_on(stream)
+        """Launch all of them, the first with so many programs. Returns whether the driver accepted every launch."""
+        first, calls = self.calls.get(stream) or self._calls_on(stream)
         with self.lock:
-            self.pack(self.memory, 0, *addresses)
-            for place, number in zip(self.vary, numbers, strict=True):
-                _INT32.pack_into(self.memory, place, number)
-            self.configs[stream].sizes[0] = programs
-            return self.launch(*call) == 0
+            self.pack(self.memory, 0, *addresses, *numbers)
+            first.sizes[0] = programs
+            for launch, *call in calls:
+                if launch(*call):
+                    return False
+        return True
 
-    def _call_on(self, stream: int) -> tuple[Any, ...]:
-        call = super()._call_on(stream)
-        self.configs[stream] = call[0]._obj
-        return call
+    def _calls_on(self, stream: int) -> tuple[_Config, list[tuple[Any, ...]]]:
+        if len(self.calls) >= MOST:
+            self.calls.clear()
+        configs = [_Config((step.programs, 1, 1, step.kernel.threads, 1, 1, step.kernel.shared), stream) for step in self.steps]
+        calls = [
+            (step.kernel.launch, ctypes.byref(config), ctypes.c_void_p(step.kernel.function), params, None)
+            for step, config, params in zip(self.steps, configs, self.params, strict=True)
+        ]
+        found = self.calls[stream] = configs[0], calls
+        return found
 
 
 class DirectKernel:

@@ -18,6 +18,7 @@ from manyhot.engines.triton.launch.direct import EXTRAS, DirectKernel, direct_ke
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
 from manyhot.engines.triton.launch.loading import load_kernel
+from manyhot.engines.triton.launch.modules import raw_stream
 
 Numbers = tuple[int | float, ...]
 
@@ -205,6 +206,24 @@ def stream_for(device: int) -> int | None:
         raise LaunchError("the current CUDA stream could not be found") from error
 
 
+def stream_finder() -> Callable[[int], int | None]:
+    """``stream_for`` for calls that are repeated: what stays the same is looked up once."""
+    if not _one_device():
+        return stream_for
+    runtime, stream_of = _hooks(), _stream_of()
+
+    def find(device: int) -> int | None:
+        try:
+            enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+                return None
+            return stream_of(device)
+        except Exception as error:
+            raise LaunchError("the current CUDA stream could not be found") from error
+
+    return find
+
+
 @functools.cache
 def _one_device() -> bool:
     return torch.cuda.device_count() == 1
@@ -212,10 +231,7 @@ def _one_device() -> bool:
 
 @functools.cache
 def _stream_of() -> Callable[[int], int]:
-    from triton.runtime import driver
-
-    found: Callable[[int], int] = driver.active.get_current_stream
-    return found
+    return raw_stream()
 
 
 @functools.cache

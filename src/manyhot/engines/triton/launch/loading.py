@@ -1,8 +1,8 @@
 """Kernels from Triton's compiler to the device, without Triton's launcher, and kept on disk.
 
-Triton compiles a launcher in C for every kernel, which takes as long as the kernel, and hashes its whole library before it
-looks into its cache. Neither is needed: ``direct`` launches kernels through the driver, and a kernel that was compiled before
-is read from disk by the names and versions of all it was compiled from.
+Triton compiles a launcher in C for every kernel, which takes as long as the kernel. It is not needed: ``modules`` loads kernels
+through the driver, ``direct`` launches them, and a kernel that was compiled before is read from disk by the names and versions
+of all it was compiled from.
 
 A file is one line of JSON and the machine code after it. It lies in Triton's cache folder and is trusted as its files are; a
 damaged one is compiled again.
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from manyhot.engines.triton.launch import modules
 
 # Variables of the environment that change what compilers do, by how they begin, and those that only name folders.
 COMPILER_VARIABLES = ("TRITON", "MLIR", "LLVM", "NVPTX", "PTXAS", "DISABLE_", "ENABLE_", "USE_")
@@ -62,7 +64,7 @@ class Machine(NamedTuple):
 
     def load(self, device: int) -> LoadedKernel:
         """Load it to a device."""
-        module, function, _, _, threads = _utilities().load_binary(self.name, self.code, self.shared, device)
+        module, function, threads = modules.load_binary(self.name, self.code, self.shared, device)
         if 32 * self.warps > threads:
             raise RuntimeError(f"{self.name} has {32 * self.warps} threads, and the device takes {threads}")
         signature = {str(place): kind for place, kind in enumerate(self.kinds)}
@@ -78,8 +80,8 @@ def load_kernel(
     path = _place((capability, *identity))
     found = None if path is None else read(path)
     if found is None:
-        _prepare_triton()
-        compiled = compile_it()
+        with modules.only_compiling():
+            compiled = compile_it()
         metadata = compiled.metadata
         if getattr(metadata, "num_ctas", 1) != 1 or any(getattr(metadata, name, 0) for name in extras):
             return None
@@ -143,23 +145,3 @@ def _sources() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-@functools.cache
-def _utilities() -> Any:
-    from triton.runtime import driver
-
-    return driver.active.utils
-
-
-@functools.cache
-def _prepare_triton() -> None:
-    """Have Triton hash its library, which its cache needs, while its driver is set up: both take half a second."""
-    try:
-        from triton.runtime.cache import triton_key
-    except ImportError:
-        return
-    hashing = threading.Thread(target=triton_key)
-    hashing.start()
-    _utilities()
-    hashing.join()

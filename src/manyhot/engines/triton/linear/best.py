@@ -12,20 +12,22 @@ from manyhot.engines.triton.linear.inputs import launch
 ROWS, GROUPS = 4, 32
 
 
-def group_maxima(scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int) -> Tensor:
-    """float32 ``[R, groups]`` of ``scores [R, C]``, groups of ``size`` labels, a power of two; see the kernel."""
+def group_maxima(scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int, *, nan_first: bool = True) -> Tensor:
+    """int64 ``[R, groups]``, the keys of the maxima of ``scores [R, C]`` plus ``bias [C]`` where ``where [C]`` or ``[R, C]``;
+    groups have ``size`` labels, a power of two. See the kernel."""
     from manyhot.engines.triton.linear.best_kernel import group_maxima_kernel
 
     rows, num_labels = scores.shape
     groups = blocks(num_labels, size)
-    out = scores.new_empty((rows, groups), dtype=torch.float32)
+    out = scores.new_empty((rows, groups), dtype=torch.int64)
     across = blocks(groups, GROUPS)
+    step = 0 if where is None or where.ndim == 1 else where.stride(0)
     launch(
         group_maxima_kernel,
         blocks(rows, ROWS) * across,
         (scores, bias, where, out),
-        (rows, num_labels, groups, scores.stride(0), across),
-        (bias is not None, where is not None, size, GROUPS, ROWS),
+        (rows, num_labels, groups, scores.stride(0), step, across),
+        (bias is not None, where is not None, nan_first, size, GROUPS, ROWS),
         4,
     )
     return out

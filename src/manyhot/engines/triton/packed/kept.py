@@ -6,21 +6,38 @@ turned while they are packed; one exponential then serves either side.
 
 from __future__ import annotations
 
+import itertools
+
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.packed.ptx import _Writer
+from manyhot.engines.triton.packed.ptx import NOTHING_2, NOTHING_4, NOTHING_H, _Writer
 
-# -inf in every score of a word, for places beyond the end of a row: the term is 0.
-NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
+# A term of 1e-36, where no term may be less.
+LEAST = "0f03AA2425"
 
 
 class _Kept(_Writer):
-    """Writes instructions for two words of ``per`` scores; a kept exponential is the operand ``k`` and a letter."""
+    """Writes instructions for two words of ``per`` scores; a kept exponential is the operand ``k`` and a letter.
+
+    Labels are a byte each, or a bit each of an int32 for every word where ``bits``. With a ``least`` term no term is less, so
+    that a sum is 0 only if there is none.
+    """
+
+    def __init__(self, per: int, *, float16: bool = False, bits: bool = False, least: bool = False) -> None:
+        super().__init__(per, float16=float16)
+        self.bits, self.least = bits, least
+        self.label_operand = f"t:r:{2 if bits else per // 2}"
 
     def masks(self) -> str:
         """``m``: the highest bit of each byte of labels that is not 0."""
         lines = ""
+        if self.bits:
+            # A product puts four bits into four bytes.
+            spread = "mul.lo.u32 m{0}, {1}, 0x10204080; and.b32 m{0}, m{0}, 0x80808080; "
+            if self.per == 4:
+                return spread.format(0, "$t0") + spread.format(1, "$t1")
+            return "shl.b32 b, $t1, 2; or.b32 b, b, $t0; " + spread.format(0, "b")
         for k in range(self.per // 2):
             lines += f"and.b32 b, $t{k}, 0x7f7f7f7f; add.u32 b, b, 0x7f7f7f7f; "
             lines += f"or.b32 b, b, $t{k}; and.b32 m{k}, b, 0x80808080; "
@@ -58,13 +75,14 @@ class _Kept(_Writer):
     def kept_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
         """The sums of each word's negative and positive terms, and the terms."""
         lines = self.masks() + self.turned() + self.exponentials()
+        lines += self.each(f"max.NaN.f32 e#, e#, {LEAST}; ") if self.least else ""
         lines += "".join(f"mov.f32 {name}{k}, 0f00000000; " for name in "cq" for k in range(2))
         for k in range(2 * self.per):
             word = k // self.per
             lines += self.is_positive(k) + f"@p add.f32 q{word}, q{word}, e{k}; @!p add.f32 c{word}, c{word}, e{k}; "
         lines += "".join(f"mov.f32 {self.kept(k)}, e{k}; " for k in range(2 * self.per))
         lines += "".join(f"mov.f32 $neg{k}, c{k}; mov.f32 $pos{k}, q{k}; " for k in range(2))
-        return self.finish(f"neg:=f:2 pos:=f:2 {self.operands('=f')} s:l:2 t:r:{self.per // 2}", lines)
+        return self.finish(f"neg:=f:2 pos:=f:2 {self.operands('=f')} s:l:2 {self.label_operand}", lines)
 
     def kept_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
         """The terms times the factors of their sides; that of positives is negative."""
@@ -73,23 +91,39 @@ class _Kept(_Writer):
             word = k // self.per
             lines += self.is_positive(k) + f"selp.f32 f{k}, $pos{word}, $neg{word}, p; mul.f32 e{k}, {self.kept(k)}, f{k}; "
         return self.finish(
-            f"grad:=l:2 {self.operands('f')} t:r:{self.per // 2} neg:f:2 pos:f:2 zero:f:2", lines, self.pack()
+            f"grad:=l:2 {self.operands('f')} {self.label_operand} neg:f:2 pos:f:2 zero:f:2", lines, self.pack()
         )  # fmt: skip
 
 
-_TWO, _FOUR, _HALF = _Kept(2), _Kept(4), _Kept(4, float16=True)
-(SUMS_2, SUMS_2_TYPES), (SUMS_4, SUMS_4_TYPES), (SUMS_H, _) = (each.kept_sums() for each in (_TWO, _FOUR, _HALF))
-(GRAD_2, GRAD_2_TYPES), (GRAD_4, GRAD_4_TYPES), (GRAD_H, _) = (each.kept_gradient() for each in (_TWO, _FOUR, _HALF))
+def _all_code() -> dict[str, str]:
+    """Instructions and operands by what is asked for, scores a word, and whether these are float16, labels bits, and terms
+    bounded."""
+    found = {}
+    for per, float16, bits, least in itertools.product((2, 4), (False, True), (False, True), (False, True)):
+        writer = _Kept(per, float16=float16, bits=bits, least=least)
+        about = f"{per} {float16} {bits} {least}"
+        for name, made in (("sums", writer.kept_sums()), ("gradient", writer.kept_gradient())):
+            found[f"{name} {about}"], found[f"{name} operands {about}"] = (each.value for each in made)
+    return found
+
+
+_CODE = _all_code()
+
+
+@triton.constexpr_function
+def _code(name, PER, HALF, BITS, LEAST):
+    return _CODE[f"{name} {PER} {HALF} {BITS} {LEAST}"]
 
 
 @triton.jit
-def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr):
+def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr, LEAST: tl.constexpr):
     """The sums of each word's positive and negative terms, and the terms; of two in a word each comes twice."""
+    ASM: tl.constexpr = _code("sums", PER, HALF, BITS, LEAST)
+    TYPES: tl.constexpr = _code("sums operands", PER, HALF, BITS, LEAST)
     if PER == 4:
-        ASM: tl.constexpr = SUMS_H if HALF else SUMS_4
         neg, pos, a, b, c, d = tl.inline_asm_elementwise(
             ASM,
-            SUMS_4_TYPES,
+            TYPES,
             [s, t],
             dtype=(tl.float32, tl.float32, tl.float32, tl.float32, tl.float32, tl.float32),
             is_pure=True,
@@ -97,42 +131,43 @@ def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr):
         )
     else:
         neg, pos, a, b = tl.inline_asm_elementwise(
-            SUMS_2, SUMS_2_TYPES, [s, t], dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=True, pack=2
+            ASM, TYPES, [s, t], dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=True, pack=2
         )
         c, d = a, b
     return pos, neg, a, b, c, d
 
 
 @triton.jit
-def kept_gradient(a, b, c, d, t, pos_factor, neg_factor, zero, PER: tl.constexpr, HALF: tl.constexpr):
+def kept_gradient(a, b, c, d, t, pos_factor, neg_factor, zero, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr):
     """The gradient of each word from its terms, in the type of the scores. The assembler must not know ``zero``."""
+    ASM: tl.constexpr = _code("gradient", PER, HALF, BITS, False)
+    TYPES: tl.constexpr = _code("gradient operands", PER, HALF, BITS, False)
     if PER == 4:
-        ASM: tl.constexpr = GRAD_H if HALF else GRAD_4
         operands = [a, b, c, d, t, neg_factor, -pos_factor, zero]
-        grad = tl.inline_asm_elementwise(ASM, GRAD_4_TYPES, operands, dtype=tl.int64, is_pure=True, pack=2)
+        grad = tl.inline_asm_elementwise(ASM, TYPES, operands, dtype=tl.int64, is_pure=True, pack=2)
     else:
-        grad = tl.inline_asm_elementwise(
-            GRAD_2, GRAD_2_TYPES, [a, b, t, neg_factor, -pos_factor, zero], dtype=tl.int64, is_pure=True, pack=2
-        )
+        operands = [a, b, t, neg_factor, -pos_factor, zero]
+        grad = tl.inline_asm_elementwise(ASM, TYPES, operands, dtype=tl.int64, is_pure=True, pack=2)
     return grad
 
 
 @triton.jit
-def word_terms(
+def read_kept_words(
     x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
-    BLOCK: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr,
+    LISTS: tl.constexpr, BLOCK: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of words from the label ``first`` on: the sums of each, its terms, and its labels, a byte each."""
+    """A tile of words from the label ``first`` on: scores, and labels, a byte each. LISTS have no labels here."""
     words = first // PER + tl.arange(0, BLOCK // PER)
     in_tile = in_rows[:, None] & (words < num_labels // PER)[None, :]
     at = (rows * (x_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
-    label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
     nothing: tl.constexpr = NOTHING_H if HALF else (NOTHING_4 if PER == 4 else NOTHING_2)
     s = tl.load(tl.cast(x, tl.pointer_type(tl.int64)) + at, mask=in_tile, other=nothing)
-    place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
-    t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0)
-    pos, neg, a, b, c, d = kept_sums(s, t, PER, HALF)
-    return pos, neg, a, b, c, d, t
+    t = s
+    if not LISTS:
+        label_at = (rows * (label_stride // UNIT * (UNIT // PER)))[:, None] + words[None, :]
+        place = tl.cast(labels, tl.pointer_type(tl.int32 if PER == 4 else tl.int16)) + label_at
+        t = tl.load(tl.max_contiguous(place, [1, 2]), mask=in_tile, other=0)
+    return s, t
 
 
 @triton.jit

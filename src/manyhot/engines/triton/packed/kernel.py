@@ -133,14 +133,14 @@ def packed_kernel(
     if FORM == "joint":  # noqa: SIM102 - known to the compiler, what follows is not
         if tl.max(empty.to(tl.int32), axis=0) > 0:
             if LABELS == "lists":
-                empty = empty & (cursor >= stop)
+                empty = tl.where(cursor >= stop, empty, False)
             else:
-                empty = empty & has_no_label(t, smoothing)
+                empty = tl.where(has_no_label(t, smoothing), empty, False)
                 if TAIL > 0:
-                    empty = empty & has_no_label(tail_t, smoothing)
+                    empty = tl.where(has_no_label(tail_t, smoothing), empty, False)
                 if RAGGED:
                     ends = tl.load(labels + rows[:, None] * num_labels + columns, mask=rest, other=0)
-                    empty = empty & has_no_label(ends, smoothing)
+                    empty = tl.where(has_no_label(ends, smoothing), empty, False)
     if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM):
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,

@@ -13,6 +13,8 @@ import triton.language as tl
 _REGISTERS = (
     ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, m<2>, b, d; .reg .b16 x<2>; .reg .pred any, p; "
 )
+# -inf in every score of a word, for places beyond the end of a row: the term is 0.
+NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
 
 
 class _Writer:

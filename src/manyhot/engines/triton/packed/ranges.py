@@ -43,5 +43,5 @@ def is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED: tl.constexpr, FORM
     if SHIFTED:
         fits = fits & (tl.abs(c) <= NEAR)
     if FORM == "joint":
-        fits = (fits & (empty | (pos_sum >= LOWEST)) & (neg_sum >= LOWEST)) | ~in_rows
+        fits = (fits & tl.where(empty, True, pos_sum >= LOWEST) & (neg_sum >= LOWEST)) | ~in_rows
     return tl.max(tl.where(fits, 0, 1), axis=0) == 0

@@ -11,11 +11,9 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import exp
+from manyhot.engines.triton.packed.ptx import NOTHING_2, NOTHING_4, NOTHING_H
 from manyhot.engines.triton.packed.words import word_sums
 from manyhot.engines.triton.rows.tiles import add_pairs
-
-# -inf in every score of a word, for places beyond the end of a row: the term is 0.
-NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
 
 
 @triton.jit

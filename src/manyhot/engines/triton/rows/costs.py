@@ -9,10 +9,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import LOG_2, exp, inverse, log1p_unit, log2
+from manyhot.engines.triton.math import LOG2_E, LOG_2, exp, exp2, inverse, log1p_fast, log1p_unit, log2
 
 # The exponential of no score below this is needed, and that of a larger one's negative may be 0.
 LEAST, LARGE = tl.constexpr(-80.0), tl.constexpr(20.0)
+# The largest exponent of 2 of which a square is finite; no score that has a margin to pass is so low.
+FARTHEST = tl.constexpr(57.0)
 
 
 @triton.jit
@@ -63,6 +65,51 @@ def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
         # A power of 0 keeps what is left of a probability that is 0: a score below the least one costs nothing.
         some = (m > 0) & (u > LEAST)
         cost, slope = tl.where(some, focus * log_cost, 0.0), tl.where(some, focus * ratio + by_focus * pull, 0.0)
+    return cost, slope
+
+
+@triton.jit
+def bce_costs(u):
+    """``log(1 + e^u)`` summed over groups, the last axis, and the derivative of each.
+
+    ``sum log(1 + e) = log prod (1 + e)``, so a group takes one logarithm; nothing is subtracted from the product, so that small
+    costs keep their digits.
+    """
+    e = exp(-tl.abs(u))
+    larger = inverse(1.0 + e)
+    slope = tl.where(u > 0, larger, e * larger)
+    return tl.sum(tl.maximum(u, 0.0), axis=1) + log1p_fast(tl.reduce(e, 1, _both)), slope
+
+
+@triton.jit
+def _both(a, b):
+    """``(1 + a) (1 + b) - 1``."""
+    return a * b + (a + b)
+
+
+@triton.jit
+def margin_cost(s, margin, POWER: tl.constexpr):
+    """``-POWER m^POWER log(1 - m)`` with ``m = max(sigma(s) - margin, 0)``, which is POWER times the cost (the cost itself if
+    POWER is 0), and the derivative of the cost; 0 at -inf. The margin is above 0.
+
+    With ``e = e^-s`` and ``w = 1 + e``, sigma is 1 / w, and 1 - m is ``(e + margin w) / w``: one division serves both. The
+    derivative of ``-log(1 - m)`` is then ``e / (w (e + margin w))``.
+    """
+    e = exp2(tl.minimum(-LOG2_E * s, FARTHEST, propagate_nan=tl.PropagateNan.ALL))
+    w = 1.0 + e
+    top = e + margin * w
+    both = inverse(w * top)
+    p = both * top
+    m, kept = tl.maximum(p - margin, 0.0, propagate_nan=tl.PropagateNan.ALL), top * p
+    times: tl.constexpr = max(POWER, 1)
+    series = m * (times + m * (0.5 * times + m * (0.33333334 * times + m * (0.25 * times))))
+    log_cost = tl.where(m < 0.03125, series, (-LOG_2 * times) * log2(kept))
+    if POWER > 0:
+        below = _power(m, POWER - 1)
+        part = below * log_cost
+        cost, slope = m * part, (e * both) * (below * m + part * kept)
+    else:
+        cost, slope = log_cost, tl.where(m > 0, e * both, 0.0)
     return cost, slope
 
 

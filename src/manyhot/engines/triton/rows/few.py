@@ -1,9 +1,10 @@
 """Rows of few labels, many to a program (CUDA): the loss and its gradient in one read and one write of the scores.
 
 A row of a hundred labels is so short that instructions cost more time than memory, also those that are done once a row or once
-a program. So programs stay and take tile after tile, each adds up the losses of its rows, and only these sums are left to the
-last program. Sums are of unshifted exponentials, which are the gradient too; a program that met a sum near the end of the range
-takes all its tiles again, with the largest exponent taken out. Index lists become a bit for each label, 64 of a row at once.
+a program. So the kernel is persistent: programs loop over tiles, prefetch the next one and add up the losses of their rows; the
+last program reduces these sums. Sums are of unshifted exponentials, which are the gradient too;
+a program that met a sum near the ends of the range takes all its tiles again, with the largest exponent taken out. Index lists
+become a bit for each label, 64 of a row at once.
 """
 
 from __future__ import annotations
@@ -11,23 +12,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import COMPILED, bounded_log, exp, inverse, log1p_fast
-from manyhot.engines.triton.packed.kept import kept_gradient, store_words, word_terms
-from manyhot.engines.triton.rows.bits import listed_bits, listed_words
+from manyhot.engines.triton.math import COMPILED, exp, inverse, log1p_fast
+from manyhot.engines.triton.packed.kept import kept_gradient, kept_sums, read_kept_words, store_words
+from manyhot.engines.triton.packed.ranges import LOWEST, NEAR
+from manyhot.engines.triton.rows.bits import first_entries, list_ends, listed_bits, listed_near, words_of_lists
+from manyhot.engines.triton.rows.few_again import add_values, rows_of, take_again
 from manyhot.engines.triton.rows.lists import LISTS
-from manyhot.engines.triton.rows.tiles import (
-    add_pairs,
-    careful_terms,
-    settle,
-    side_exponents,
-    side_terms,
-    tile_exponents,
-    tile_gradient,
-)
+from manyhot.engines.triton.rows.tiles import add_pairs
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
-# The product of two sums up to here is a number still.
-SAFE = tl.constexpr(1e18)
+# The product of two sums up to here is a number still; in the joint form, with an offset too.
+SAFE, JOINT_SAFE = tl.constexpr(1e18), tl.constexpr(1e14)
+# The least term of the joint form, as ``packed.kept`` has it: a sum is 0 only if it has no terms.
+LEAST = tl.constexpr(1e-36)
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -41,7 +38,8 @@ def few_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS rows by turns, fused and split, with no offset, no mask and no weight for each label.
+    """Tiles of ROWS rows by turns, fused, with no mask and no weight for each label; other forms than split without an offset
+    only where LEAN.
 
     A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it; EVEN if it fills them.
     """
@@ -52,73 +50,80 @@ def few_kernel(
     if EVEN:
         num_labels = SEGMENT
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
-    HALF: tl.constexpr = x.dtype.element_ty == tl.float16
-    WORDS: tl.constexpr = COMPILED and LABELS == "dense" and LEAN and labels.dtype.element_ty == tl.uint8 and UNIT % PER == 0
-    program = tl.program_id(0)
+    LISTED: tl.constexpr = LABELS == "lists"
+    BYTES: tl.constexpr = LABELS == "dense" and labels.dtype.element_ty == tl.uint8
+    WORDS: tl.constexpr = COMPILED and LEAN and UNIT % PER == 0 and (LISTED or BYTES)
+    TWO: tl.constexpr = SEGMENT > BLOCK
+    program, programs = tl.program_id(0), tl.num_programs(0)
     scale = tl.zeros([ROWS], tl.float32) + scale_number
     if SCALE == "one":
         scale = scale * tl.load(row_scale)
+    c = tl.zeros([ROWS], tl.float32) + offset_number
+    zero = offset_number if OFFSET == "zero" else tl.where(num_rows < 0, 1.0, 0.0)  # the assembler cannot know it
     added, worst = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
-    for tile in tl.range(program, tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
-        rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)
-        in_rows = rows < num_rows
-        if SCALE == "rows":
-            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-        low, high, s, s_more = rows, rows, rows, rows
-        if not WORDS:
-            # All scores are on their way before the lists are looked at, which takes two reads, one after the other.
-            s = _read(x, x_stride, num_labels, rows, in_rows, 0, EVEN, BLOCK)
-            if SEGMENT > BLOCK:
-                s_more = _read(x, x_stride, num_labels, rows, in_rows, BLOCK, EVEN, BLOCK)
-        if LABELS == "lists":
-            low, high = listed_words(offsets, indices, rows, in_rows, SEGMENT)
-        pos, neg, e, f, g, h, t = _sum_terms(
-            s, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows,
-            0, LABELS, LEAN, EVEN, WORDS, BLOCK, UNIT,
+    rows, in_rows = rows_of(program, num_rows, ROWS)
+    s, t = _read(x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, LISTED, WORDS, EVEN, BLOCK, UNIT)
+    s_more, t_more = s, t
+    if TWO:
+        s_more, t_more = _read(
+            x, labels, x_stride, label_stride, num_labels, rows, in_rows, BLOCK, LISTED, WORDS, EVEN, BLOCK, UNIT
+        )
+    start, left, entries, low, high = rows, rows, rows, rows, rows
+    if LISTED:
+        start, left = list_ends(offsets, rows, in_rows)
+        entries = first_entries(indices, start, left, SEGMENT)
+    for tile in tl.range(program, tl.cdiv(num_rows, ROWS), programs):
+        rows, in_rows = rows_of(tile, num_rows, ROWS)
+        next_rows, in_next = rows_of(tile + programs, num_rows, ROWS)
+        next_start, next_left = start, left
+        if LISTED:
+            next_start, next_left = list_ends(offsets, next_rows, in_next)
+        next_s, next_t = _read(
+            x, labels, x_stride, label_stride, num_labels, next_rows, in_next, 0, LISTED, WORDS, EVEN, BLOCK, UNIT
+        )
+        next_more, next_t_more = s_more, t_more
+        if TWO:
+            next_more, next_t_more = _read(
+                x, labels, x_stride, label_stride, num_labels, next_rows, in_next, BLOCK, LISTED, WORDS, EVEN, BLOCK, UNIT
+            )
+        if LISTED:
+            low, high = words_of_lists(indices, start, left, entries, 0, SEGMENT)
+        pos, neg, e, f, g, h, t = _terms(
+            s, t, x, low, high, pos_number, neg_number, smoothing, num_labels, in_rows, 0, LISTED, LEAN, FORM, WORDS, EVEN,
+            BLOCK, UNIT,
         )  # fmt: skip
-        if SEGMENT > BLOCK:
-            pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = _sum_terms(
-                s_more, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows,
-                in_rows, BLOCK, LABELS, LEAN, EVEN, WORDS, BLOCK, UNIT,
+        if TWO:
+            pos_more, neg_more, e_more, f_more, g_more, h_more, t_more = _terms(
+                s_more, t_more, x, low, high, pos_number, neg_number, smoothing, num_labels, in_rows, BLOCK, LISTED, LEAN,
+                FORM, WORDS, EVEN, BLOCK, UNIT,
             )  # fmt: skip
             pos, neg = pos + pos_more, neg + neg_more
+        if LISTED:
+            # By now the ends of the next lists are there.
+            entries = first_entries(indices, next_start, next_left, SEGMENT)
         pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
-        worst = tl.maximum(worst, tl.where(pos_sum + neg_sum <= SAFE, 0, 1))
-        value = log1p_fast(pos_sum + neg_sum + pos_sum * neg_sum)
-        added = _add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
-        pos_factor, neg_factor = inverse(1.0 + pos_sum) * scale, inverse(1.0 + neg_sum) * scale
-        if WORDS:
-            grad = kept_gradient(e, f, g, h, t, pos_factor[:, None], neg_factor[:, None], offset_number, PER, HALF)
-            store_words(out_grad, grad, num_labels, rows, in_rows, 0, BLOCK, PER, UNIT)
-            if SEGMENT > BLOCK:
-                grad = kept_gradient(
-                    e_more, f_more, g_more, h_more, t_more, pos_factor[:, None], neg_factor[:, None], offset_number, PER, HALF
-                )
-                store_words(out_grad, grad, num_labels, rows, in_rows, BLOCK, BLOCK, PER, UNIT)
-        else:
-            _store(out_grad, e, f, t, pos_factor, neg_factor, num_labels, rows, in_rows, 0, LEAN, EVEN, BLOCK)
-            if SEGMENT > BLOCK:
-                _store(
-                    out_grad,
-                    e_more,
-                    f_more,
-                    t_more,
-                    pos_factor,
-                    neg_factor,
-                    num_labels,
-                    rows,
-                    in_rows,
-                    BLOCK,
-                    LEAN,
-                    EVEN,
-                    BLOCK,
-                )
+        if SCALE == "rows":
+            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
+        if OFFSET == "row":
+            c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)
+        value, slope, pos_factor, neg_factor, fits = _conclude(pos_sum, neg_sum, c, OFFSET, FORM)
+        worst = tl.maximum(worst, tl.where(fits | ~in_rows, 0, 1))
+        added = add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
+        if OFFSET == "row":
+            tl.store(out_slope + rows, slope, mask=in_rows)
+        pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
+        _store(out_grad, e, f, g, h, t, pos_factor, neg_factor, zero, num_labels, rows, in_rows, 0,
+               LISTED, LEAN, WORDS, EVEN, BLOCK, UNIT)  # fmt: skip
+        if TWO:
+            _store(out_grad, e_more, f_more, g_more, h_more, t_more, pos_factor, neg_factor, zero, num_labels, rows, in_rows,
+                   BLOCK, LISTED, LEAN, WORDS, EVEN, BLOCK, UNIT)  # fmt: skip
+        s, t, s_more, t_more, start, left = next_s, next_t, next_more, next_t_more, next_start, next_left
     if tl.max(worst, axis=0) > 0:
         tl.debug_barrier()
-        added = _take_again(
-            x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
-            num_rows, num_labels, x_stride, label_stride, where_stride, pos_number, neg_number, smoothing, scale,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, SCALE, ROWS, SEGMENT, UNIT, TOTAL,
+        added = take_again(
+            x, labels, offsets, indices, values, where, pos_weight, neg_weight, offset, row_scale, out_value, out_slope,
+            out_grad, num_rows, num_labels, x_stride, label_stride, where_stride, pos_number, neg_number, smoothing, c, scale,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, SCALE, FORM, ROWS, SEGMENT, UNIT, TOTAL,
         )  # fmt: skip
     if TOTAL == "sum" or TOTAL == "mean":
         tl.store(out_value + program, tl.sum(added, axis=0))
@@ -136,136 +141,119 @@ def _in_tile(num_labels, in_rows, columns, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _read(x, x_stride, num_labels, rows, in_rows, first, EVEN: tl.constexpr, BLOCK: tl.constexpr):
-    """The scores of a tile; e^-inf is 0, so that places beyond the end of a row count nothing as negatives."""
-    columns = first + tl.arange(0, BLOCK)
-    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
-    return tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf"))
-
-
-@triton.jit
-def _sum_terms(
-    s, x, labels, low, high, x_stride, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr,
+def _read(
+    x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
+    LISTED: tl.constexpr, WORDS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """The terms of either side of a tile as they are summed; then what the gradient is made of, with its labels last."""
+    """Scores and labels of a tile from the label ``first`` on, as words or one by one; lists have no labels here.
+
+    e^-inf is 0, so that places beyond the end of a row count nothing as negatives.
+    """
+    PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
     if WORDS:
-        PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
         HALF: tl.constexpr = x.dtype.element_ty == tl.float16
-        pos, neg, e, f, g, h, t = word_terms(
-            x, labels, x_stride, label_stride, num_labels, rows, in_rows, first, BLOCK, PER, HALF, UNIT
+        s, t = read_kept_words(
+            x, labels, x_stride, label_stride, num_labels, rows, in_rows, first, LISTED, BLOCK, PER, HALF, UNIT
         )
     else:
-        e, f, t = _terms(
-            s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
-            LABELS, LEAN, EVEN, BLOCK, UNIT,
-        )  # fmt: skip
-        g, h = e, f
-        pos, neg = e, f
-        if LEAN:
-            pos, neg = tl.where(t, e, 0.0), tl.where(t, 0.0, e)
-    return pos, neg, e, f, g, h, t
+        columns = first + tl.arange(0, BLOCK)
+        in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
+        s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=-float("inf"))
+        t = s
+        if not LISTED:
+            place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, 2 * PER])
+            t = tl.load(place, mask=in_tile, other=0)
+    return s, t
 
 
 @triton.jit
 def _terms(
-    s, x, labels, low, high, label_stride, pos_number, neg_number, smoothing, num_labels, rows, in_rows, first,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    s, t, x, low, high, pos_number, neg_number, smoothing, num_labels, in_rows, first,
+    LISTED: tl.constexpr, LEAN: tl.constexpr, FORM: tl.constexpr, WORDS: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """A tile from the label ``first`` on: where LEAN, terms (twice) and labels; else positive and negative terms."""
-    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
-    columns = first + tl.arange(0, BLOCK)
-    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
-    s = s.to(tl.float32)
-    if LABELS == "lists":
-        t = listed_bits(low, high, first, columns, BLOCK, min(UNIT, WIDTH))
+    """The terms of either side of a tile as they are summed; then what the gradient is made of, with its labels last: words of
+    terms, or where LEAN terms, else positive and negative terms. No term of the joint form is less than LEAST."""
+    PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
+    if WORDS:
+        HALF: tl.constexpr = x.dtype.element_ty == tl.float16
+        if LISTED:
+            t = listed_near(low, high, first, BLOCK, PER)
+        pos, neg, e, f, g, h = kept_sums(s, t, PER, HALF, LISTED, FORM == "joint")
     else:
-        place = tl.max_contiguous(labels + rows[:, None] * label_stride + columns[None, :], [1, WIDTH])
-        t = tl.load(place, mask=in_tile, other=0)
-        if labels.dtype.element_ty.is_int():
+        columns = first + tl.arange(0, BLOCK)
+        s = s.to(tl.float32)
+        if LISTED:
+            t = listed_bits(low, high, first, columns, BLOCK, min(UNIT, 2 * PER))
+        elif t.dtype.is_int():
             t = t > 0
-    if LEAN:
-        e = exp(tl.where(t, -s, s))
-        f = e
-    else:
-        t = t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
-        e = tl.where(in_tile, t * pos_number * exp(-s), 0.0)
-        f = tl.where(in_tile, (1.0 - t) * neg_number * exp(s), 0.0)
-    return e, f, t
+        if LEAN:
+            e = exp(tl.where(t, -s, s))
+            if FORM == "joint":
+                e = tl.maximum(e, LEAST, propagate_nan=tl.PropagateNan.ALL)
+            f = e
+            pos, neg = tl.where(t, e, 0.0), tl.where(t, 0.0, e)
+        else:
+            in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
+            t = t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
+            e = tl.where(in_tile, t * pos_number * exp(-s), 0.0)
+            f = tl.where(in_tile, (1.0 - t) * neg_number * exp(s), 0.0)
+            pos, neg = e, f
+        g, h = e, f
+    return pos, neg, e, f, g, h, t
 
 
 @triton.jit
-def _add_values(added, out_value, value, scale, rows, in_rows, SCALE: tl.constexpr, TOTAL: tl.constexpr):
-    """Store the losses of the rows, or add them to the lanes of this program."""
-    if TOTAL == "none":
-        tl.store(out_value + rows, value, mask=in_rows)
-    elif TOTAL != "again":
-        if SCALE == "rows":
-            added += tl.where(in_rows & (scale != 0), value * scale, 0.0)
-        else:
-            added += tl.where(in_rows, value, 0.0)
-    return added
+def _conclude(pos, neg, c, OFFSET: tl.constexpr, FORM: tl.constexpr):
+    """From both sums of each row: its loss, the derivative by the offset, the factor of either side's terms in the gradient,
+    and whether the sums allow that.
+
+    split   log(1 + p) + log(1 + n), p = e^c pos, n = e^-c neg     factors  e^c / (1 + p), e^-c / (1 + n)
+    joint   log(1 + b), b = e^c pos neg                            factors  e^c neg / (1 + b), e^c pos / (1 + b)
+    """
+    if FORM == "split":
+        up, down = 1.0, 1.0
+        if OFFSET != "zero":
+            up, down = exp(c), exp(-c)
+            pos, neg = pos * up, neg * down
+        fits = pos + neg <= SAFE
+        value = log1p_fast(pos + neg + pos * neg)
+        pos_factor, neg_factor = inverse(1.0 + pos), inverse(1.0 + neg)
+        slope = pos * pos_factor - neg * neg_factor
+        pos_factor, neg_factor = pos_factor * up, neg_factor * down
+    else:
+        # Terms that underflow do not matter beside others, nor in a side that is empty.
+        fits = (pos + neg <= JOINT_SAFE) & ((pos == 0) | (pos >= LOWEST)) & ((neg == 0) | (neg >= LOWEST))
+        up = 1.0
+        if OFFSET != "zero":
+            up = exp(c)
+        both = pos * neg * up
+        value = log1p_fast(both)
+        share = inverse(1.0 + both)
+        slope = both * share
+        pos_factor, neg_factor = neg * up * share, pos * up * share
+    if OFFSET != "zero":
+        fits = fits & (tl.abs(c) <= NEAR)
+    return value, slope, pos_factor, neg_factor, fits
 
 
 @triton.jit
 def _store(
-    out_grad, e, f, t, pos_factor, neg_factor, num_labels, rows, in_rows, first,
-    LEAN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+    out_grad, e, f, g, h, t, pos_factor, neg_factor, zero, num_labels, rows, in_rows, first,
+    LISTED: tl.constexpr, LEAN: tl.constexpr, WORDS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile."""
-    if LEAN:
-        grad = e * tl.where(t, -pos_factor[:, None], neg_factor[:, None])
+    if WORDS:
+        PER: tl.constexpr = 64 // out_grad.dtype.element_ty.primitive_bitwidth
+        HALF: tl.constexpr = out_grad.dtype.element_ty == tl.float16
+        grad = kept_gradient(e, f, g, h, t, pos_factor[:, None], neg_factor[:, None], zero, PER, HALF, LISTED)
+        store_words(out_grad, grad, num_labels, rows, in_rows, first, BLOCK, PER, UNIT)
     else:
-        grad = f * neg_factor[:, None] - e * pos_factor[:, None]
-    columns = first + tl.arange(0, BLOCK)
-    in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
-    tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
-
-
-@triton.jit
-def _take_again(
-    x, labels, offsets, indices, values, where, pos_weight, neg_weight, row_scale, out_value, out_grad,
-    num_rows, num_labels, x_stride, label_stride, where_stride, pos_number, neg_number, smoothing, scale,
-    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    SCALE: tl.constexpr, ROWS: tl.constexpr, SEGMENT: tl.constexpr, UNIT: tl.constexpr, TOTAL: tl.constexpr,
-):  # fmt: skip
-    """All tiles of the program with the largest exponent of either side taken out; the sum of their losses by lanes."""
-    WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
-    columns = tl.arange(0, SEGMENT)
-    zero = tl.zeros([ROWS], tl.float32)
-    added = zero
-    for tile in tl.range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
-        rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)
-        in_rows = rows < num_rows
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        if LABELS == "lists":
-            low, high = listed_words(offsets, indices, rows, in_rows, SEGMENT)
-            s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-            t = listed_bits(low, high, 0, columns, SEGMENT, min(UNIT, WIDTH))
-            a = tl.where(in_tile, tl.where(t, -s, s), -float("inf"))
-            b, up, down = a, t, t
+        if LEAN:
+            grad = e * tl.where(t, -pos_factor[:, None], neg_factor[:, None])
         else:
-            a, b, up, down, _ = tile_exponents(
-                x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-                pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, zero, 0, 0,
-                LABELS, LEAN, HAS_WHERE, POS, NEG, False, False, ROWS, SEGMENT, "",
-            )  # fmt: skip
-        pos_u, neg_u = side_exponents(a, b, up, down, LEAN)
-        pos_top, neg_top = tl.reduce((pos_u, neg_u), 1, _larger_pairs)
-        pos_top, neg_top = settle(pos_top, "split"), settle(neg_top, "split")
-        pos, neg = careful_terms(a, b, up, down, pos_top, neg_top, LEAN)
-        pos_sum, neg_sum = tl.reduce(side_terms(pos, neg, LEAN), 1, add_pairs)
-        if SCALE == "rows":
-            scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-        value = bounded_log(pos_top, pos_sum) + bounded_log(neg_top, neg_sum)
-        added = _add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
-        pos_factor, neg_factor = inverse(exp(-pos_top) + pos_sum) * scale, inverse(exp(-neg_top) + neg_sum) * scale
-        grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)
+            grad = f * neg_factor[:, None] - e * pos_factor[:, None]
+        columns = first + tl.arange(0, BLOCK)
+        in_tile = _in_tile(num_labels, in_rows, columns, EVEN)
         tl.store(out_grad + rows[:, None] * num_labels + columns[None, :], grad.to(out_grad.dtype.element_ty), mask=in_tile)
-    return added
-
-
-@triton.jit
-def _larger_pairs(a, b, c, d):
-    return tl.maximum(a, c), tl.maximum(b, d)

@@ -1,7 +1,7 @@
 """Labelwise losses (BCE, focal, asymmetric) and their gradient, in one read and one write of the scores (CUDA).
 
-A HARD label has one side, so only one cost is computed. Of one row with an index list, all labels are judged as negatives in
-groups of neighbours; groups with a listed label are left out of the sum and judged again, and the gradient of listed labels is
+A HARD label has one side, so only one cost is computed. With an index list, all labels of a row are first treated as negatives,
+in groups of neighbours; groups with a listed label are left out of the sum and recomputed, and the gradient of listed labels is
 overwritten (see ``lists``).
 """
 
@@ -12,7 +12,7 @@ import triton.language as tl
 
 from manyhot.engines.triton.rows.costs import label_cost, one_cost, shifted_cost
 from manyhot.engines.triton.rows.lists import AT_ONCE, LISTS
-from manyhot.engines.triton.rows.tiles import column_weight, first_listed, tile_labels, tile_where
+from manyhot.engines.triton.rows.tiles import column_weight, first_listed, place_columns, place_rows, tile_labels, tile_where
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -33,15 +33,8 @@ def labelwise_kernel(
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
-    program = tl.program_id(0)
-    chunk = program % CHUNKS
-    row = tl.cast(program // CHUNKS, tl.int64) * ROWS
-    rows = row + tl.arange(0, ROWS)
-    columns = chunk * BLOCK + tl.arange(0, BLOCK)
-    in_rows = rows < num_rows
-    in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-    if EVEN:
-        in_rows, in_tile = tl.full([ROWS], True, tl.int1), tl.full([ROWS, BLOCK], True, tl.int1)
+    chunk, row, rows, in_rows = place_rows(num_rows, CHUNKS, ROWS, EVEN)
+    columns, in_tile = place_columns(num_labels, in_rows, chunk * BLOCK, ROWS, BLOCK, EVEN)
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     s = tl.load(x + rows[:, None] * x_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
     counts = in_tile
@@ -106,7 +99,7 @@ def _with_listed(
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
     BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """The sum ``[1]`` of the costs of a row's tile, in which all labels were judged as negatives. The row starts at ``x``."""
+    """The sum ``[1]`` of the costs of a row's tile, in which all labels were treated as negatives. The row starts at ``x``."""
     sums = tl.sum(tl.reshape(cost, [BLOCK // GROUP, GROUP]), axis=1)
     groups = first // GROUP + tl.arange(0, BLOCK // GROUP)
     positive, negative = tl.full([AT_ONCE], True, tl.int1), tl.full([AT_ONCE, GROUP], False, tl.int1)
@@ -119,7 +112,7 @@ def _with_listed(
         own = tl.load(x + place, mask=here & (pos_number > 0), other=0).to(tl.float32)
         pos, _ = label_cost(-own, positive, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
         again += tl.where(here, pos * pos_number, 0.0)
-        # A group is judged again with the first of its listed labels.
+        # A group is recomputed with the first of its listed labels.
         before = tl.load(indices + entries - 1, mask=here & (entries > cursor), other=-1)
         fresh = here & ((before < 0) | (before // GROUP != place // GROUP))
         beside = (place // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]

@@ -17,8 +17,8 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import COMPILED, distance, exp
 from manyhot.engines.triton.plans import COUNTER_STRIDE
-from manyhot.engines.triton.rows.tiles import add_pairs, finish
-from manyhot.engines.triton.rows.totals import store_sum
+from manyhot.engines.triton.rows.tiles import add_pairs, finish, larger_pairs
+from manyhot.engines.triton.rows.totals import store_values
 
 STRIDE = tl.constexpr(COUNTER_STRIDE)
 # Offset of the arrival counter in a row's line.
@@ -48,11 +48,6 @@ def publish(partial, rows, chunk, pos_top, pos_sum, neg_top, neg_sum, in_rows, C
 
 
 @triton.jit
-def _larger_pairs(a, b, c, d):
-    return tl.maximum(a, c), tl.maximum(b, d)
-
-
-@triton.jit
 def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr):
     """Each side's largest exponent and sum ``[1]`` from those of a row's chunks, by a fixed reduction tree."""
     chunks = tl.arange(0, MANY)
@@ -62,10 +57,10 @@ def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: t
     neg_top = tl.load(place + 2, mask=chunks < CHUNKS, other=0, volatile=True)
     neg_sum = tl.load(place + 3, mask=chunks < CHUNKS, other=0, volatile=True)
     if FORM == "split":
-        pos_high, neg_high = tl.reduce((pos_top, neg_top), 0, _larger_pairs)
+        pos_high, neg_high = tl.reduce((pos_top, neg_top), 0, larger_pairs)
     else:
         seen = tl.where(pos_sum == 0, -float("inf"), pos_top), tl.where(neg_sum == 0, -float("inf"), neg_top)
-        pos_high, neg_high = tl.reduce(seen, 0, _larger_pairs)
+        pos_high, neg_high = tl.reduce(seen, 0, larger_pairs)
     pos_high = tl.where(pos_high == -float("inf"), 0.0, pos_high)
     neg_high = tl.where(neg_high == -float("inf"), 0.0, neg_high)
     pos_terms = tl.where(pos_sum == 0, 0.0, pos_sum * exp(distance(pos_top, pos_high)))
@@ -172,23 +167,14 @@ def conclude(
                 pos_top, pos_sum, neg_top, neg_sum, partial, arrived, row, rows, in_rows, chunk, FORM, CHUNKS, MANY
             )
     value, slope, pos_factor, neg_factor = finish(pos_top, pos_sum, neg_top, neg_sum, c, FORM)
-    mine = in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0)
     if OFFSET == "row":
-        tl.store(out_slope + rows, slope, mask=mine)
+        tl.store(out_slope + rows, slope, mask=in_rows & (tl.zeros([ROWS], tl.int32) + chunk == 0))
     scale = tl.zeros([ROWS], tl.float32) + scale_number
     if SCALE == "rows":
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
     elif SCALE == "one":
         scale = scale * tl.load(row_scale)
-    if TOTAL == "again":
-        pass
-    elif TOTAL == "none":
-        tl.store(out_value + rows, value, mask=mine)
-    elif CHUNKS == 1:
-        store_sum(out_value + row // ROWS, value, scale, in_rows, SCALE)
-    else:
-        if chunk == 0:
-            store_sum(out_value + row, value, scale, in_rows, SCALE)
+    store_values(out_value, value, scale, row, rows, in_rows, chunk, SCALE, CHUNKS, ROWS, TOTAL)
     pos_factor, neg_factor = pos_factor * scale, neg_factor * scale
     if CHUNKS > 1:
         pos_factor *= exp(distance(pos_here, pos_top))

@@ -6,11 +6,11 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inverse
-from manyhot.engines.triton.rows.bits import marked_tile
+from manyhot.engines.triton.rows.pieces import end_labels
 from manyhot.engines.triton.rows.tiles import (
     careful_terms,
     column_weight,
-    ragged_place,
+    place_columns,
     side_exponents,
     tile_gradient,
     tile_labels,
@@ -25,46 +25,33 @@ LARGEST_ODDS = tl.constexpr(1e18)
 @triton.jit
 def pair_tile(
     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
-    b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, cursor, stop,
+    b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, end, cursor, stop,
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
-    NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, RAGGED: tl.constexpr,
+    NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Both scores, 0 where they do not count; then, twice where LEAN, the labels, or the weights of the positive and of the
     negative terms; what counts; how far the lists were read."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    if RAGGED:
-        place, counts, _, there = ragged_place(rows, num_labels, start, BLOCK, WIDTH)
-        s, z = tl.load(a + place, mask=there, other=0).to(tl.float32), tl.load(b + place, mask=there, other=0).to(tl.float32)
-        if LABELS == "bits":
-            up = marked_tile(labels, rows * num_labels // WIDTH * WIDTH + start, in_rows, 1, BLOCK, WIDTH)
-        else:
-            up = tl.load(tl.max_contiguous(labels + place, [1, WIDTH]), mask=there, other=0) > 0
-        # What belongs to another row may be infinite.
-        s, z, down = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0), up
-    else:
-        columns = start + tl.arange(0, BLOCK)
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        if EVEN:
-            in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
-        s = tl.load(a + rows[:, None] * a_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-        z = tl.load(b + rows[:, None] * b_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
-        counts = in_tile
-        if HAS_WHERE:
-            counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
-            s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
-        up, down = counts, counts
-        if LOSS and LABELS == "bits":
-            up = in_tile & marked_tile(labels, rows * num_labels + start, in_rows, ROWS, BLOCK, WIDTH)
-            down = up
-        elif LOSS:
-            up, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
-                                     LABELS, LEAN, ROWS, BLOCK, "", WIDTH)  # fmt: skip
-            down = up
-            if not LEAN:
-                pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)
-                neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)
-                down = tl.where(counts, (1.0 - up) * neg_w[None, :], 0.0)
-                up = tl.where(counts, up * pos_w[None, :], 0.0)
+    columns, in_tile = place_columns(end, in_rows, start, ROWS, BLOCK, EVEN)
+    s = tl.load(a + rows[:, None] * a_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
+    z = tl.load(b + rows[:, None] * b_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
+    counts = in_tile
+    if HAS_WHERE:
+        counts = tile_where(where, where_stride, rows, columns, in_tile, WIDTH)
+        s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
+    up, down = counts, counts
+    if LOSS and LABELS == "bits":
+        up = end_labels(labels, rows[:, None] * num_labels + columns[None, :], in_tile, LABELS)
+        down = up
+    elif LOSS:
+        up, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,
+                                 LABELS, LEAN, ROWS, BLOCK, "", WIDTH)  # fmt: skip
+        down = up
+        if not LEAN:
+            pos_w = column_weight(pos_weight, pos_number, columns, num_labels, POS, BLOCK)
+            neg_w = column_weight(neg_weight, neg_number, columns, num_labels, NEG, BLOCK)
+            down = tl.where(counts, (1.0 - up) * neg_w[None, :], 0.0)
+            up = tl.where(counts, up * pos_w[None, :], 0.0)
     return s, z, up, down, counts, cursor
 
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from manyhot.engines.triton.rows.tiles import (
     add_pairs,
     careful_terms,
+    place_columns,
     settle,
     side_exponents,
     side_terms,
@@ -18,6 +19,23 @@ from manyhot.engines.triton.rows.tiles import (
     tile_gradient,
     tile_where,
 )
+
+
+@triton.jit
+def _step(
+    x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+    pos_number, neg_number, smoothing, num_labels, rows, in_rows, first, c, cursor, stop,
+    LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
+    SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """STEP labels from the ``first`` on, which of them exist, and what ``tile_exponents`` gives for them."""
+    columns, in_tile = place_columns(num_labels, in_rows, first, ROWS, STEP, False)
+    a, b, up, down, cursor = tile_exponents(
+        x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
+        pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,
+        LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP, "",
+    )  # fmt: skip
+    return columns, in_tile, a, b, up, down, cursor
 
 
 @triton.jit
@@ -32,12 +50,10 @@ def careful_sums(
     neg_lanes = pos_lanes
     at = cursor
     for start in range(0, SPAN, STEP):
-        columns = first + start + tl.arange(0, STEP)
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        a, b, up, down, at = tile_exponents(
+        _, _, a, b, up, down, at = _step(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, at, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP, "",
+            pos_number, neg_number, smoothing, num_labels, rows, in_rows, first + start, c, at, stop,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP,
         )  # fmt: skip
         pos, neg = side_exponents(a, b, up, down, LEAN)
         pos_lanes, neg_lanes = tl.maximum(pos_lanes, pos), tl.maximum(neg_lanes, neg)
@@ -46,12 +62,10 @@ def careful_sums(
     neg_lanes = pos_lanes
     at = cursor
     for start in range(0, SPAN, STEP):
-        columns = first + start + tl.arange(0, STEP)
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        a, b, up, down, at = tile_exponents(
+        _, _, a, b, up, down, at = _step(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, at, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP, "",
+            pos_number, neg_number, smoothing, num_labels, rows, in_rows, first + start, c, at, stop,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP,
         )  # fmt: skip
         pos, neg = careful_terms(a, b, up, down, pos_top, neg_top, LEAN)
         pos, neg = side_terms(pos, neg, LEAN)
@@ -71,12 +85,10 @@ def careful_store(
     """Write the gradient, given the exponents that the terms are in units of and the factors of the rows."""
     at = cursor
     for start in range(0, SPAN, STEP):
-        columns = first + start + tl.arange(0, STEP)
-        in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-        a, b, up, down, at = tile_exponents(
+        columns, in_tile, a, b, up, down, at = _step(
             x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
-            pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, at, stop,
-            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP, "",
+            pos_number, neg_number, smoothing, num_labels, rows, in_rows, first + start, c, at, stop,
+            LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, ROWS, STEP,
         )  # fmt: skip
         pos, neg = careful_terms(a, b, up, down, pos_top, neg_top, LEAN)
         grad = tile_gradient(pos, neg, pos_factor, neg_factor, LEAN)

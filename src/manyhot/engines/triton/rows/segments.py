@@ -17,6 +17,7 @@ from manyhot.engines.triton.rows.tiles import (
     SAFE,
     add_pairs,
     first_listed,
+    place_columns,
     plain_terms,
     side_terms,
     tile_gradient,
@@ -62,8 +63,7 @@ def segment_kernel(
         pos_lanes, neg_lanes = tl.zeros([1, BLOCK], tl.float32), tl.zeros([1, BLOCK], tl.float32)
         cursor = listed
         for start in tl.range(0, SEGMENT, BLOCK, loop_unroll_factor=UNROLL):
-            columns = first + start + tl.arange(0, BLOCK)
-            in_tile = tl.full([1, BLOCK], True, tl.int1) if EVEN else (columns < num_labels)[None, :]
+            columns, in_tile = place_columns(num_labels, in_rows, first + start, 1, BLOCK, EVEN)
             pos, neg, cursor = plain_terms(
                 x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
                 pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,
@@ -87,8 +87,7 @@ def segment_kernel(
     if plain:
         cursor = listed
         for start in tl.range(0, SEGMENT, BLOCK, loop_unroll_factor=UNROLL):
-            columns = first + start + tl.arange(0, BLOCK)
-            in_tile = tl.full([1, BLOCK], True, tl.int1) if EVEN else (columns < num_labels)[None, :]
+            columns, in_tile = place_columns(num_labels, in_rows, first + start, 1, BLOCK, EVEN)
             pos, neg, cursor = plain_terms(
                 x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
                 pos_number, neg_number, smoothing, num_labels, rows, columns, in_tile, c, cursor, stop,

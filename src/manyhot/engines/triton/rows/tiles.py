@@ -15,11 +15,33 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import bounded_log, distance, exp, softplus
-from manyhot.engines.triton.rows.bits import listed_bits, words_between
+from manyhot.engines.triton.rows.bits import first_entries, listed_bits, words_of_lists
 from manyhot.engines.triton.rows.lists import find_listed
 
 # Sums of unshifted exponentials are exact up to here; beyond, the maximum is subtracted first.
 SAFE = tl.constexpr(1e30)
+
+
+@triton.jit
+def place_rows(num_rows, CHUNKS: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """The chunk of this program, its first row, its rows ``[ROWS]``, and which of these exist: all if EVEN."""
+    program = tl.program_id(0)
+    row = tl.cast(program // CHUNKS, tl.int64) * ROWS
+    rows = row + tl.arange(0, ROWS)
+    in_rows = rows < num_rows
+    if EVEN:
+        in_rows = tl.full([ROWS], True, tl.int1)
+    return program % CHUNKS, row, rows, in_rows
+
+
+@triton.jit
+def place_columns(num_labels, in_rows, first, ROWS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    """BLOCK labels from the ``first`` on, and which of them exist in which row, ``[ROWS, BLOCK]``: all if EVEN."""
+    columns = first + tl.arange(0, BLOCK)
+    in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
+    if EVEN:
+        in_tile = tl.full([ROWS, BLOCK], True, tl.int1)
+    return columns, in_tile
 
 
 @triton.jit
@@ -39,26 +61,6 @@ def first_listed(
         if SEEK:
             start, stop = find_listed(indices, start, stop, begin, begin + SPAN)
     return start, stop
-
-
-@triton.jit
-def ragged_place(rows, num_labels, start, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """A step of a row that begins anywhere in contiguous memory, from the last multiple of WIDTH before it on.
-
-    Reads and writes of WIDTH labels are one instruction each if they begin at a multiple of WIDTH. So a row is read in such
-    groups, with what its first and last one have of other rows; the host sees to it that the last group of all is full.
-
-    Returns:
-        Where each label is, which are of the row, which are in groups that are of the row alone, and which can be read.
-    """
-    columns = start + tl.arange(0, BLOCK)[None, :]
-    first = rows[:, None] * num_labels
-    base = first // WIDTH * WIDTH
-    ahead = (first - base).to(tl.int32)
-    end = ahead + num_labels
-    own = (columns >= ahead) & (columns < end)
-    whole = (columns >= (ahead + WIDTH - 1) // WIDTH * WIDTH) & (columns < end // WIDTH * WIDTH)
-    return base + columns, own, whole, columns < (end + WIDTH - 1) // WIDTH * WIDTH
 
 
 @triton.jit
@@ -82,7 +84,9 @@ def tile_labels(
         t = t if LEAN else t.to(tl.float32) * (1.0 - smoothing) + smoothing / 2
     elif LEAN and ROWS > 1 and BLOCK <= 128:
         # Short rows: all labels of a row at once. The whole lists are read again for every tile of a row.
-        low, high = words_between(indices, cursor, stop, tl.min(columns), BLOCK)
+        left = (stop - cursor).to(tl.int32)
+        entries = first_entries(indices, cursor, left, BLOCK)
+        low, high = words_of_lists(indices, cursor, left, entries, tl.min(columns), BLOCK)
         t = listed_bits(low, high, 0, tl.arange(0, BLOCK), BLOCK, min(WIDTH, BLOCK))
     else:
         t = tl.zeros([ROWS, BLOCK], tl.int1) if LEAN else tl.zeros([ROWS, BLOCK], tl.float32) + smoothing / 2
@@ -236,6 +240,12 @@ def settle(top, FORM: tl.constexpr):
 def add_pairs(a, b, c, d):
     """For a sum of both sides in one reduction."""
     return a + c, b + d
+
+
+@triton.jit
+def larger_pairs(a, b, c, d):
+    """For the largest numbers of both sides in one reduction."""
+    return tl.maximum(a, c), tl.maximum(b, d)
 
 
 @triton.jit

@@ -38,6 +38,23 @@ def store_sum(out, value, scale, counts, SCALE: tl.constexpr):
 
 
 @triton.jit
+def store_values(
+    out, value, scale, row, rows, counts, chunk,
+    SCALE: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, TOTAL: tl.constexpr,
+):  # fmt: skip
+    """The values of a program's rows, by its first chunk: one by one, or their sum with a TOTAL of "sum" or "mean"; none with
+    "again"."""
+    if TOTAL == "none":
+        tl.store(out + rows, value, mask=counts & (tl.zeros([ROWS], tl.int32) + chunk == 0))
+    elif TOTAL != "again":
+        if CHUNKS == 1:
+            store_sum(out + row // ROWS, value, scale, counts, SCALE)
+        else:
+            if chunk == 0:
+                store_sum(out + row, value, scale, counts, SCALE)
+
+
+@triton.jit
 def add_up(
     out, ended, sums, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
 ):  # fmt: skip

@@ -19,6 +19,8 @@ from manyhot.engines.triton.rows.tiles import (
     add_pairs,
     careful_terms,
     first_listed,
+    place_columns,
+    place_rows,
     plain_terms,
     settle,
     side_exponents,
@@ -45,7 +47,6 @@ def row_kernel(
     if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
         if is_finished(row_scale, scale_number, state):
             return
-    program = tl.program_id(0)
     # Tell Triton that sizes are multiples of UNIT: its vector width depends on the divisibility it can prove.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT
     label_stride, where_stride = label_stride // UNIT * UNIT, where_stride // UNIT * UNIT
@@ -54,14 +55,8 @@ def row_kernel(
     LISTED: tl.constexpr = FAST and LABELS == "lists" and LEAN and ROWS == 1 and not HAS_WHERE
     STEP: tl.constexpr = BLOCK if ROWS > 1 or BLOCK < 1024 else 1024
     SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
-    chunk = program % CHUNKS
-    row = tl.cast(program // CHUNKS, tl.int64) * ROWS
-    rows = row + tl.arange(0, ROWS)
-    columns = chunk * BLOCK + tl.arange(0, BLOCK)
-    in_rows = rows < num_rows
-    in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
-    if EVEN:
-        in_rows, in_tile = tl.full([ROWS], True, tl.int1), tl.full([ROWS, BLOCK], True, tl.int1)
+    chunk, row, rows, in_rows = place_rows(num_rows, CHUNKS, ROWS, EVEN)
+    columns, in_tile = place_columns(num_labels, in_rows, chunk * BLOCK, ROWS, BLOCK, EVEN)
     c = tl.zeros([ROWS], tl.float32) + offset_number
     if OFFSET == "row":
         c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)

@@ -30,8 +30,8 @@ DOUBT = 1 / torch.finfo(torch.float32).eps
 
 def empty_gradients(parts: SpanParts, cells: SpanCells) -> SpanParts:
     """Memory for the gradients; with smoothing both sides are summed in float32."""
-    kind = torch.float32 if cells.smoothing else None
-    q, k, u, v = (None if part is None else torch.empty_like(part, dtype=kind) for part in parts[:4])
+    kind: dict[str, Any] = {"dtype": torch.float32} if cells.smoothing else {}
+    q, k, u, v = (None if part is None else torch.empty_like(part, **kind) for part in parts[:4])
     return SpanParts(q, k, u, v, parts.scale)  # type: ignore[arg-type]
 
 

@@ -7,20 +7,21 @@ padded to the same length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from manyhot.engines.plain_spans.terms import SpanParts
-from manyhot.engines.triton.launch.direct import BoundKernel, VaryingKernel, copy_on_device
-from manyhot.engines.triton.launch.launcher import Launch, Launched, stream_for
+from manyhot.engines.triton.launch.direct import DirectKernel, KernelTable, TableStep, copy_on_device
+from manyhot.engines.triton.launch.launcher import Launch, Launched, Numbers, stream_for
 from manyhot.engines.triton.spans.plans import ENTRIES, SpanPlan, empty_gradients
 from manyhot.engines.triton.spans.workspace import Kept, SpanCells, aligned
 
 # The most spans in all lists together.
 MOST_LISTED = 1 << 29
+# The addresses of a call: of its eight tensors, and of the nine sections of its block.
+SECTIONS_END = 17
 
 
 class Block:
@@ -60,24 +61,15 @@ class Block:
         )
 
 
-class _Step:
-    """One kernel of a replay: which addresses it takes, and which of its numbers follow from the number of listed spans."""
-
-    __slots__ = ("bits", "kernel", "programs", "take")
-
-    def __init__(self, launch: Launch, names: dict[int, int]) -> None:
-        given = [launch.x, *launch.others]
-        kernel = launch.start.kernel_for(launch.x, launch.others)
-        slots = [names.get(id(each)) for each in given if each is not None]
-        if kernel is None or None in slots:
-            raise LookupError
-        self.take: Callable[[Sequence[int]], tuple[int, ...]] = itemgetter(*slots)
-        self.kernel = VaryingKernel(kernel, launch.programs, launch.numbers, (*launch.listed, *launch.steps))
-        self.bits, self.programs = bool(launch.steps), launch.programs
-
-    def run(self, stream: int, table: Sequence[int], listed: int, programs: int | None = None) -> bool:
-        numbers = (listed, listed.bit_length()) if self.bits else (listed,)
-        return self.kernel.start(stream, self.take(table), numbers, self.programs if programs is None else programs)
+def _step(launch: Launch, names: dict[int, int]) -> TableStep:
+    """A launch as part of a table with the addresses of ``names``, the number of listed spans and its bits."""
+    given = [launch.x, *launch.others]
+    kernel = launch.start.kernel_for(launch.x, launch.others)
+    places = [None if each is None else names[id(each)] for each in given]
+    if kernel is None:
+        raise LookupError
+    varying = dict.fromkeys(launch.listed, 0) | dict.fromkeys(launch.steps, 1)
+    return TableStep(kernel, launch.programs, launch.numbers, places, varying)
 
 
 def _named(parts: SpanParts, cells: SpanCells) -> list[Tensor | None]:
@@ -105,13 +97,21 @@ def addresses_of(parts: SpanParts, cells: SpanCells) -> list[int] | None:
 class LossReplay:
     """The reduced loss of calls of one layout."""
 
-    __slots__ = ("block", "entries", "like", "steps", "total")
+    __slots__ = ("block", "entries", "like", "table")
 
     def __init__(
-        self, plan: SpanPlan, launches: Sequence[Launch], names: dict[int, int], total: BoundKernel, like: Tensor
+        self,
+        plan: SpanPlan,
+        launches: Sequence[Launch],
+        names: dict[int, int],
+        total: DirectKernel,
+        numbers: Numbers,
+        like: Tensor,
     ) -> None:
-        self.block, self.like, self.total = Block(plan), like, total
-        self.steps = [_Step(launch, names) for launch in launches]
+        self.block, self.like = Block(plan), like
+        # Behind the sections: the values of the problems, and the loss.
+        last = TableStep(total, 1, numbers, (SECTIONS_END, None, SECTIONS_END + 1), {})
+        self.table = KernelTable(SECTIONS_END + 2, 2, [*[_step(launch, names) for launch in launches], last])
         self.entries = plan.problems * plan.list_blocks + 1
 
     def run(self, plan: SpanPlan, parts: SpanParts, cells: SpanCells) -> tuple[Tensor, Tensor] | None:
@@ -123,20 +123,19 @@ class LossReplay:
         block, value = self.like.new_empty(self.block.words(listed)), torch.empty_like(self.like)
         base = block.data_ptr()
         found += self.block.addresses(base, listed)
-        first, *others = self.steps
-        done = first.run(stream, found, listed, -(-max(listed, self.entries) // ENTRIES))
-        done = done and all(step.run(stream, found, listed) for step in others)
-        done = done and self.total(stream, (base + 28 * plan.problems, value.data_ptr()))
-        return (value, block) if done else None
+        found += (base + 28 * plan.problems, value.data_ptr())
+        programs = -(-max(listed, self.entries) // ENTRIES)
+        return (value, block) if self.table.start(stream, found, (listed, listed.bit_length()), programs) else None
 
 
 class PullReplay:
     """The gradients of calls of one layout."""
 
-    __slots__ = ("block", "step")
+    __slots__ = ("block", "programs", "table")
 
     def __init__(self, plan: SpanPlan, launch: Launch, names: dict[int, int]) -> None:
-        self.block, self.step = Block(plan), _Step(launch, names)
+        self.block, self.programs = Block(plan), launch.programs
+        self.table = KernelTable(SECTIONS_END + 4, 2, [_step(launch, names)])
 
     def run(self, plan: SpanPlan, parts: SpanParts, cells: SpanCells, grad: Tensor, block: Tensor) -> SpanParts | None:
         """Gradients of the parts; None if this call cannot be replayed."""
@@ -150,7 +149,7 @@ class PullReplay:
         outs = empty_gradients(parts, cells)
         found += self.block.addresses(base, listed)
         found += [0 if out is None else out.data_ptr() for out in outs[:4]]
-        return outs if self.step.run(stream, found, listed) else None
+        return outs if self.table.start(stream, found, (listed, listed.bit_length()), self.programs) else None
 
 
 def remember_loss(
@@ -173,7 +172,7 @@ def remember_loss(
             None
             if total is None
             else LossReplay(
-                plan, plan.sums_of(parts, cells, kept, state, *settings), names, total.bind(1, summed[1]), state.new_empty(())
+                plan, plan.sums_of(parts, cells, kept, state, *settings), names, total, summed[1], state.new_empty(())
             )
         )
     except (LookupError, ValueError):

@@ -1,0 +1,92 @@
+"""Plans for dice loss and R-Drop, which read rows in pieces (``rows.pieces``) or in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manyhot.engines.triton import plans
+from manyhot.engines.triton.plans import Plan, blocks
+
+# Labels per warp: dice loss.
+OVERLAP_LABELS = 512
+# Labels per warp, and registers: R-Drop with hard labels.
+PAIR_LABELS = 512
+PAIR_REGISTERS = 128
+
+
+def cut_pairs(
+    together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, lean: bool, **_: Any
+) -> tuple[Plan, int]:
+    """The same for two predictions at once."""
+    make = pair_plan if lean else step_plan
+    cut = make(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+    """How rows of two predictions with hard labels are cut: whole to 4,096 labels, several a tile where they are short; beyond,
+    chunks that wait for each other where they can (kernel "waiting"). 16 labels per thread, with four
+    floats kept for each."""
+    whole, tail = _split_row(num_labels, 256)
+    if whole <= plans.PAIR:
+        rows = 1 if whole >= 256 else max(1, min(plans.PAIR // 2 // whole, 1 << max(num_rows - 1, 0).bit_length()))
+        warps = max(1, rows * whole // PAIR_LABELS)
+        return Plan("rows", rows, whole, 1, whole + tail, warps, PAIR_REGISTERS)
+    most = 0 if together is None else min(plans.SEGMENTS, together)
+    chunk = plans.PAIR if blocks(num_labels, plans.PAIR) <= most else 2 * plans.PAIR
+    chunks, warps = blocks(num_labels, chunk), max(1, chunk // PAIR_LABELS)
+    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, warps, PAIR_REGISTERS)
+
+
+def _split_row(num_labels: int, least: int) -> tuple[int, int]:
+    """A row as a tile that is a power of two, and from ``least`` labels on a smaller one behind it if that saves an eighth."""
+    block, whole = max(16, 1 << max(num_labels - 1, 0).bit_length()), 1 << max(num_labels.bit_length() - 1, 0)
+    tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
+    return (block, 0) if whole < least or whole == num_labels or 8 * (whole + tail) > 7 * block else (whole, tail)
+
+
+def step_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+    """How rows of two predictions are cut that are taken in steps: whole to 8,192 labels or less, beyond in chunks, which wait
+    for each other where they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
+
+    What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
+    labels of half types, but 16 in float32, or fewer where steps of another size fit better; sizes as measured.
+    """
+    block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
+    if num_labels <= (2 * plans.PAIR if half else 3 * plans.PAIR // 2):
+        whole = block if 512 <= block < plans.PAIR else min(block, plans.PAIR) // 2
+        step = max(min(block // 2, 64), block // 4 if half else whole, 16)
+        while step > 64 and step * blocks(num_labels, step) > (1.125 if half else 1.2) * num_labels:
+            step //= 2
+        rows = max(1, min(256 // step, 1 << max(num_rows - 1, 0).bit_length())) if half or block < 512 else 1
+        return Plan("rows", rows, step, 1, block, max(1, step // 256 if half else min(8, block // 512, step // 128)))
+    most = plans.SEGMENTS if together is None else min(plans.SEGMENTS, together)
+    longest = 1 << (blocks(num_labels, most) - 1).bit_length()
+    segment = (
+        plans.PAIR
+        if half and num_labels <= 16 * plans.PAIR
+        else (2 * plans.PAIR if half or longest > plans.PAIR // 2 else plans.PAIR // 2)
+    )
+    step = plans.PAIR // 4 if half or segment < plans.PAIR else plans.PAIR // 2
+    cut = max(segment, longest)
+    return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
+
+
+def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+    """The same for the overlap of probabilities and labels."""
+    cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+    """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
+    (kernel "waiting"). A row that is a little longer than a power of two is that and a smaller tile; 16 labels a thread."""
+    whole, tail = _split_row(num_labels, 512)
+    if whole <= plans.CHUNK:
+        rows = 1 if whole >= 512 else max(1, min(2048 // whole, 1 << max(num_rows - 1, 0).bit_length()))
+        warps = max(1, rows * whole // OVERLAP_LABELS)
+        return Plan("rows", rows, whole, 1, whole + tail, warps, 64 if whole >= plans.BLOCK else None)
+    most = 0 if together is None else min(plans.SEGMENTS, together)
+    chunk = plans.BLOCK if blocks(num_labels, plans.BLOCK) <= most else plans.CHUNK
+    chunks = blocks(num_labels, chunk)
+    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, max(1, chunk // OVERLAP_LABELS), 64)

@@ -1,0 +1,184 @@
+"""Labelwise losses on flattened scores (CUDA): tiles ignore row boundaries, so every label count is read with 16-byte loads.
+
+The kernel is persistent: each program loops over tiles, prefetches the next one and keeps a running sum; the last program
+reduces the sums. Labels are read as bytes, or as a bitmask that is built from index lists first (``bitmask``).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from manyhot.engines.triton.rows.costs import bce_costs, label_cost, margin_cost
+from manyhot.engines.triton.rows.positives import add_positives
+from manyhot.engines.triton.rows.totals import add_up
+
+SIGN = tl.constexpr(-(1 << 31))
+
+
+@triton.jit(do_not_specialize=("size",))
+def flat_kernel(
+    x, labels, out_value, out_grad, out_total, ended,
+    size, scale_number, pos_number, neg_number, gamma_pos, gamma_neg, margin,
+    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
+    BITS: tl.constexpr, WEIGHTED: tl.constexpr, SKIPS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The sum of the costs of all labels, and the gradient, in tiles of BLOCK scores.
+
+    WEIGHTED: a side has a weight other than 1. SKIPS: one of the weights is 0. EVEN: the size is a multiple of BLOCK.
+    """
+    GROUP: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    full = (size // BLOCK).to(tl.int32)
+    added = tl.zeros([BLOCK // GROUP], tl.float32)
+    s, near = _read(x, labels, program, full, BITS, GROUP, BLOCK)
+    for tile in tl.range(program, full, programs):
+        next_s, next_near = _read(x, labels, tile + programs, full, BITS, GROUP, BLOCK)
+        added += _tile_loss(
+            _unpack(s, x.dtype.element_ty, GROUP), near, x, out_grad, tile, size, scale_number, pos_number, neg_number,
+            gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, True, GROUP, BLOCK,
+        )  # fmt: skip
+        s, near = next_s, next_near
+    if not EVEN:  # noqa: SIM102 - known to the compiler, what follows is not
+        if program == full % programs:
+            end_s, end_near = _read_end(x, labels, full, size, BITS, GROUP, BLOCK)
+            added += _tile_loss(
+                end_s.to(tl.float32), end_near, x, out_grad, full, size, scale_number, pos_number, neg_number, gamma_pos,
+                gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, False, GROUP, BLOCK,
+            )  # fmt: skip
+    tl.store(out_value + program, tl.sum(added, axis=0))
+    add_up(out_total, ended, out_value, 0, scale_number, 0, "number", 1, "sum")
+
+
+@triton.jit
+def _places(tile, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """Offsets of a tile's scores, ``[BLOCK // GROUP, GROUP]``."""
+    groups, lanes = tl.arange(0, BLOCK // GROUP)[:, None], tl.arange(0, GROUP)[None, :]
+    return tl.cast(tile, tl.int64) * BLOCK + (groups * GROUP + lanes)
+
+
+@triton.jit
+def _read(x, labels, tile, full, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """The scores of a full tile in words of 32 bits, and the labels of each group in one word, a byte or a bit each. Tiles from
+    the ``full``-th on are not read."""
+    there = tl.zeros([BLOCK // GROUP, 1], tl.int32) + tile < full
+    group = tl.cast(tile, tl.int64) * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)[:, None]
+    s = tl.load(tl.cast(x, tl.pointer_type(tl.int32)) + (group * 4 + tl.arange(0, 4)[None, :]), mask=there, other=0)
+    if BITS:
+        near = _read_bits(labels, group, there, GROUP)
+    else:
+        # Declared not contiguous, so that Triton gives each thread the labels of its own scores.
+        place = tl.cast(labels, tl.pointer_type(tl.int64 if GROUP == 8 else tl.int32)) + group
+        near = tl.load(tl.max_contiguous(place, [1, 1]), mask=there, other=0)
+    return s, near
+
+
+@triton.jit
+def _unpack(words, TYPE: tl.constexpr, GROUP: tl.constexpr):
+    """The scores of words in float32."""
+    if TYPE.is_fp32():
+        s = words.to(tl.float32, bitcast=True)
+    elif TYPE.is_bf16():
+        s = tl.join(words << 16, words & -65536).to(tl.float32, bitcast=True)
+        s = tl.reshape(s, [words.shape[0], GROUP])
+    else:
+        s = tl.join(words.to(tl.int16), (words >> 16).to(tl.int16)).to(tl.float16, bitcast=True).to(tl.float32)
+        s = tl.reshape(s, [words.shape[0], GROUP])
+    return s
+
+
+@triton.jit
+def _read_bits(bits, group, there, GROUP: tl.constexpr):
+    """The bits of each group; the bitmask is padded to full tiles."""
+    near = tl.load(tl.cast(bits, tl.pointer_type(tl.uint8)) + group * GROUP // 8, mask=there, other=0).to(tl.int32)
+    if GROUP == 4:
+        near = (near >> (group % 2 * 4).to(tl.int32)) & 15
+    return near
+
+
+@triton.jit
+def _read_end(x, labels, tile, size, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """The same for the last, partial tile; padding is a negative with cost 0."""
+    place = _places(tile, GROUP, BLOCK)
+    s = tl.load(x + place, mask=place < size, other=-float("inf"))
+    if BITS:
+        group = tl.cast(tile, tl.int64) * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)[:, None]
+        near = _read_bits(labels, group, group >= 0, GROUP)
+    else:
+        each = tl.load(labels + place, mask=place < size, other=0).to(tl.int64 if GROUP == 8 else tl.int32)
+        near = tl.sum(each << (8 * tl.arange(0, GROUP))[None, :].to(each.dtype), axis=1, keep_dims=True)
+    return s, near
+
+
+@triton.jit
+def _flags(near, GROUP: tl.constexpr):
+    """The highest bit of each byte that is not 0."""
+    LOW: tl.constexpr = 0x7F7F7F7F7F7F7F7F if GROUP == 8 else 0x7F7F7F7F
+    return (((near & LOW) + LOW) | near) & ~LOW
+
+
+@triton.jit
+def _signs(near, BITS: tl.constexpr, GROUP: tl.constexpr):
+    """The sign bit for positives, 0 for negatives."""
+    lanes = tl.arange(0, GROUP)[None, :]
+    if BITS:
+        signs = near << (31 - lanes)
+    elif GROUP == 8:
+        signs = (_flags(near, GROUP) >> (lanes * 8).to(tl.int64)).to(tl.int32) << 24
+    else:
+        signs = _flags(near, GROUP) << (24 - lanes * 8)
+    return signs & SIGN
+
+
+@triton.jit
+def _tile_loss(
+    s, near, x, out_grad, tile, size, scale, pos_number, neg_number, gamma_pos, gamma_neg, margin,
+    KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
+    BITS: tl.constexpr, WEIGHTED: tl.constexpr, SKIPS: tl.constexpr, FULL: tl.constexpr, GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The cost of each group; writes the gradient."""
+    place, signs = _places(tile, GROUP, BLOCK), _signs(near, BITS, GROUP)
+    # The sides have different costs. Positives are rare: all labels are computed as negatives, then positives are added.
+    APART: tl.constexpr = HAS_MARGIN and POWER_POS >= 0
+    if APART:
+        s = tl.where(signs < 0, -float("inf"), s)
+        if SKIPS:
+            s = tl.where(neg_number > 0, s, -float("inf"))
+        cost, slope = margin_cost(s, margin, POWER_NEG)
+        cost, grad = tl.sum(cost, axis=1) * (1.0 / max(POWER_NEG, 1)), slope * scale
+        if WEIGHTED:
+            cost, grad = cost * neg_number, grad * neg_number
+    else:
+        weight = tl.where(signs < 0, pos_number, neg_number)
+        if SKIPS:
+            # Entries of weight 0 are skipped, whatever their score.
+            s = tl.where(weight > 0, s, 0.0)
+        u = _flip(s, signs)
+        if KIND == "bce" and not WEIGHTED:
+            cost, slope = bce_costs(u)
+        else:
+            each, slope = label_cost(u, signs < 0, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
+            cost = tl.sum(each * weight if WEIGHTED else each, axis=1)
+        if WEIGHTED:
+            grad = slope * tl.where(signs < 0, -pos_number * scale, neg_number * scale)
+        else:
+            grad = _flip(slope * scale, signs)
+    target = out_grad + place
+    grad = grad.to(out_grad.dtype.element_ty)
+    if FULL:
+        tl.store(target, grad)
+    else:
+        tl.store(target, grad, mask=place < size)
+    if APART:
+        flags = near if BITS else _flags(near, GROUP)
+        cost = add_positives(
+            cost, flags, signs, x, out_grad, tile, pos_number, -scale * pos_number, BITS, POWER_POS, GROUP, BLOCK
+        )
+    return cost
+
+
+@triton.jit
+def _flip(value, signs):
+    """The value, negated where the sign bit is set."""
+    return (value.to(tl.int32, bitcast=True) ^ signs).to(tl.float32, bitcast=True)
