@@ -62,6 +62,13 @@ def test_limits_on_the_number_of_labels_are_refused(limits):
         fold_rule(weight, bias, DecisionRule(**limits))
 
 
+def test_a_limit_that_no_row_reaches_is_none():
+    _, bias = fold_rule(torch.eye(3), torch.zeros(3), DecisionRule(threshold=0.5, max_labels=3))
+    assert bias.tolist() == [-0.5] * 3
+    with pytest.raises(ValueError, match="max_labels=2"):
+        fold_rule(torch.eye(3), torch.zeros(3), DecisionRule(threshold=0.5, max_labels=2))
+
+
 def test_links_that_are_no_sigmoid_are_refused():
     _, weight, bias = head()
     knots = torch.tensor([0.0, 1.0]).double()

@@ -18,15 +18,13 @@ from manyhot.export.huggingface_folder import export_huggingface
 
 # In a process of its own: the client reads where the hub is when it is imported.
 PUSH_AND_LOAD = """
-import json, sys
+import json, pathlib, subprocess, sys
 import torch
-from huggingface_hub import HfApi
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 folder, texts = sys.argv[1], json.load(sys.stdin)
-api = HfApi(token="hf_of_nobody")
-api.create_repo("me/posts")
-api.upload_folder(repo_id="me/posts", folder_path=folder)
+# The command of docs/export.md.
+subprocess.run([pathlib.Path(sys.executable).with_name("hf"), "upload", "me/posts", folder], check=True)
 tokens = AutoTokenizer.from_pretrained("me/posts")(texts, padding=True, truncation=True, max_length=24, return_tensors="pt")
 model = AutoModelForSequenceClassification.from_pretrained("me/posts", trust_remote_code=True).eval()
 with torch.inference_mode():
@@ -44,7 +42,13 @@ def test_a_folder_that_was_pushed_is_loaded_again_and_decides_alike(encoder_mode
     export_huggingface(model, tmp_path / "folder", rows=texts)
     hub = FakeHub()
     environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1", "NO_PROXY": "*"}
+    environment |= {
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_TOKEN": "hf_of_nobody",
+        "OMP_NUM_THREADS": "1",
+        "NO_PROXY": "*",
+    }
     try:
         done = subprocess.run(
             [sys.executable, "-c", PUSH_AND_LOAD, str(tmp_path / "folder"), str(tmp_path / "told.json")],

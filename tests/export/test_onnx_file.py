@@ -113,10 +113,17 @@ def test_a_classifier_of_transformers_goes_out_whole(encoder_model, encoder, tmp
     assert (parity.rows, parity.different) == (60, 0)
 
 
-def test_one_row_is_too_few_to_trace_on(trained, tmp_path):
-    model, examples = trained["linear"]
-    with pytest.raises(ValueError, match="at least 2 rows"):
-        export_onnx(model, tmp_path, rows=examples[:1])
+@pytest.mark.parametrize("rows", [["salt"], ["salt", "bread", "salt"], [""]])
+def test_one_row_and_texts_of_one_word_fix_no_size_of_the_graph(trained, tmp_path, rows):
+    model, examples = trained["bag"]
+    assert export_onnx(model, tmp_path, rows=rows).rows == len(rows)
+    assert compare_onnx(model, (tmp_path / "model.onnx").read_bytes(), examples).different == 0
+
+
+def test_no_rows_are_refused(trained, tmp_path):
+    with pytest.raises(ValueError, match="at least one row"):
+        export_onnx(trained["linear"][0], tmp_path / "out", rows=[])
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_files_alone_are_enough(trained, tmp_path):

@@ -1,8 +1,12 @@
 """Models to serve and servers that serve them; all of it needs the extra ``serve``."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 
 from manyhot.data.spans.examples import SpanExamples, TextSpan
+from manyhot.decisions.rule import DecisionRule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.spans.settings import SpanSettings
@@ -19,11 +23,17 @@ def models():
     names = ["Ada", "Bob", "Eve", "Tom"]
     texts = [f"{one} met {two} there" for one in names for two in names] * 3
     spans = [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)] for _ in texts]
+    people = train_spans(SpanExamples(texts, spans), SpanSettings(hidden=32, epochs=40, batch_size=8, validation=0.0))
+    posts = train(text_examples(), TrainSettings(model="linear", **QUICK))
+    one = copy.copy(posts)
+    one.rule = DecisionRule(threshold=-1.0)
     return {
-        "texts": train(text_examples(), TrainSettings(model="linear", **QUICK)),
+        "texts": posts,
+        "one threshold": one,
         "features": train(feature_examples(), TrainSettings(model="mlp", hidden=16, **QUICK)),
         "images": train(image_examples(), TrainSettings(model="conv", hidden=16, **QUICK)),
-        "spans": train_spans(SpanExamples(texts, spans), SpanSettings(hidden=32, epochs=40, batch_size=8, validation=0.0)),
+        "spans": people,
+        "strict spans": people.with_settings(replace(people.settings, threshold=11.5)),
     }
 
 

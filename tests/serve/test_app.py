@@ -124,6 +124,19 @@ def test_no_request_opens_or_writes_a_file(folders, kind):
         seen = None
 
 
+def test_the_best_spans_are_listed_whatever_the_threshold_is(folders, models):
+    text = "Ada met Tom there"
+
+    async def work(_, guard):
+        body = {"inputs": [text], "top": 5, "scores": True}
+        return json.loads((await ask(guard, "POST", "/predict", body))[2])["predictions"][0]
+
+    found = served(folders["strict spans"], work)
+    assert [(each["start"], each["end"]) for each in found["spans"]] == [(8, 11)]
+    assert [(each["start"], each["predicted"]) for each in found["top"]] == [(8, True), (0, False)]
+    assert found["top"][0]["score"] == pytest.approx(models["spans"].predict([text])[0][1].score, abs=1e-5)
+
+
 def test_answers_carry_headers_that_keep_other_pages_out(folders):
     async def work(_, guard):
         for question in QUESTIONS:

@@ -8,6 +8,7 @@ import time
 import zlib
 
 import pytest
+import torch
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
 
@@ -96,10 +97,13 @@ def test_labels_have_bars_and_the_rule_a_line(show, models):
         assert len(row.find_elements("class name", "cut")) == 1
 
 
-def test_the_slider_moves_the_rule_and_the_button_brings_it_back(show):
-    page = show("texts")
+@pytest.mark.parametrize("kind", ["texts", "one threshold"])
+def test_the_slider_moves_the_rule_and_the_button_brings_it_back(show, models, kind):
+    page = show(kind)
     predict(page, "salt and bread")
-    own = text_of(page, "summary")
+    own, start = text_of(page, "summary"), page.find_element("id", "rule").get_attribute("value")
+    line = float(models[kind].to_probabilities(torch.tensor([[-1.0] * 6]))[0, 0]) if kind == "one threshold" else 0.5
+    assert int(start) == pytest.approx(1000 * line, abs=1)
 
     def move(value):
         script = "const s = document.getElementById('rule'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))"
@@ -113,6 +117,7 @@ def test_the_slider_moves_the_rule_and_the_button_brings_it_back(show):
     page.find_element("id", "rule-reset").click()
     assert text_of(page, "summary") == own
     assert text_of(page, "rule-words") == "the model's own rule"
+    assert page.find_element("id", "rule").get_attribute("value") == start
 
 
 def test_words_that_spoke_for_a_label_are_highlighted(show, models):
@@ -159,7 +164,8 @@ def test_what_helps_screen_readers_is_there(show):
         "each => !each.labels.length && !each.getAttribute('aria-label')).map(each => each.id)"
     )
     assert nameless == []
-    assert page.find_element("id", "status").get_attribute("role") == "status"
+    for place in ("status", "summary", "batch-status"):
+        assert page.find_element("id", place).get_attribute("role") == "status"
     assert page.find_element("id", "problem").get_attribute("role") == "alert"
     assert page.find_element("id", "rule").get_attribute("aria-valuetext")
     assert page.find_elements("css selector", "html[lang=en] main h2")
@@ -188,6 +194,22 @@ def test_spans_are_marked_in_the_text(show, models):
     rows = page.find_elements("css selector", "#spans tbody tr")
     assert len(rows) == len(wanted) > 0
     assert page.find_element("id", "marked").text.replace("PER", "").replace(" ", "") == text.replace(" ", "")
+
+
+def test_the_slider_shows_spans_below_the_rule_and_fewer_above_it(show):
+    page = show("strict spans")
+    predict(page, "Ada met Tom there")
+    own = len(page.find_elements("css selector", "#spans tbody tr"))
+    slide = "const r = document.getElementById('rule'); r.value = arguments[0]; r.dispatchEvent(new Event('input'))"
+    page.execute_script(slide, 20)
+    more = page.find_elements("css selector", "#spans tbody tr")
+    assert len(more) > own > 0
+    more[-1].find_element("css selector", "button").click()
+    until(lambda: text_of(page, "why-heading").startswith("Why is"))
+    page.execute_script(slide, 1000)
+    assert text_of(page, "summary") == "No spans."
+    page.find_element("id", "rule-reset").click()
+    assert len(page.find_elements("css selector", "#spans tbody tr")) == own
 
 
 def test_a_span_is_explained_by_its_words(show, models):

@@ -1,5 +1,6 @@
 """Connections that want to be held: clients that read nothing, clients that come in crowds, and requests for other names."""
 
+import contextlib
 import json
 import os
 import re
@@ -13,11 +14,15 @@ from serve.servers import PATIENCE, Server
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
 
+from manyhot.serve.guard import PACE
 from manyhot.serve.listening import OTHER_FILES, room_for
 from manyhot.serve.request_head import allowed_hosts
 from manyhot.serve.settings import ServeSettings
 
 PROC = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
+
+# Enough for 20,000 rows on a busy machine.
+MANY = ("--max-rows", 20_000, "--max-waiting", 100_000, "--timeout", PATIENCE)
 
 
 def post(body, *headers):
@@ -41,7 +46,7 @@ def answer_of(server, content):
 
 @PROC
 def test_a_client_that_reads_nothing_is_cut_off(folders):
-    server = Server(folders["texts"], "--receive-timeout", 1, "--max-rows", 20_000, "--max-waiting", 100_000)
+    server = Server(folders["texts"], "--receive-timeout", 1, *MANY)
     before = open_files(server)
     body = json.dumps({"inputs": ["salt"] * 20_000, "top": 6}).encode()
     clients = [socket.socket() for _ in range(2)]
@@ -59,7 +64,7 @@ def test_a_client_that_reads_nothing_is_cut_off(folders):
 
 
 def test_a_client_that_reads_slowly_gets_everything(folders):
-    server = Server(folders["texts"], "--receive-timeout", 1, "--max-rows", 20_000, "--max-waiting", 100_000)
+    server = Server(folders["texts"], "--receive-timeout", 1, *MANY)
     body = json.dumps({"inputs": ["salt"] * 20_000, "top": 6}).encode()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -74,6 +79,19 @@ def test_a_client_that_reads_slowly_gets_everything(folders):
     head, content = found.split(b"\r\n\r\n", 1)
     assert len(content) == int(re.search(rb"content-length: (\d+)", head)[1])
     assert len(json.loads(content)["predictions"]) == 20_000
+    assert server.stop()[0] == 0
+
+
+def test_a_long_body_may_take_longer_than_a_short_one_and_one_that_stalls_is_refused(folders):
+    server = Server(folders["texts"], "--receive-timeout", 4)
+    body = json.dumps({"inputs": ["salt"], "top": 1}).encode().ljust(PACE + 1000)
+    for parts, status in (([body[:PACE], body[PACE:]], b"200"), ([body[:1000], body[1000:]], b"408")):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
+            client.sendall(post(parts[0], b"Connection: close").replace(b"%d" % len(parts[0]), b"%d" % len(body), 1))
+            time.sleep(5)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(parts[1])
+            assert client.recv(65536).split()[1] == status
     assert server.stop()[0] == 0
 
 
@@ -170,5 +188,5 @@ def test_a_name_that_was_allowed_is_answered(folders):
 
 
 def test_hosts_are_words():
-    with pytest.raises(ValueError, match="`hosts` must be names with commas between them; got 5"):
+    with pytest.raises(ValueError, match="`hosts` must be names separated by commas; got 5"):
         ServeSettings(hosts=5)

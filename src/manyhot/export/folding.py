@@ -42,7 +42,7 @@ def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Cali
         [-0.5, 1.0]
     """
     _check_head("fold_rule", weight, bias)
-    check_foldable("fold_rule", rule)
+    check_foldable("fold_rule", rule, len(bias))
     slope, _ = affine_link("fold_rule", link, len(bias)) if _has_slope(link) else (torch.ones(len(bias)).double(), None)
     given = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * len(bias)
     if len(given) != len(bias):
@@ -96,9 +96,10 @@ def affine_link(who: str, link: str | Calibration | None, num_labels: int) -> tu
     return torch.full((num_labels,), 2.0 if link == "soft" else 1.0).double(), torch.zeros(num_labels).double()
 
 
-def check_foldable(who: str, rule: DecisionRule) -> None:
-    """Check that the rule consists of thresholds only."""
-    limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": rule.max_labels}
+def check_foldable(who: str, rule: DecisionRule, num_labels: int) -> None:
+    """Check that the rule consists of thresholds only; a row can have all labels by any of them."""
+    most = rule.max_labels if rule.max_labels is not None and rule.max_labels < num_labels else None
+    limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": most}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]
     given += ["softmax"] if rule.softmax else []
     if rule.sets is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyhot.decisions.rule import DecisionRule
 from manyhot.export.decision_graph import LinkGraph, RuleGraph
 from manyhot.training.rows.bodies.networks import ConvBody, HiddenBody, LinearBody
 from manyhot.training.rows.bodies.registry import get_body
@@ -39,13 +40,15 @@ class ModelGraph(nn.Module):
 
     Args:
         model: the model, on the CPU.
+        decision: the rule to decide by, None for the model's own.
     """
 
-    def __init__(self, model: TrainedModel) -> None:
+    def __init__(self, model: TrainedModel, decision: DecisionRule | None = None) -> None:
         super().__init__()
+        self.decision = decision or model.rule
         self.entry, self.ports = _entry_of(model)
         self.link = None if model.link is None and model.calibration is None else LinkGraph(model.calibration or model.link)
-        self.rule = RuleGraph(model.rule, model.num_labels)
+        self.rule = RuleGraph(self.decision, model.num_labels)
         self.eval()
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:

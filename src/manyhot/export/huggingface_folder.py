@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from manyhot._files import json_bytes, make_folder, write_whole
 from manyhot.decisions.rule import decide
+from manyhot.export.clear_rule import clear_rule
 from manyhot.export.folding import fold_rule
 from manyhot.export.graph import check_exportable
 from manyhot.export.model_card import model_card
@@ -37,7 +38,7 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
 
     Args:
         model: a model with the body ``encoder``.
-        folder: where the files go; ``huggingface-cli upload NAME FOLDER`` publishes it.
+        folder: where the files go; ``hf upload NAME FOLDER`` publishes it.
         rows: real texts to compare on.
 
     Returns:
@@ -50,29 +51,34 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
     body, inputs = model.body, model.inputs
     if not isinstance(body, EncoderBody) or not isinstance(inputs, TokenInputs):
         raise ValueError(
-            f"export: a Hugging Face folder holds an encoder; the body is {model.shape['body']!r}. Export to onnx or weights."
+            f"export: a Hugging Face folder holds an encoder; the body is {model.shape['body']!r}. Export to onnx."
         )
     texts = list(texts_of(rows))
     link = model.calibration or model.link
-    folded = fold_rule(body.head.weight.detach(), body.head.bias.detach(), model.rule, link)
+    logits = model.logits(texts)
+    folded = fold_rule(body.head.weight.detach(), body.head.bias.detach(), clear_rule(model.rule, [logits]), link)
     with tempfile.TemporaryDirectory() as draft:
         _write(Path(draft), model, body, inputs, folded)
         got = pipeline_scores(draft, texts, model.label_names, max_tokens=inputs.max_tokens) > 0.5
-        wanted = decide(model.logits(texts), model.rule)
+        wanted = decide(logits, model.rule)
         different = int((got != wanted).sum())
         if different:
             raise ValueError(
                 f"export: the pipeline decides otherwise {different} times on {len(texts)} texts. Nothing was written."
-                " Is a score within rounding of its threshold?"
+                " Where scores lie within rounding of their threshold, tune it again: manyhot tune MODEL FILE"
             )
         parity = Parity(len(texts), wanted.numel(), different, 0.0, None)
-        write_whole(Path(draft) / "README.md", model_card(model, parity).encode())
-        make_folder(Path(folder))
-        # The configuration is written last: without it the folder is not a model.
-        for path in sorted(Path(draft).iterdir(), key=lambda path: path.name == "config.json"):
-            if path.is_file():
-                write_whole(Path(folder) / path.name, path.read_bytes())
+        write_whole(Path(draft) / "README.md", model_card(model, parity, own_code=True).encode())
+        publish(Path(draft), Path(folder))
     return parity
+
+
+def publish(draft: Path, folder: Path) -> None:
+    """Copy the files of a draft, the configuration last: without it the folder is not a model."""
+    make_folder(folder)
+    for path in sorted(draft.iterdir(), key=lambda path: path.name == "config.json"):
+        if path.is_file():
+            write_whole(folder / path.name, path.read_bytes())
 
 
 def _write(folder: Path, model: TrainedModel, body: EncoderBody, inputs: TokenInputs, folded: tuple[Tensor, Tensor]) -> None:

@@ -10,9 +10,16 @@ from manyhot.training.rows.bundle import TrainedModel
 LISTED = 200
 
 
-def model_card(model: TrainedModel, parity: Any) -> str:
-    """Markdown with the front matter that hubs read; unknown facts are left out."""
+def model_card(model: TrainedModel, parity: Any, *, own_code: bool) -> str:
+    """Markdown with the front matter that hubs read; unknown facts are left out.
+
+    Args:
+        model: the model.
+        parity: how the folder compares with it.
+        own_code: whether the folder has a file of code, which transformers runs only if it is told to.
+    """
     rule = model.rule
+    trust = ", trust_remote_code=True" if own_code else ""
     thresholds = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,) * model.num_labels
     lines = [
         "---",
@@ -32,7 +39,7 @@ def model_card(model: TrainedModel, parity: Any) -> str:
         "",
         "```python",
         "from transformers import pipeline",
-        'classify = pipeline("text-classification", "FOLDER", trust_remote_code=True, top_k=None)',
+        f'classify = pipeline("text-classification", "FOLDER"{trust}, top_k=None)',
         '[each["label"] for each in classify("a text")[0] if each["score"] > 0.5]',
         "```",
         "",

@@ -18,7 +18,8 @@ from torch import Tensor
 import manyhot
 from manyhot._files import json_bytes, make_folder, write_whole
 from manyhot.decisions.rule import decide
-from manyhot.export.graph import ModelGraph, graph_inputs
+from manyhot.export.clear_rule import clear_rule
+from manyhot.export.graph import ModelGraph, check_exportable, graph_inputs
 from manyhot.export.vectoriser import write_vectoriser
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.inputs.texts import TextInputs
@@ -85,16 +86,17 @@ def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity
 def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
     """The graph of a model and its ONNX file, traced on some of ``rows``."""
     need_packages("onnx", "onnxscript", "onnxruntime")
-    graph = ModelGraph(model)
+    check_exportable(model)
+    graph = ModelGraph(model, clear_rule(model.rule, model.iter_logits(rows, batch_size=64)))
     size = sum(each.numel() * each.element_size() for each in graph.state_dict().values())
     if size > LARGEST_FILE:
         raise ValueError(
             f"export: the weights of this model have {size / 1e9:.1f} GB, and an ONNX file has at most 2.1. Use manyhot serve."
         )
-    # An example batch of one row would fix the batch at one.
-    example = next(graph_inputs(model, _some(rows, 3), batch_size=3))
-    if example[0].shape[0] < 2:
-        raise ValueError("export: `rows` must hold at least 2 rows, to trace the graph on; got fewer.")
+    example = next(graph_inputs(model, rows[:3], batch_size=3), None)
+    if example is None:
+        raise ValueError("export: there must be at least one row to compare the export on; got none.")
+    example = tuple(_doubled(each, port.axes) for each, port in zip(example, graph.ports, strict=True))
     sizes: dict[str, Any] = {}
     shapes = []
     for port in graph.ports:
@@ -117,6 +119,14 @@ def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
     return graph, proto.SerializeToString()
+
+
+def _doubled(each: Tensor, axes: tuple[str | None, ...]) -> Tensor:
+    """An example whose dynamic axes have at least two entries: one of size 1 would be fixed at that size."""
+    for axis, name in enumerate(axes):
+        if name and each.shape[axis] == 1:
+            each = torch.cat([each, each], dim=axis)
+    return each
 
 
 def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: int = 64) -> Parity:
@@ -169,7 +179,7 @@ def refuse_difference(parity: Parity) -> None:
     if parity.different:
         raise ValueError(
             f"export: {parity.different} of {parity.decisions:,} decisions differ between the model and its graph."
-            " Nothing was written. Is a score within rounding of its threshold?"
+            " Nothing was written. Where scores lie within rounding of their threshold, tune it again: manyhot tune MODEL FILE"
         )
     far = parity.logits > LOGIT_TOLERANCE or (parity.probabilities or 0) > PROBABILITY_TOLERANCE
     if far:
@@ -190,14 +200,10 @@ def _described(model: TrainedModel, graph: ModelGraph, parity: Parity) -> dict[s
         "before": before,
         "max_tokens": getattr(model.inputs, "max_tokens", None),
         "labels": list(model.label_names),
-        "rule": model.rule.to_json(),
+        "rule": graph.decision.to_json(),
         "compared": {"rows": parity.rows, "decisions": parity.decisions, "different": parity.different},
         "manyhot": manyhot.__version__,
     }
-
-
-def _some(rows: Any, count: int) -> Any:
-    return rows[:count]
 
 
 def need_packages(*packages: str) -> None:

@@ -13,6 +13,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from manyhot._files import json_bytes, make_folder, write_whole
+from manyhot.export.clear_rule import clear_rule
 from manyhot.export.folding import affine_link, check_foldable
 from manyhot.export.graph import check_exportable
 from manyhot.export.onnx_file import Parity, compare_parts, refuse_difference
@@ -44,7 +45,7 @@ def export_weights(model: TrainedModel, folder: str | Path, *, rows: Any) -> Par
     """
     from safetensors.torch import save
 
-    weights = _weights(model)
+    weights = _weights(model, rows)
     parity = compare_parts(model, rows, _products(model, weights, rows), batch_size=BATCH)
     refuse_difference(parity)
     described = {
@@ -65,7 +66,7 @@ def export_weights(model: TrainedModel, folder: str | Path, *, rows: Any) -> Par
     return parity
 
 
-def _weights(model: TrainedModel) -> dict[str, Tensor]:
+def _weights(model: TrainedModel, rows: Any) -> dict[str, Tensor]:
     """The tensors of the file, or an error where the body or the rule is not of that form."""
     check_exportable(model)
     factors = model.factors()
@@ -74,8 +75,8 @@ def _weights(model: TrainedModel) -> dict[str, Tensor]:
             "export: plain weights are for bodies that are linear in their inputs (linear, bag, wide);"
             f" got {model.shape['body']!r}. Export to onnx."
         )
-    check_foldable("export", model.rule)
-    given = model.rule.threshold
+    check_foldable("export", model.rule, model.num_labels)
+    given = clear_rule(model.rule, model.iter_logits(rows, batch_size=BATCH)).threshold
     cuts = torch.tensor(given if isinstance(given, tuple) else (given,) * model.num_labels, dtype=torch.float64)
     tensors = {"first": factors.first, "bias": factors.bias, "threshold": cuts}
     if factors.second is not None:

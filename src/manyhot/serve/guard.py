@@ -24,6 +24,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# Bytes of a body that a client must send in each --receive-timeout.
+PACE = 64 << 10
 HEADERS = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -106,7 +108,8 @@ class Guard:
                 raise Refusal(413, f"the body must have at most {most:,} bytes; got {value[:20].decode()}. Send fewer rows.")
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self.settings.receive_timeout):
+            async with asyncio.timeout(self.settings.receive_timeout) as limit:
+                started = asyncio.get_running_loop().time()
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -116,11 +119,14 @@ class Guard:
                     if size > most:
                         raise Refusal(413, f"the body must have at most {most:,} bytes; got more. Send fewer rows.")
                     parts.append(part)
+                    limit.reschedule(started + self.settings.receive_timeout * (1 + size / PACE))
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
             seconds = self.settings.receive_timeout
-            raise Refusal(408, f"the request must be sent within {seconds:g} seconds; it was not whole by then.") from None
+            raise Refusal(
+                408, f"the request must be sent at {PACE >> 10} KiB in {seconds:g} seconds; it was slower or not whole."
+            ) from None
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:

@@ -48,7 +48,7 @@ def request_models(kind: str, settings: ServeSettings) -> tuple[type[BaseModel],
         inputs=(listed, Field(description=words, min_length=1)),
         top=(
             int,
-            Field(0, ge=0, le=settings.max_labels, description="the best labels of each row, whatever the rule says"),
+            Field(0, ge=0, le=settings.max_labels, description="the best labels or spans of each row, whatever the rule says"),
         ),
         probabilities=(bool, Field(True, description="give the probability of each label")),
         scores=(bool, Field(False, description="give the score of each label")),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.explaining import can_explain
 from manyhot.training.run.bundle_folder import DESCRIPTION, model_folder
 from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel, is_span_bundle, load_span_model
+from manyhot.training.spans.scoring import LOWEST
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -200,26 +202,37 @@ class ServedSpans:
 
     def __init__(self, model: TrainedSpanModel, digest: str) -> None:
         self.model, self.digest = model, digest
+        self.patient = model.with_settings(replace(model.settings, threshold=min(LOWEST, model.settings.threshold)))
 
     def check(self, inputs: Sequence[Any], settings: ServeSettings) -> list[Any]:
         """Texts within the limits."""
         return [check_text(each, place, settings) for place, each in enumerate(inputs)]
 
-    def compute(self, rows: Sequence[Any]) -> list[list[FoundSpan]]:
-        """All texts at once."""
-        return self.model.predict(list(rows))
+    def compute(self, rows: Sequence[Any]) -> list[tuple[str, list[FoundSpan]]]:
+        """All texts at once, each beside its spans."""
+        return list(zip(rows, self.model.predict(list(rows)), strict=True))
 
-    def answer(self, found: Sequence[FoundSpan], asked: Any) -> dict[str, Any]:
-        """The spans in reading order; ``end`` is exclusive."""
-        spans = []
-        for span in found:
-            told: dict[str, Any] = {"type": span.type, "start": span.start, "end": span.end}
-            if asked.probabilities:
-                told["probability"] = finite(span.probability)
-            if asked.scores:
-                told["score"] = finite(span.score)
-            spans.append(told)
-        return {"spans": spans}
+    def answer(self, found: tuple[str, list[FoundSpan]], asked: Any) -> dict[str, Any]:
+        """The spans in reading order; ``end`` is exclusive. With ``top`` also the best spans by a low threshold."""
+        text, spans = found
+        told: dict[str, Any] = {"spans": [self._told(span, asked) for span in spans]}
+        if asked.top:
+            with warnings.catch_warnings():
+                # So low, a text may well be crowded; the best of its cells are enough.
+                warnings.filterwarnings("ignore", message="decode_spans")
+                best = sorted(self.patient.predict([text])[0], key=lambda span: -span.score)[: asked.top]
+            own = {span[:3] for span in spans}
+            told["top"] = [{**self._told(span, asked), "predicted": span[:3] in own} for span in best]
+        return told
+
+    @staticmethod
+    def _told(span: FoundSpan, asked: Any) -> dict[str, Any]:
+        told: dict[str, Any] = {"type": span.type, "start": span.start, "end": span.end}
+        if asked.probabilities:
+            told["probability"] = finite(span.probability)
+        if asked.scores:
+            told["score"] = finite(span.score)
+        return told
 
     def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
         """What ``TrainedSpanModel.explain`` says; ``labels`` are types."""

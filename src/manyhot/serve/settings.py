@@ -30,30 +30,32 @@ class ServeSettings:
     max_rows: int = _setting(256, "most rows in a request")
     max_characters: int = _setting(100_000, "most characters in a text")
     max_pixels: int = _setting(1 << 18, "most numbers in an image, all channels together")
-    max_labels: int = _setting(1000, "most labels that `top` may ask for")
+    max_labels: int = _setting(1000, "largest `top` in a request")
     explain_rows: int = _setting(8, "most rows in a request to /explain")
     max_waiting: int = _setting(1024, "most rows in the queue; requests beyond it get 429")
     max_connections: int = _setting(1024, "most open connections")
     timeout: float = _setting(30.0, "seconds until an unanswered request gets 503")
-    receive_timeout: float = _setting(10.0, "seconds in which a client must send its whole request")
+    receive_timeout: float = _setting(
+        10.0, "seconds to receive a request, or the next 64 KiB of it, and longest pause in reading a response"
+    )
     batch_rows: int = _setting(256, "most rows in one batch")
-    batch_wait: float = _setting(2.0, "milliseconds that a request waits at most for others to form a batch")
+    batch_wait: float = _setting(2.0, "longest time in milliseconds that a request waits for others to form a batch")
     drain: float = _setting(0.5, "seconds after a stop signal in which new requests are still accepted")
-    grace: float = _setting(1.0, "seconds after which a stopping server closes connections without a request")
+    grace: float = _setting(1.0, "seconds after which a stopping server closes idle connections")
     reload_every: float = _setting(2.0, "seconds between checks for a new model in the folder, 0 for never")
     hosts: str = _setting(
         "",
-        "host names that requests may ask for, with commas between them, or * for all; by default a server on a loopback"
-        " address takes localhost and addresses, and others take all",
+        "host names that requests may have, separated by commas, or * for all. Default: localhost and IP addresses on a"
+        " loopback address, otherwise all",
     )
-    threads: int = _setting(0, "CPU threads per worker; 0 divides the cores among the workers")
+    threads: int = _setting(0, "CPU threads per worker. Default: the cores divided by the number of workers")
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name == "hosts":
                 if not isinstance(value, str):
-                    raise ValueError(f"ServeSettings: `hosts` must be names with commas between them; got {value!r}.")
+                    raise ValueError(f"ServeSettings: `hosts` must be names separated by commas; got {value!r}.")
                 continue
             zero = each.name in ("batch_wait", "drain", "reload_every", "threads")
             if isinstance(each.default, int) and isinstance(value, float):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from manyhot._checks import shape_text
 from manyhot.decisions import Calibration, DecisionRule, decide
 from manyhot.export import fold_link, fold_rule
+from manyhot.export.clear_rule import clear_rule
 
 TEXTS_AT_ONCE = 32
 
@@ -85,8 +86,9 @@ def save_folded(
     if not texts:
         raise ValueError("save_folded: `texts` must hold rows to compare on; got none.")
     model.eval()
-    wanted = decide(score_texts(model, tokenizer, texts), rule)
-    fold_rule_into(model, rule)
+    scores = score_texts(model, tokenizer, texts)
+    wanted = decide(scores, rule)
+    fold_rule_into(model, clear_rule(rule, [scores]))
     model.config.problem_type = "multi_label_classification"
     got = pipeline_decisions(model, tokenizer, texts)
     differs = (got != wanted).any(dim=1)
@@ -94,7 +96,7 @@ def save_folded(
         row = int(differs.nonzero()[0])
         raise ValueError(
             f"save_folded: the pipeline decides otherwise on {int(differs.sum())} of {len(texts)} texts, first on row {row}."
-            " Nothing was written. Is a score within rounding of its threshold?"
+            " Nothing was written. Where scores lie within rounding of their threshold, tune it again: tune_rule"
         )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -2,6 +2,7 @@
 // The page of `manyhot serve`. All text from models and users enters the document as text, never as markup.
 const at = (id) => document.getElementById(id);
 const TOP = 15;
+const TOP_SPANS = 300; // what the slider chooses from
 let about = null;
 let shown = null; // the last prediction, with the input it is of
 let cut = null; // the threshold of the slider; null is the model's own rule
@@ -68,7 +69,7 @@ async function predict(event) {
   try {
     const input = about.kind === "images" ? pixels() : parseRow(at("text").value);
     const started = performance.now();
-    const told = await ask("predict", { inputs: [input], top: Math.min(TOP, about.limits.max_labels), scores: true });
+    const told = await ask("predict", { inputs: [input], top: Math.min(about.kind === "spans" ? TOP_SPANS : TOP, about.limits.max_labels), scores: true });
     at("status").textContent = `answered in ${Math.round(performance.now() - started)} ms`;
     shown = { input, ...told.predictions[0] };
     at("why").hidden = true;
@@ -95,6 +96,11 @@ function draw() {
   at("rule-words").textContent = cut === null ? "the model's own rule" : about.probabilities ? `probability above ${cut.toFixed(3)}` : `above ${Math.round(cut * 100)} % of the range`;
   at("rule").setAttribute("aria-valuetext", at("rule-words").textContent);
   if (about.kind === "spans") return drawSpans();
+  if (cut === null) {
+    // The slider starts at the rule, where that is one line for all labels.
+    const lines = new Set(shown.top.map(ownCut));
+    at("rule").value = lines.size === 1 && !lines.has(null) ? Math.round(1000 * [...lines][0]) : 500;
+  }
   const list = at("labels");
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.label : undefined;
   list.replaceChildren();
@@ -139,7 +145,7 @@ function explains(button, title, ask) {
 }
 
 function drawSpans() {
-  const spans = shown.spans.filter((span) => cut === null || span.probability > cut);
+  const spans = cut === null ? shown.spans : shown.top.filter((span) => span.probability > cut).sort((a, b) => a.start - b.start || b.end - a.end);
   const letters = Array.from(shown.input);
   const marked = at("marked");
   marked.replaceChildren(...nested(letters, spans, 0, letters.length));
@@ -184,9 +190,11 @@ async function explain(label, choose) {
   at("status").textContent = "explaining…";
   try {
     const exact = about.explains === "exactly";
-    const told = await ask("explain", { inputs: [shown.input], labels: [label], most: 12, steps: exact ? 1 : 16 });
+    const told = await ask("explain", { inputs: [shown.input], labels: [label], top: about.kind === "spans" ? 20 : 1, most: 12, steps: exact ? 1 : 16 });
+    const found = choose(told.explanations[0]);
+    if (!found) throw new Error("this span is not among the best 20 of its type, which are explained");
     at("status").textContent = "explained";
-    drawWhy(choose(told.explanations[0]), exact);
+    drawWhy(found, exact);
   } catch (error) {
     at("status").textContent = "";
     complain(error.message);
@@ -325,12 +333,11 @@ function offer(found) {
 function theme() {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
-  at("theme").setAttribute("aria-pressed", String(!dark));
-  at("theme").textContent = dark ? "Dark" : "Light";
+  at("theme").textContent = dark ? "Dark theme" : "Light theme";
 }
 
 async function start() {
-  if (matchMedia("(prefers-color-scheme: dark)").matches) at("theme").textContent = "Light";
+  if (matchMedia("(prefers-color-scheme: dark)").matches) at("theme").textContent = "Light theme";
   about = await (await fetch("about")).json();
   const things = about.kind === "spans" ? "types of spans" : "labels";
   at("about").textContent = `${about.body} model, ${about.labels.length} ${things}`;
@@ -347,7 +354,7 @@ async function start() {
   at("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) predict(event); });
   at("rule").value = 500;
   at("rule").addEventListener("input", () => { cut = Number(at("rule").value) / 1000; if (shown) draw(); });
-  at("rule-reset").addEventListener("click", () => { cut = null; at("rule").value = 500; if (shown) draw(); });
+  at("rule-reset").addEventListener("click", () => { cut = null; if (shown) draw(); });
   at("theme").addEventListener("click", theme);
   at("file").addEventListener("change", batch);
   document.body.dataset.ready = "yes";
