@@ -215,12 +215,12 @@ def test_every_training_setting_is_a_parameter():
 @pytest.mark.parametrize(
     ("y", "said"),
     [
-        (np.full((20, 3), 2), "0 or 1, between them for soft labels, or NaN"),
+        (np.full((20, 3), 2), r"y must be in \[0, 1\], or NaN for unknown labels; got 2\."),
         (np.zeros(20), "more than one class"),
-        (np.zeros((19, 3)), "as many rows"),
-        (sparse.csr_matrix(np.full((20, 3), 1.5)), "0 or 1"),
+        (np.zeros((19, 3)), "the same number of rows; got 20 and 19"),
+        (sparse.csr_matrix(np.full((20, 3), 1.5)), "got 1.5"),
         ([["a"], [1]] * 10, "names .* in every row; got 1 in row 1"),
-        ([[0, 2], [1]] * 10, "names .* where rows have different numbers of labels; got 0"),
+        ([[0, 2], [1]] * 10, "names .* if rows have different numbers of labels; got 0"),
         ([[], ()] * 10, "must name at least one label; got 20 rows"),
     ],
 )

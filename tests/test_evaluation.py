@@ -59,7 +59,7 @@ def test_another_rule_is_used_where_given(model):
 def test_precision_at_more_labels_than_there_are_is_left_out():
     test = replace(text_examples(), label_names=tuple("abcdef"))[:4].with_labels(["a", "b"])
     assert "P@3" not in evaluate(torch.zeros(4, 2), test)
-    with pytest.raises(ValueError, match="evaluate: `metrics` must look at no more labels than there are, 2; got 'P@3'"):
+    with pytest.raises(ValueError, match="evaluate: k in `metrics` must not exceed the number of labels, 2; got 'P@3'"):
         evaluate(torch.zeros(4, 2), test, ["micro-F1", "P@3"])
 
 

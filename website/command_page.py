@@ -1,4 +1,4 @@
-"""docs/commands.md, made from the help texts: ``python website/command_page.py`` writes it anew."""
+"""docs/commands.md, generated from the help texts: ``python website/command_page.py`` writes it."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from manyhot.cli.main import load_command
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 OPENING = """# Commands and flags
 
-This page is made from the help texts: `manyhot VERB --help` says the same in a terminal. [The command line](command-line.md)
-tells how the verbs fit together.
+This page is generated from the help texts, which `manyhot VERB --help` prints. [The command line](command-line.md) explains how
+the commands work together.
 """
 
 
 def commands() -> dict[str, Any]:
-    """Every command by its words; a group stands for the commands in it."""
+    """Every command by name; a group is replaced by its commands."""
     found: dict[str, Any] = {}
     for name in COMMANDS:
         command = load_command(name)
@@ -27,7 +27,7 @@ def commands() -> dict[str, Any]:
 
 
 def section(name: str, command: Any) -> str:
-    """A command: what it does, how it is called, and its flags by the headings of its help."""
+    """A command: its description, its usage, and its flags under the headings of its help."""
     arguments = [each for each in command.params if not each.opts[0].startswith("-") and not each.hidden]
     calls = " ".join(f"{each.name.upper()}{'...' if each.nargs == -1 else ''}" for each in arguments)
     parts = [f"## manyhot {name}", command.help.strip(), f"    manyhot {name} {calls}".rstrip()]
@@ -51,7 +51,8 @@ def _table(first: str, rows: list[tuple[str, Any]]) -> str:
     lines = [f"| {first} | what it does |", "|---|---|"]
     for words, each in rows:
         default = each.show_default if isinstance(each.show_default, str) else None
-        if default is None and each.show_default is True and each.default not in (None, False, True, (), []):
+        plain = each.default is None or isinstance(each.default, bool) or each.default in ((), [])
+        if default is None and each.show_default is True and not plain:
             default = str(each.default)
         said = (each.help or "").strip().replace("\n", " ").replace("|", "\\|")
         lines.append(f"| {words} | {said}{f' [default: {default}]' if default else ''} |")

@@ -1,4 +1,4 @@
-"""The parts of docs/losses/NAME.md that the catalog of losses knows: ``python website/loss_pages.py`` fills them in anew.
+"""The generated parts of docs/losses/NAME.md, from the catalog of losses: ``python website/loss_pages.py`` rewrites them.
 
 A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script
 begins a page: what its empty sections should say is on the pages of the other losses.
@@ -20,7 +20,7 @@ SECTIONS = (
     *("Neighbours", "Names elsewhere", "References"),
 )
 DECISIONS = {
-    "zero": "Predict the labels with `s > 0`. No number of labels and no threshold needs to be known. A threshold tuned"
+    "zero": "Predict the labels with `s > 0`. Neither the number of labels nor a threshold has to be known. A threshold tuned"
     " on held-out rows is usually better for F1 ([decisions](../decisions.md)).",
     "threshold": "Predict the labels with `s > s0`, where `s0` is the threshold, given or learned.",
     "top-k": "Predict the `k` best labels. The scores have no zero, so `k` must be known, or a threshold tuned on held-out"
@@ -29,9 +29,9 @@ DECISIONS = {
     "tuned": "Tune a threshold on held-out rows: the scores have no natural zero.",
 }
 LINKS = {
-    "hard": "`sigma(s)`. It is a good start, not a promise: check it with the reliability curve of a report, and fit a"
-    " calibration (`manyhot tune`, `fit_calibration`) where it matters.",
-    "soft": "`sigma(2 s)`, which gives the soft labels back exactly.",
+    "hard": "`sigma(s)`, which is approximate: check it with the reliability curve of a report, and fit a calibration"
+    " (`manyhot tune`, `fit_calibration`) if probabilities matter.",
+    "soft": "`sigma(2 s)`, which recovers the soft labels exactly.",
     "softmax": "They are `softmax(s)` and add up to 1 in a row.",
     None: "None: the scores only rank. Fit a calibration on held-out rows (`manyhot tune`, `fit_calibration`) to get them.",
 }
@@ -58,7 +58,7 @@ def formula(info: LossInfo) -> str:
 
 
 def equation(info: LossInfo) -> str:
-    """What it computes, and what it is called in Python and on the command line."""
+    """The formula, and the names in Python and on the command line."""
     function = info.function.__name__
     return (
         f"For one row: {formula(info)}\n\n"
@@ -86,7 +86,7 @@ def link(info: LossInfo) -> str:
 
 
 def options(info: LossInfo) -> str:
-    """The options of the loss itself, and what it takes of everything else."""
+    """The options of the loss itself, and which other features it supports."""
     lines = ["It has no options of its own."]
     if info.options:
         lines = ["| option | default | what it does |", "|---|---|---|"]
@@ -94,8 +94,10 @@ def options(info: LossInfo) -> str:
     takes = [words for feature, words in FEATURES.items() if info.why_not(feature) is None]
     takes += ["lazy scores of very many labels"] * info.lazy + ["span grids"] * info.spans
     lines += ["", f"It takes {', '.join(takes)}."]
-    refused = [reason for feature in FEATURES if (reason := info.why_not(feature))]
-    lines += [f"Not: {'; '.join(refused)}."] * bool(refused)
+    reasons = {words: reason for feature, words in FEATURES.items() if (reason := info.why_not(feature))}
+    if reasons:
+        lines += ["", "Not supported:", ""]
+        lines += [f"- {reason}" if words in reason else f"- {words}: {reason}" for words, reason in reasons.items()]
     return "\n".join(lines)
 
 
@@ -114,7 +116,7 @@ def ranks() -> dict[str, dict[str, list[str]]]:
 
 
 def evidence(info: LossInfo) -> str:
-    """Its average ranks in the comparison, or that it was not in it."""
+    """Its average ranks in the comparison, or a sentence that it was not part of it."""
     methods = METHODS.get(info.name, (info.title,))
     page = "[22 groups of tabular data](../../benchmarks/results/compare-groups-2026-11-15.md)"
     lines = [f"Average rank among 19 methods on {page}, 1 is best:", ""]
@@ -143,7 +145,7 @@ PLACES = {
 
 
 def begun(info: LossInfo) -> str:
-    """The page of a new loss: all sections, with the parts that the catalog knows still to be filled in."""
+    """The page of a new loss: all sections, with empty generated parts."""
     title, summary = (text[:1].upper() + text[1:] for text in (info.title, info.summary))
     lines = [f"# {title}", "", f"{summary}."]
     for section in SECTIONS:
@@ -154,7 +156,7 @@ def begun(info: LossInfo) -> str:
 
 
 def fill(text: str, info: LossInfo) -> str:
-    """A page with its made parts made anew."""
+    """A page with its generated parts rewritten."""
     return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]](info)}\n\n{found[3]}", text)
 
 

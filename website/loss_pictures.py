@@ -34,7 +34,7 @@ def pulls(info: LossInfo, scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def labels_of(info: LossInfo) -> Tensor:
-    """The labels of the row; one for softmax, which is for one label a row."""
+    """The labels of the row; one for softmax, which is for one label per row."""
     return (torch.arange(len(SCORES)) < (1 if info.one_label else POSITIVES))[None]
 
 

@@ -1,4 +1,4 @@
-"""scikit-learn's interface to training: it wires, it does not compute."""
+"""The scikit-learn interface to training."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ WHO = "ManyhotClassifier"
 class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier for scikit-learn's pipelines, searches and scorers.
 
-    Every setting of ``TrainSettings`` is a parameter, under its name and with its default: ``ManyhotClassifier(loss="bce",
-    epochs=5)``. ``X`` is texts (a list, an array, a data frame's column), features, dense or sparse, NaN where one is
-    missing, or images ``[N, C, H, W]``. ``y`` is one of
+    Every setting of ``TrainSettings`` is a parameter with the same name and default: ``ManyhotClassifier(loss="bce",
+    epochs=5)``. ``X`` is texts (a list, an array, a data frame's column), dense or sparse features, with NaN for missing
+    values, or images ``[N, C, H, W]``. ``y`` is one of
 
     - a list of names for each row, ``[["sea", "sun"], ["snow"], []]``; sets and columns of lists too;
     - an indicator matrix ``[N, L]``, dense or sparse, or columns of a data frame: 0 or 1, between them for soft labels, NaN
-      where a label is not known;
-    - a column of classes: two classes are one label, more are one label each, of which the best is predicted.
+      for unknown labels;
+    - a column of classes: two classes become one label; more become one label each, and the best one is predicted.
 
-    ``predict`` answers in the same form. ``save`` and ``load`` keep a fitted classifier in a folder, as safetensors and JSON:
+    ``predict`` returns the same form. ``save`` and ``load`` store a fitted classifier in a folder, as safetensors and JSON:
     nothing is pickled, and the command line reads the folder too (``manyhot predict FOLDER FILE``).
 
     Attributes:
-        classes_: the label names; label numbers or column names for indicators; the classes where ``y`` is a column.
+        classes_: the label names; label numbers or column names for indicators; the classes if ``y`` is a column.
         model_: the ``TrainedModel``, with the decision rule and the calibration.
-        n_features_in_: F, where ``X`` is features.
+        n_features_in_: F, if ``X`` is features.
 
     Example:
         >>> import numpy as np
@@ -78,9 +78,9 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features ``[N, F]``, dense or sparse, N texts, or images ``[N, C, H, W]``.
-            y: N collections of names; indicators ``[N, L]``, dense or sparse, soft labels among them, NaN where a label is not
-                known; or N classes.
-            sample_weight: N numbers >= 0: how much each row counts; 0 leaves it out.
+            y: N collections of names; indicators ``[N, L]``, dense or sparse, hard or soft, NaN for unknown labels; or N
+                classes.
+            sample_weight: N numbers >= 0, the weights of the rows; 0 excludes a row.
         """
         settings = TrainSettings.from_dict(self.get_params(deep=False))
         if y is None:
@@ -90,7 +90,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels, self.classes_, self._target = targets.labels, targets.classes, targets.kind
         size = len(inputs) if isinstance(inputs, list) else inputs.shape[0]
         if size != len(labels):
-            raise ValueError(f"{WHO}: X and y must have as many rows; got {size} and {len(labels)}.")
+            raise ValueError(f"{WHO}: X and y must have the same number of rows; got {size} and {len(labels)}.")
         if self._target in (BINARY, MULTICLASS):
             # predict, decision_function and predict_proba must agree for classes: the best label, or the sign, decides.
             settings = TrainSettings.from_dict({**settings.to_dict(), "tune": "none", "min_labels": 0})
@@ -102,7 +102,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _weighted(self, examples: Examples, sample_weight: Any) -> tuple[Examples, torch.Tensor]:
-        """The rows that have a weight: one without must be as good as not there, also where rows are counted or held out."""
+        """The rows with a positive weight; the others are dropped, so that they are neither counted nor held out."""
         checked = _check_sample_weight(sample_weight, np.empty((len(examples), 1)), ensure_non_negative=True)
         kept = np.flatnonzero(checked)
         classes = {tuple(row) for row in examples.labels[torch.from_numpy(kept)].lists()}
@@ -111,12 +111,12 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return examples[kept], torch.from_numpy(checked[kept]).float()
 
     def decision_function(self, X: Any) -> Array:
-        """Scores ``[N, L]`` to rank by; ``[N]`` for two classes. What is predicted follows from them by the model's rule."""
+        """Scores ``[N, L]``; ``[N]`` for two classes. The model's rule predicts from them."""
         logits = self._logits(X)
         return logits[:, 0] if self._target == BINARY else logits
 
     def predict(self, X: Any) -> Any:
-        """What the model's rule takes, in the form that ``y`` had.
+        """The labels that the model's rule predicts, in the form that ``y`` had.
 
         Lists of names; indicators ``[N, L]``; or classes ``[N]``.
         """
@@ -170,11 +170,11 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu") -> ManyhotClassifier:
-        """Read what ``save`` wrote, or any model folder: of one that ``train`` wrote, predictions are lists of names.
+        """Load a folder that ``save`` wrote, or any model folder; a model of ``train`` predicts lists of names.
 
         Args:
             folder: the folder.
-            device: where the model goes.
+            device: the device of the model.
         """
         model = load_model(folder, device=device)
         path = Path(folder) / DESCRIPTION
@@ -192,7 +192,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return fitted
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities ``[N, L]``, each label's own; rows sum to 1 where ``y`` was classes."""
+        """Probabilities ``[N, L]`` of the labels; rows sum to 1 if ``y`` was classes."""
         check_is_fitted(self)
         probs = self.model_.probabilities(self._rows(X)).double().numpy()
         if self._target == BINARY:
@@ -239,12 +239,12 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return torch.as_tensor(X)
         checked = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan")
         with np.errstate(over="ignore"):
-            # What is too large becomes infinite, and the model refuses it.
+            # Values beyond float32 become infinite, which the model refuses.
             return checked.astype(np.float32, copy=False)
 
 
 def _with_signature(init: Callable[..., None]) -> None:
-    """The parameters that scikit-learn reads off the constructor are the settings, which are named in one place only."""
+    """Give the constructor the signature that scikit-learn reads: one parameter per field of ``TrainSettings``."""
     named = inspect.Parameter.KEYWORD_ONLY
     own = [inspect.Parameter(each.name, named, default=each.default) for each in fields(TrainSettings)]
     own.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD))
@@ -255,7 +255,7 @@ _with_signature(ManyhotClassifier.__init__)
 
 
 def _texts(X: Any) -> list[str] | None:
-    """A list of texts, where ``X`` is one: a list, a series, an array of strings with one axis, a frame's only column."""
+    """The texts if ``X`` holds texts: a list, a series, an array of strings with one axis, a frame's only column."""
     if isinstance(X, str):
         raise ValueError(f"{WHO}: X must be a list of texts; got one text. Put it into a list.")
     if hasattr(X, "columns") and getattr(X, "shape", (0, 0))[1] == 1:

@@ -1,4 +1,4 @@
-"""Metrics of a model, or of scores, on examples; nothing but a batch of scores is kept."""
+"""Metrics of a model, or of scores, on examples; only one batch of scores is in memory."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def evaluate(
     propensities: Tensor | None = None,
     batch_size: int = 1024,
 ) -> dict[str, float]:
-    """Measure predictions on labelled examples.
+    """Evaluate predictions on labelled examples.
 
     Args:
         model_or_logits: a model, whose rule and link are used, or logits ``[N, L]`` in the order of ``examples``.
-        examples: rows with labels; for a model they are brought to its label names. Labels the model does not know count in
-            no metric; how many rows have them is in ``examples.with_labels(names).unseen``. A soft label above one half
-            counts as positive, as ``Examples.hardened`` says.
-        metrics: names of the catalog, at most ``P@L`` of L labels. None measures ``DEFAULT_METRICS`` and, where propensities
-            are known, PSP@1, PSP@3 and PSP@5, each as far as there are labels.
-        rule: another decision rule.
-        link: another link or calibration. Where a model's scores only rank and nothing is given, metrics of probabilities are
-            an error; for logits the link is ``"hard"``.
-        propensities: ``[L]`` for PSP@k; None takes those of the model's training rows, ``TrainedModel.propensities``.
+        examples: rows with labels; for a model they are mapped to its label names. Labels that the model does not know are
+            ignored; ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
+            (``Examples.hardened``).
+        metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. None: ``DEFAULT_METRICS`` and, if
+            propensities are known, PSP@1, PSP@3 and PSP@5, each if there are enough labels.
+        rule: a decision rule in place of the model's.
+        link: a link or calibration in place of the model's. Metrics of probabilities are an error if the model's scores only
+            rank and no link is given; for logits the default is ``"hard"``.
+        propensities: ``[L]`` for PSP@k; None: those of the model's training rows, ``TrainedModel.propensities``.
         batch_size: rows scored at a time.
 
     Returns:
-        Each metric's value by name, and under ``"empty"`` the share of rows for which nothing is predicted.
+        The value of each metric by name, and under ``"empty"`` the share of rows without a predicted label.
 
     Example:
         >>> from manyhot import SparseLabels
@@ -94,24 +94,24 @@ def evaluate(
 
 
 def _measured(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
-    """The names of the metrics to measure; one that looks at more labels than there are is an error if it was asked for."""
+    """The metrics to compute; a requested metric at k is an error if k exceeds the number of labels."""
     if metrics is None:
         usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS
         return [name for name in usual if not _beyond(name, num_labels)]
     for name in metrics:
         if _beyond(name, num_labels):
-            raise ValueError(f"evaluate: `metrics` must look at no more labels than there are, {num_labels}; got {name!r}.")
+            raise ValueError(f"evaluate: k in `metrics` must not exceed the number of labels, {num_labels}; got {name!r}.")
     return list(dict.fromkeys(metrics))
 
 
 def _beyond(name: str, num_labels: int) -> bool:
-    """Whether a metric looks at more labels than there are."""
+    """Whether k of a metric exceeds the number of labels."""
     _, at, k = name.partition("@")
     return bool(at) and k.isdigit() and int(k) > num_labels
 
 
 def _accumulator() -> Any:
-    """The class that sums over rows: of several processes, each may have rows of its own."""
+    """The class that accumulates metrics: with several processes, one that sums over their rows."""
     if not dist.is_available() or not dist.is_initialized():
         return Sums
     from manyhot.metrics.running import Metrics

@@ -1,4 +1,4 @@
-"""Labels of rows by a saved model: row by row for the command line, and as an object that other processes can be sent."""
+"""Predictions of a saved model: row by row for the command line, and as an object that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from manyhot.training.rows.scoring import scores_at
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row: its labels from the best on, and what was asked about them."""
+    """The predicted labels of a row, highest score first, with scores and probabilities if requested."""
 
     labels: list[str]
     scores: list[float] | None
@@ -39,15 +39,15 @@ def predict_rows(
     probabilities: bool = False,
     close: Callable[[SparseLabels], SparseLabels] | None = None,
 ) -> Iterator[Prediction]:
-    """What the rule says of each row.
+    """Predict the labels of each row.
 
     Args:
         model: the model.
-        inputs: what ``TrainedModel.iter_scores`` takes.
-        rule: the rule.
-        scores: give the scores of the labels.
-        probabilities: give their probabilities, for a model with a link or a calibration.
-        close: changes what was decided, as a hierarchy does.
+        inputs: the inputs of ``TrainedModel.iter_scores``.
+        rule: the decision rule.
+        scores: whether to return the scores of the labels.
+        probabilities: whether to return their probabilities, for a model with a link or a calibration.
+        close: changes the predicted labels, as a hierarchy does.
     """
     link = model.calibration or model.link
     for found in model.iter_scores(inputs):
@@ -56,7 +56,7 @@ def predict_rows(
         values = scores_at(found, decided.rows, decided.indices)
         probs = None
         if probabilities and link is not None:
-            # Lazy scores have no calibration, and their links look at one score at a time.
+            # Lazy scores have no calibration, and their links are elementwise.
             dense = probabilities_of(found, link) if isinstance(found, Tensor) else None
             probs = probabilities_of(values, link) if dense is None else dense[decided.rows, decided.indices]
         for start, stop in pairwise(decided.offsets.tolist()):
@@ -69,15 +69,15 @@ def predict_rows(
 
 
 class Predictor:
-    """A saved model that can be sent to other processes: pickled, it is a path and settings; a process loads it at first use.
+    """A saved model that can be sent to other processes: its pickle holds a path and settings; a process loads it at first use.
 
     Args:
-        model: the folder of a run or of a model. It must be there, under this path, where the predictor is used.
-        top_k: the k best labels of each row, not those of the model's rule.
-        scores: also give the score of each label.
-        probabilities: also give the probability of each label.
-        threads: CPU threads for torch in a process that uses it; 0 leaves them alone. Several processes of one machine should
-            share its cores.
+        model: the folder of a run or of a model. Every process that uses the predictor must be able to read it.
+        top_k: predict the k best labels of each row instead of applying the model's rule.
+        scores: also return the score of each label.
+        probabilities: also return the probability of each label.
+        threads: CPU threads of torch in a process that uses it; 0 does not change them. Several processes on one machine
+            should share its cores.
 
     Example:
         >>> import tempfile
@@ -108,7 +108,7 @@ class Predictor:
 
     @property
     def loaded(self) -> TrainedModel:
-        """The model, loaded when it is first asked for."""
+        """The model; it is loaded at the first call."""
         if self._loaded is None:
             if self.threads:
                 torch.set_num_threads(self.threads)
@@ -116,13 +116,13 @@ class Predictor:
         return self._loaded
 
     def __call__(self, inputs: Any) -> dict[str, list[Any]]:
-        """The labels of rows, from the best on, by column.
+        """Predict the labels of rows, highest score first.
 
         Args:
             inputs: texts, features ``[N, F]``, images or ``Examples``, as the model reads them.
 
         Returns:
-            ``labels``, and ``scores`` and ``probabilities`` where asked for: a list for each row.
+            A dict of columns: ``labels``, and ``scores`` and ``probabilities`` if requested, with a list for each row.
         """
         model = self.loaded
         if self.probabilities and model.link is None and model.calibration is None:
@@ -142,7 +142,7 @@ class Predictor:
 
 
 def _rows(model: TrainedModel, inputs: Any) -> Any:
-    """Inputs as the model takes them. Batches of other frameworks have texts and rows of features in arrays of objects."""
+    """Inputs as the model takes them. Other frameworks pass texts and rows of features as arrays of objects."""
     if isinstance(inputs, Examples) or model.inputs.kind == "images":
         return inputs
     if model.inputs.kind != "features":

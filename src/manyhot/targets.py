@@ -1,4 +1,4 @@
-"""What scikit-learn calls ``y``, in all the ways people hold it, as labels."""
+"""scikit-learn's ``y`` in all its forms, as labels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INDICATORS, NAMES, BINARY, MULTICLASS = "indicators", "names", "binary", "multic
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels with what is needed to give predictions back in the form they came in.
+    """Labels, and how to return predictions in the form of ``y``.
 
     Args:
         labels: ``[N, L]``, hard or soft.
-        unknown: the entries that are not known, or None.
+        unknown: the unknown entries, or None.
         classes: L label numbers, column names, label names or classes; two for ``"binary"``.
         kind: ``"indicators"`` (a matrix), ``"names"`` (a collection of names for each row), ``"binary"`` or ``"multiclass"``
             (one class for each row).
@@ -34,7 +34,7 @@ class Targets:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """One name per label: the classes where they differ as text, label numbers otherwise."""
+        """One name per label: the classes if they differ as text, otherwise label numbers."""
         own = self.classes[1:] if self.kind == BINARY else self.classes
         names = tuple(str(each) for each in own)
         return names if len(set(names)) == len(names) else tuple(str(place) for place in range(len(names)))
@@ -57,7 +57,7 @@ def read_targets(who: str, y: Any) -> Targets:
 
 
 def label_sets(who: str, y: Any) -> list[list[str]] | None:
-    """Rows of label names, where ``y`` is that: lists, tuples, sets or arrays of strings, in a list, an array or a column."""
+    """The label names of each row if ``y`` holds them: lists, tuples, sets or arrays of strings, in a list, array or column."""
     if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
         y = np.asarray(y, dtype=object)[:, 0]
     if isinstance(y, (str, bytes)) or getattr(y, "ndim", 1) != 1 or not hasattr(y, "__iter__"):
@@ -69,14 +69,14 @@ def label_sets(who: str, y: Any) -> list[list[str]] | None:
     if not all(collections):
         place = collections.index(False)
         raise ValueError(
-            f"{who}: y must hold a collection of labels in every row; got {rows[place]!r} in row {place}. No labels are []."
+            f"{who}: y must hold a collection of labels in every row; got {rows[place]!r} in row {place}. Use [] for no labels."
         )
     if not any(len(row) for row in rows):
         raise ValueError(f"{who}: y must name at least one label; got {len(rows)} rows without any.")
     if not any(isinstance(name, str) for row in rows for name in row):
         if len({len(row) for row in rows}) > 1:
             raise ValueError(
-                f"{who}: y must be names (strings) where rows have different numbers of labels; got"
+                f"{who}: y must be names (strings) if rows have different numbers of labels; got"
                 f" {next(name for row in rows for name in row)!r}. Turn label numbers into an indicator matrix."
             )
         return None
@@ -117,4 +117,4 @@ def _classes(who: str, y: Any) -> Targets:
 def _check_unit(who: str, values: Array) -> None:
     wrong = values[~((values >= 0) & (values <= 1))]
     if len(wrong):
-        raise ValueError(f"{who}: y must be 0 or 1, between them for soft labels, or NaN where not known; got {wrong[0]!r}.")
+        raise ValueError(f"{who}: y must be in [0, 1], or NaN for unknown labels; got {wrong[0]:g}.")

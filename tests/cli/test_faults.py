@@ -85,7 +85,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_space(small_disk
 
 def test_a_file_that_may_not_grow_is_named_and_the_run_goes_on_without_the_limit(tmp_path, file, unbroken):
     done = in_a_process("train", file, "--run", tmp_path / "run", *FLAGS, limit=200_000)
-    one_line(done, "member-0.safetensors", "may not be so large", "resume")
+    one_line(done, "member-0.safetensors", "file size limit is reached", "resume")
     assert not list(tmp_path.rglob("*.part"))
     done = in_a_process("train", "--resume", tmp_path / "run")
     assert done.code == 0, done.err

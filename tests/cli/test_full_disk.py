@@ -45,7 +45,7 @@ def test_a_full_disk_is_one_line_and_old_files_stay(name, start, openml, tmp_pat
         assert done.code == 1, (size, done)
         assert done.err.count("manyhot: ") == 1, done.err
         assert "Traceback" not in done.err
-        assert "may not be so large" in done.err, done.err
+        assert "file size limit is reached" in done.err, done.err
         check_whole(folder)
         assert not list(folder.rglob(".*.part"))
         # A file is the old one, or one that was written whole before the disk was full.

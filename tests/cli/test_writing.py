@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_the_old_output(trained, many_rows, tmp_path):
     output.write_text("old\n")
     done = Forked("predict", trained, many_rows, "--to", output, limit=100_000).done()
     assert done.code == 1
-    assert "may not be so large" in done.err
+    assert "file size limit is reached" in done.err
     assert str(output) in done.err
     assert output.read_text() == "old\n"
     assert not list(tmp_path.glob(".*"))

@@ -144,5 +144,5 @@ def test_test_rows_do_not_touch_the_scales_of_the_inputs(tmp_path):
 def test_files_pair_up_by_their_names():
     found = pair_files(["x/flags-train.arff.gz", "y.csv", "x/flags-test.arff.gz", "z/train.jsonl", "z/test.jsonl"], {})
     assert [(each.name, len(each.test)) for each in found] == [("flags", 1), ("y", 0), ("z", 1)]
-    with pytest.raises(ValueError, match="two data sets would be called 'a'"):
+    with pytest.raises(ValueError, match="two data sets would be named 'a'"):
         pair_files(["p/a.csv", "q/a.csv"], {})

@@ -11,7 +11,7 @@ COMPARED = [name for name in LOSSES if name != "softmax"] + [POWERSET]
 def test_every_loss_of_the_catalog_can_be_compared_but_the_one_for_single_labels():
     for name in COMPARED:
         assert parse_method(name).title
-    with pytest.raises(ValueError, match="one label a row"):
+    with pytest.raises(ValueError, match="one label per row"):
         parse_method("softmax")
 
 
@@ -43,15 +43,15 @@ def test_a_value_that_is_given_is_not_tuned():
     [
         ("zlp", "unknown loss 'zlp'. Did you mean 'zlpr'?"),
         ("zlpr+smooth", "unknown option 'smooth'.*Did you mean 'smoothing'?"),
-        ("dice1+pos_weight=3", "'dice1' does not go with 'pos_weight'"),
-        ("lsep+rdrop", "does not go with"),
-        ("bce+threshold", "does not go with"),
-        ("powerset+smoothing", "does not go with"),
+        ("dice1+pos_weight=3", "'dice1' does not support 'pos_weight'"),
+        ("lsep+rdrop", "does not support"),
+        ("bce+threshold", "does not support"),
+        ("powerset+smoothing", "does not support"),
         ("zlpr+pos_weight", "must give a weight"),
-        ("bce+pos_weight=auto", "goes with zlpr"),
+        ("bce+pos_weight=auto", "is only for zlpr"),
         ("zlpr+smoothing=lots", "must be a number; got 'lots'"),
         ("zlpr+pos_weight=-1", "> 0"),
-        ("lsep+min_labels", "does not go with"),
+        ("lsep+min_labels", "does not support"),
         ("zlpr+min_labels=0", "must be a whole number >= 1"),
     ],
 )

@@ -118,7 +118,7 @@ def test_parts_that_do_not_fit_are_refused(change, message):
 def test_other_misuse_is_refused():
     features = make([["a"]], ["a"], features=np.float32([[1, 2]]), feature_names=("f", "g"))
     unnamed = make([["a"]], ["a"], features=np.float32([[1, 2]]))
-    with pytest.raises(ValueError, match="'a' is there twice"):
+    with pytest.raises(ValueError, match="'a' occurs twice"):
         ROWS.with_labels(["a", "b", "a"])
     with pytest.raises(ValueError, match="one kind of input"):
         concatenate_examples([ROWS, features])

@@ -129,7 +129,7 @@ def test_labels_that_differ_only_in_case_or_blanks_are_named(file):
     rows = [{"text": "a b", "labels": ["Hot Food", "milk"]}, {"text": "c d", "labels": ["hotfood", "hot food", "Milk", "egg"]}]
     found = inspect_examples(file(rows))
     assert sorted(map(sorted, found.alike_labels)) == [["Hot Food", "hot food"], ["Hot Food", "hotfood"], ["Milk", "milk"]]
-    assert any("3 labels differ from another one only in case, blanks or Unicode" in remark for remark in found.remarks())
+    assert any("3 labels differ from another one only in case, spaces or Unicode" in remark for remark in found.remarks())
 
 
 def test_labels_that_unicode_spells_in_two_ways_are_named(file):

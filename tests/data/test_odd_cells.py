@@ -96,7 +96,7 @@ def test_unknown_labels_must_be_names(put, unknown):
 @pytest.mark.parametrize("index", ["1.7", "true", '"2"', "null"])
 def test_an_index_must_be_a_whole_number(put, index):
     row = f'{{"features": {{"indices": [0, {index}], "values": [1, 2]}}, "labels": ["x"]}}\n'
-    with pytest.raises(DataError, match="indices whole numbers"):
+    with pytest.raises(DataError, match="increasing whole numbers as indices"):
         read_examples(put("a.jsonl", row))
 
 

@@ -192,7 +192,7 @@ def test_a_comparison_shows_the_metric_and_the_decision_chosen(show):
     script = "const s = document.querySelector(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('change'))"
     page.execute_script(script, "[data-chooses=metric]", "RankLoss")
     page.execute_script(script, "[data-chooses=rule]", "natural")
-    assert headings() == ["RankLoss, the loss's own decision; less is better"]
+    assert headings() == ["RankLoss, the natural decision; less is better"]
 
 
 def test_the_page_can_be_used_from_the_keyboard(show):

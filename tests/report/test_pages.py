@@ -133,13 +133,13 @@ def test_the_difference_diagram_joins_what_nemenyi_does_not_tell_apart():
     for test in (each for rule in report["statistics"]["tests"].values() for each in rule.values() if each and each["nemenyi"]):
         test["nemenyi"]["cliques"] = [["zlpr", "bce"], ["focal"]]
     page = compare_page(report, title="t")
-    drawn = re.findall(r'<line[^>]*class="clique"><title>not told apart: ([^<]*)</title>', page)
+    drawn = re.findall(r'<line[^>]*class="clique"><title>no significant difference: ([^<]*)</title>', page)
     assert set(drawn) == {"ZLPR, BCE"}
 
 
 def test_markdown_of_a_comparison_marks_and_counts():
     told = compare_markdown(comparison(spread=0.001), title="t")
-    assert "## SubACC, the loss's own decision (more is better)" in told
+    assert "## SubACC, the natural decision (more is better)" in told
     assert "(less is better)" in told
     rows = [line for line in told.splitlines() if line.startswith("| ants/linear")]
     assert rows[0].count("**") == 2

@@ -1,4 +1,4 @@
-"""The command ``manyhot``: its verbs in the order a person works."""
+"""The command ``manyhot``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import manyhot
 from manyhot.cli.commands import COMMANDS
 from manyhot.cli.io.errors import InterruptionError, check_streams, ending_of_error
 
-ABOUT = "Multi-label learning: from a file of examples and their labels to a model, its scores and predictions."
+ABOUT = "Multi-label learning: from a file of labelled examples to a model and its predictions."
 
 
 class LazyCommands(TyperGroup):
-    """A group that imports a command when it is called; lists and help show what the registry says of it."""
+    """A group that imports a command when it is called; the list of commands comes from the registry."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Names in the order a person works."""
+        """Names in the order of the registry: inspect, train, evaluate, predict, ..."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """A stand-in with the command's name and help."""
+        """A placeholder with the command's name and help."""
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -34,7 +34,7 @@ class LazyCommands(TyperGroup):
         return name, load_command(str(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; typer would end an interrupted command without a message."""
+        """Run the command; without this, typer ends an interrupted command without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -72,11 +72,11 @@ def _version(wanted: bool) -> None:
 def _everything(
     _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
-    """Multi-label learning: from a file of examples and their labels to a model, its scores and predictions."""
+    """Multi-label learning: from a file of labelled examples to a model and its predictions."""
 
 
 def _switches(given: Sequence[str]) -> dict[str, bool]:
-    """The flags of the command that was called, by their Python names; True for those without a value."""
+    """The flags of the called command by their Python names; True for flags that take no value."""
     name = next((each for each in given if not each.startswith("-")), "")
     if name not in COMMANDS:
         return {}

@@ -1,4 +1,4 @@
-"""One job run to its records; a failure is recorded and does not end the grid."""
+"""Running one job; a failure is recorded and does not end the grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyhot.comparison.sets import ComparedSet, load_set
 
 
 class LoadedSets:
-    """The sets of a plan, the last few kept in memory."""
+    """The data sets of a plan; the last few are cached in memory."""
 
     def __init__(self, plan: Plan, most: int = 2) -> None:
         self.files = {each.name: each for each in plan.sets}
@@ -23,7 +23,7 @@ class LoadedSets:
         self.kept: dict[str, ComparedSet] = {}
 
     def get(self, name: str) -> ComparedSet:
-        """One of them, read if it is not in memory."""
+        """One data set, read if it is not cached."""
         if name not in self.kept:
             while len(self.kept) >= self.most:
                 self.kept.pop(next(iter(self.kept)))
@@ -32,7 +32,7 @@ class LoadedSets:
 
 
 def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]:
-    """The records of a job; those of a failure say why."""
+    """Run a job and return its records; those of a failed job have the error."""
     data = sets.get(job.data)
     place = torch.device(device)
     if place.type == "cuda":
@@ -49,7 +49,7 @@ def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]
 
 
 def attempt(job: Job, plan: Plan, sets: LoadedSets, device: str) -> tuple[list[Record], str | None]:
-    """The records of a job, and what went wrong or None."""
+    """The records of a job, and its error or None."""
     try:
         return run_job(job, plan, sets, device), None
     except Exception as error:  # One failed cell must not end the grid: it is recorded, reported, and tried again next time.

@@ -1,4 +1,4 @@
-"""How long members train: rows of a step and passes over the data."""
+"""The training budget of members: batch size and epochs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from manyhot.comparison.settings import CompareSettings
 
 
 def batch_size(rows: int, settings: CompareSettings) -> int:
-    """Rows of a step: the power of two nearest to a sixteenth of the rows, from 16 to 128; never more than there are."""
+    """Rows per step: the power of two nearest to a sixteenth of the rows, from 16 to 128, at most all rows."""
     if settings.batch_size:
         return min(settings.batch_size, rows)
     nearest = 1 << max(0, round(math.log2(max(rows, 1) / 16)))
@@ -16,5 +16,5 @@ def batch_size(rows: int, settings: CompareSettings) -> int:
 
 
 def num_epochs(steps_per_epoch: int, settings: CompareSettings) -> int:
-    """Epochs at most: those asked for, fewer where they would take more than ``steps`` steps, but 8 at least."""
+    """The number of epochs: the setting, fewer if they would take more than ``steps`` steps, but at least 8."""
     return min(settings.epochs, max(8, settings.steps // max(steps_per_epoch, 1)))

@@ -1,4 +1,4 @@
-"""One job of the grid: training, selection of trials and measurement; one record per seed."""
+"""One job of the grid: training, selection of trials and evaluation; one record per seed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from manyhot.comparison.records import cell_key
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
-# Fewer scores than this are measured on the CPU: metrics read many single numbers, and each read syncs with a GPU.
+# Fewer scores than this are evaluated on the CPU: metrics read many single numbers, and each read syncs with a GPU.
 FEW_SCORES = 1 << 20
 
 
 class JobRun(JobTraining):
-    """A job that is trained and measured."""
+    """A job that is trained and evaluated."""
 
     def run(self) -> list[dict[str, Any]]:
-        """Train, choose, measure: one record a seed."""
+        """Train, select and evaluate; one record per seed."""
         started = time.perf_counter()
         last = torch.zeros(len(self.job.seeds), len(self.trials), dtype=torch.int64)
         running = torch.ones_like(last, dtype=torch.bool)
@@ -77,7 +77,7 @@ class JobRun(JobTraining):
         }
 
     def _chosen_trial(self, best: Snapshot, place: int) -> dict[str, Any]:
-        """The trial that was best on the validation rows of one seed."""
+        """The best trial on the validation rows of one seed."""
         trial = int(best.values[place].argmax())
         return {
             "settings": self.trials[trial],
@@ -91,12 +91,12 @@ class JobRun(JobTraining):
         return self.ensemble.one(best.weights, self._table(place)[rows.to(self.device)], place, trial)
 
     def _scores_and_truth(self, outputs: Tensor, rows: Tensor, where: torch.device) -> tuple[Tensor, Tensor]:
-        """Label scores and true labels ``[N, L]`` on the device where they are measured."""
+        """Label scores and true labels ``[N, L]`` on the device where they are evaluated."""
         scores = outputs if self.sets is None else self.sets.label_scores(outputs)
         return scores.to(where), self.truth[rows.to(self.device)].to(where)
 
     def _measure_natural(self, place: int) -> tuple[dict[str, float | None], str]:
-        """Metrics on the test rows by the rule that comes with the loss, and that rule in words."""
+        """Metrics on the test rows by the natural rule of the loss, and that rule as text."""
         best, rows = self.best["natural"], self.data.rows[self.places[place]].test
         tested = self._outputs(best, rows, place)
         where = _measured_on(tested, self.device)
@@ -123,7 +123,7 @@ class JobRun(JobTraining):
         return found | {"empty": share_without_labels(scores > cuts["micro-F1"])}, cuts
 
     def _measured(self, scores: Tensor, truth: Tensor, place: int) -> dict[str, float | None]:
-        """Metrics of scores, PSP@k by the label counts of the seed's training rows."""
+        """Metrics of scores; PSP@k uses the label counts of the seed's training rows."""
         train = self.data.rows[self.places[place]].train
         propensities = None
         if len(train) >= LEAST_ROWS:
@@ -140,9 +140,9 @@ class JobRun(JobTraining):
         return f"{text}, at least {rule.min_labels}" if rule.min_labels else text
 
     def cost(self, seconds: float, train_share: float) -> dict[str, Any]:
-        """What a cell took: its share of the job's time, and the memory of one model in training."""
+        """The cost of a cell: its share of the job's time, and the memory of one model in training."""
         members, numbers = len(self.job.seeds) * len(self.trials), self.shape.parameters
-        # Weights, gradients and Adam's two means, and the outputs of a batch with their gradient, in float32.
+        # Weights, gradients and Adam's state, and the outputs of a batch with their gradient, in float32.
         counted = 4 * (4 * numbers + 2 * self.batch * self.shape.outputs)
         rows = self.train_rows[:, : self.batch].to(self.device)
         share = torch.full((len(rows),), 0.5, device=self.device) if "mixup" in self.job.method.options else None
@@ -153,7 +153,7 @@ class JobRun(JobTraining):
             "parameters": numbers,
             "outputs": self.shape.outputs,
             "state_bytes": counted,
-            # The measured step includes the gradients, but not the weights and Adam's means.
+            # The measured step includes the gradients, but not the weights and Adam's state.
             "peak_bytes": counted if measured is None else 12 * numbers + measured // members,
             "device": self.device.type,
         }
@@ -174,5 +174,5 @@ class JobRun(JobTraining):
 
 
 def _measured_on(outputs: Tensor, device: torch.device) -> torch.device:
-    """Where outputs are measured."""
+    """The device on which outputs are evaluated."""
     return torch.device("cpu") if outputs.numel() < FEW_SCORES else device

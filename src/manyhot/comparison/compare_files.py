@@ -1,4 +1,4 @@
-"""``compare``: losses side by side on files of examples, as a function."""
+"""``compare``: compare losses on files of examples."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def compare(
     workers: int = 1,
     progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
-    """Compare losses on your own data: the same body, splits, budget and early stopping for all.
+    """Compare losses on your data: the same body, splits, budget and early stopping for all.
 
     Args:
-        files: data sets; two files whose names differ in ``train`` and ``test`` alone are one set, any other is split.
-        losses: names of the catalog, with options after ``+`` as in ``zlpr+smoothing``; ``powerset`` too.
+        files: data sets; two files whose names differ only in ``train`` and ``test`` are one set, other files are split.
+        losses: names of the catalog or ``powerset``, with options after ``+`` as in ``zlpr+smoothing``.
         settings: the budget; None is the defaults.
         models: bodies, ``linear`` and ``mlp``.
-        seeds: splits, starts and orders.
-        reference: the loss that the others are compared with; None is zlpr, or the first one where it is not among them.
+        seeds: the number of seeds, for splits, initial weights and the order of rows.
+        reference: the loss that the others are compared with; None is zlpr, or else the first one.
         reading: arguments of ``read_examples``.
-        folder: where results are kept, cell by cell; a comparison that is there is completed. None keeps nothing.
-        workers: processes.
-        progress: is called after every job.
+        folder: the folder for results, saved cell by cell; an existing comparison is resumed. None saves nothing.
+        workers: the number of processes.
+        progress: called after every job.
 
     Returns:
-        The statistics: values, ranks and tests by metric and decision rule, as ``statistics.json`` holds them.
+        The statistics: values, ranks and tests by metric and decision rule, as in ``statistics.json``.
 
     Raises:
-        ValueError: where a cell failed, with the first reason.
+        ValueError: if a cell failed, with the first error.
 
     Example:
         >>> rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread"]}'] * 20
@@ -87,13 +87,13 @@ def plan_comparison(
     seeds: int,
     reading: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """What a comparison runs; ValueError where it cannot."""
+    """The plan of a comparison; ValueError if it is invalid."""
     sets = tuple(pair_files([str(Path(file).absolute()) for file in files], dict(reading or {})))
     return Plan(sets, tuple(models), tuple(parse_methods(list(losses))), seeds, settings or CompareSettings())
 
 
 def reference_of(plan: Plan, given: str | None) -> str:
-    """The method that the others are compared with: ``given``, which must be one of the plan's; else zlpr or the first."""
+    """The method that the others are compared with: ``given``, which must be in the plan; otherwise zlpr or the first one."""
     names = [method.name for method in plan.methods]
     if given is None:
         return "zlpr" if "zlpr" in names else names[0]
@@ -109,16 +109,16 @@ def begin_comparison(plan: Plan, folder: Path) -> None:
 
 
 def run_comparison(plan: Plan, folder: Path, *, reference: str, **how: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Run the cells that are missing, and write the statistics and their table.
+    """Run the missing cells, and write the statistics and their table.
 
     Args:
-        plan: what to run.
-        folder: where its cells are kept.
+        plan: the plan.
+        folder: the folder of its cells.
         reference: the loss that the others are compared with.
         how: further arguments of ``run_grid``.
 
     Returns:
-        All cells, those that failed with an ``error``, and the statistics.
+        All cells, failed ones with an ``error``, and the statistics.
     """
     cells = run_grid(plan, folder, **how)
     statistics = summarise(cells, reference=reference, order=[method.name for method in plan.methods])

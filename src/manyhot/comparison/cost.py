@@ -1,4 +1,4 @@
-"""What a method costs: the memory of a training step and the time of a prediction, measured."""
+"""The cost of a method: the memory of a training step and the time of a prediction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ REPEATS = 3
 
 
 def memory_of(step: Callable[[], None], device: torch.device) -> int | None:
-    """Peak memory of ``step`` in bytes, above what was allocated before it; None if it cannot be measured. On a GPU torch's
-    allocator counts it. On a CPU it is the resident memory of the process (Linux only).
+    """Peak memory of ``step`` in bytes, above what was allocated before; None if it cannot be measured. On a GPU it is measured
+    by torch's allocator, on a CPU as the resident memory of the process (Linux only).
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -40,7 +40,7 @@ def memory_of(step: Callable[[], None], device: torch.device) -> int | None:
 
 
 def seconds_of(predict: Callable[[], object], device: torch.device) -> float:
-    """The shortest of a few runs."""
+    """The time of the fastest of a few runs."""
     found = []
     for _ in range(REPEATS):
         started = time.perf_counter()
@@ -52,7 +52,7 @@ def seconds_of(predict: Callable[[], object], device: torch.device) -> float:
 
 
 def _give_back_free_memory() -> bool:
-    """Have glibc return freed pages to the system: otherwise a step would reuse them and seem to need none."""
+    """Have glibc return freed pages to the system: otherwise a step would reuse them and appear to need no memory."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Many small models trained at once: S seeds, each with T trials that read the same batches.
+"""Many small models trained together: S seeds, each with T trials on the same batches.
 
 Axes: S seeds, T trials, B rows of a batch, F features, H hidden units, K outputs. The T trials of a seed share their inputs, so
-their first layers are one product ``[B, F] x [F, T K]``; all else is elementwise or a batched product. No member sees another:
-the loss is a sum over members, and the optimiser has a learning rate for each.
+their first layers are one product ``[B, F] x [F, T K]``; everything else is elementwise or a batched product. Members are
+independent: the loss is a sum over members, and the optimiser has a learning rate for each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Numbers one member learns."""
+        """The number of parameters of one member."""
         if not self.hidden:
             return (self.features + 1) * self.outputs
         return (self.features + 1) * self.hidden + (self.hidden + 1) * self.outputs
@@ -37,15 +37,16 @@ class Shape:
 class Ensemble:
     """The weights of all members: linear ``W [S, F, T, K]``, ``b [S, T, K]``; or a hidden layer before that.
 
-    A head's bias starts at the log odds of its output, as bodies of ``manyhot.train`` do; members of one seed start alike.
+    The bias of a head starts at the log odds of its output, as in ``manyhot.train``; all trials of a seed have the same initial
+    weights.
 
     Args:
-        shape: sizes.
-        priors: ``[S, K]``, where each seed's biases start.
+        shape: the sizes.
+        priors: ``[S, K]``, the initial biases of each seed.
         trials: T.
-        seeds: one number a seed.
-        device: where.
-        widths: how many of the features each seed has, the first ones; None: all of them.
+        seeds: the random seeds.
+        device: the device.
+        widths: the number of features of each seed; None: all of them.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Ensemble:
         self.trial_axes = (2, 1, 1, 1) if shape.hidden else (2, 1)
 
     def __call__(self, inputs: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Logits ``[S, B, T, K]`` of ``inputs [S, B, F]``; ``keep`` multiplies the dropped units: ``[S, B, H]``, or ``F``."""
+        """Logits ``[S, B, T, K]`` of ``inputs [S, B, F]``; ``keep`` is the dropout mask ``[S, B, H]``, or ``[S, B, F]``."""
         return self._forward(self.weights, inputs, keep)
 
     def _forward(self, weights: Sequence[Tensor], inputs: Tensor, keep: Tensor | None) -> Tensor:
@@ -116,7 +117,7 @@ class Ensemble:
         return self._forward(part, inputs.unsqueeze(0), None)[0, :, 0]
 
     def drop_mask(self, rows: int, draws: Sequence[torch.Generator]) -> Tensor:
-        """What dropout multiplies by, ``[S, B, H]`` (``[S, B, F]`` of a linear body), drawn for each seed by itself."""
+        """The dropout mask ``[S, B, H]`` (``[S, B, F]`` of a linear body), sampled separately for each seed."""
         full = self.shape.hidden or self.shape.features
         widths = [full] * len(draws) if self.shape.hidden else self.widths
         kept = 1 - self.shape.dropout
@@ -128,7 +129,7 @@ class Ensemble:
         return torch.stack(masks) / kept
 
     def spread(self, values: Tensor) -> list[Tensor]:
-        """``values [S, T]`` in the shapes in which they multiply the weights."""
+        """``values [S, T]`` reshaped to multiply the weights."""
         return [
             values.reshape([size if axis in (0, own) else 1 for axis, size in enumerate(weight.shape)])
             for weight, own in zip(self.weights, self.trial_axes, strict=True)
@@ -149,7 +150,7 @@ class MemberSteps(AdamSteps):
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One step, at this share of each member's learning rate."""
+        """One step with this share of each member's learning rate."""
         self.count += 1
         scale = rate / (1 - self.betas[0] ** self.count)
         root = (1 - self.betas[1] ** self.count) ** 0.5
@@ -168,7 +169,7 @@ class MemberSteps(AdamSteps):
 
 
 class Snapshot:
-    """The best weights of each member so far, their values ``[S, T]`` and the epochs they are of."""
+    """The best weights of each member so far, with their values ``[S, T]`` and epochs."""
 
     def __init__(self, ensemble: Ensemble, extra: Sequence[Tensor], seeds: int) -> None:
         self.ensemble = ensemble
@@ -179,7 +180,7 @@ class Snapshot:
 
     @torch.no_grad()
     def update(self, extra: Sequence[Tensor], values: Tensor, epoch: int, running: Tensor) -> Tensor:
-        """Keep the members ``[S, T]`` that are ``running`` and better than before; says which."""
+        """Store the members that are ``running`` and better than before; returns which, ``[S, T]``."""
         better = (values > self.values) & running
         if bool(better.any()):
             self.values = torch.where(better, values, self.values)

@@ -1,4 +1,4 @@
-"""The grid run in processes: each takes jobs until none is left, and every finished cell is on disk at once."""
+"""Running the grid in processes: each takes jobs until none is left; finished cells are saved at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBE_STEPS = 3
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the grid: cells done of all, the job that just ended, and its error, if any."""
+    """Progress of the grid: finished cells, all cells, the job that just ended, and its error, if any."""
 
     done: int
     total: int
@@ -41,19 +41,19 @@ def run_grid(
     shapes: Mapping[str, SetShape] | None = None,
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Record]:
-    """Run the cells that ``folder`` does not have yet, and give all it then has.
+    """Run the cells that are missing in ``folder``, and return all cells.
 
     Args:
-        plan: what belongs to the grid.
-        folder: where ``cells.jsonl`` is; it exists.
-        workers: processes; 1 runs everything in this one.
-        minutes: start no job after this time; None is until the end.
-        first: methods whose jobs go before all others, for a grid that may be cut off.
-        shapes: what ``shapes_of`` found, where it was asked before.
-        watch: told after every job.
+        plan: the plan of the grid.
+        folder: the existing folder of ``cells.jsonl``.
+        workers: the number of processes; 1 runs everything in this one.
+        minutes: start no job after this time; None for no limit.
+        first: methods whose jobs run before all others, for a grid that may not finish.
+        shapes: the result of ``shapes_of``, if it is known.
+        watch: called after every job.
 
     Returns:
-        The records of all cells, failed ones too.
+        The records of all cells, including failed ones.
     """
     path = folder / CELLS
     heal(path)
@@ -78,7 +78,7 @@ def run_grid(
 
 
 def device_of(job: Job, plan: Plan, shapes: Mapping[str, SetShape]) -> str:
-    """Where a job runs: on a GPU where there is one and the step is large enough for it."""
+    """The device of a job: a GPU if there is one and the step is large enough."""
     wanted = plan.settings.device
     if wanted != "auto":
         return wanted
@@ -87,13 +87,13 @@ def device_of(job: Job, plan: Plan, shapes: Mapping[str, SetShape]) -> str:
 
 
 def shapes_of(plan: Plan, jobs: Sequence[Job]) -> dict[str, SetShape]:
-    """The shapes of the sets that jobs read; a file that cannot be read is an error here, before anything runs."""
+    """The shapes of the data sets of the jobs; an unreadable file is an error here, before anything runs."""
     names = {job.data for job in jobs}
     return {files.name: shape_of(files, plan.settings) for files in plan.sets if files.name in names}
 
 
 def estimate_seconds(plan: Plan, jobs: Sequence[Job], watch: Callable[[int, int], None]) -> float:
-    """Seconds all jobs take one after the other if no trial stops early, from a few measured steps of each."""
+    """The estimated seconds of all jobs, one after the other and without early stopping, from a few measured steps of each."""
     sets, shapes, total = LoadedSets(plan), shapes_of(plan, jobs), 0.0
     for number, job in enumerate(jobs, start=1):
         data = sets.get(job.data)
@@ -129,8 +129,8 @@ def _run_here(
 def queued_by_device(
     plan: Plan, jobs: Sequence[Job], first: Sequence[str], shapes: Mapping[str, SetShape]
 ) -> dict[str, list[Job]]:
-    """Jobs for each device: methods of ``first``, then the others; in both the largest sets first, jobs of a set together so
-    that a process reads it once, and its largest jobs first so that processes end together."""
+    """Jobs for each device: methods of ``first``, then the others. In both, the largest data sets come first. Jobs of a data
+    set are adjacent, so that a process reads it once; its largest jobs come first, so that processes end together."""
 
     def work(job: Job) -> float:
         return step_work(job, shapes[job.data], plan.settings)

@@ -1,4 +1,4 @@
-"""One job of the grid: a method on a data set with a body, for some seeds; how much work it is."""
+"""A job of the grid: a method on a data set with a body, for some seeds; and its amount of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.rule import DecisionRule
 
 RATES = {"linear": (0.001, 0.2), "mlp": (0.0002, 0.02)}
-# Steps of a job above this many multiplications gain from a GPU.
+# Steps with more multiplications than this are faster on a GPU.
 LARGE_STEP = 1e8
 MOST_BYTES = 24 << 30
 
@@ -29,7 +29,7 @@ class Job:
 
 
 def check_memory(shape: Shape, members: int) -> None:
-    """Weights, gradients, Adam's two means and two snapshots of all members must fit."""
+    """Check that weights, gradients, Adam's state and two snapshots of all members fit into memory."""
     wanted = 6 * 4 * shape.parameters * members
     if wanted > MOST_BYTES:
         raise TooLargeError(f"{members} models of {shape.parameters:,} numbers would take {wanted / 2**30:.0f} GiB")
@@ -47,7 +47,7 @@ def step_work(job: Job, size: SetShape, settings: CompareSettings) -> float:
 
 
 def natural_rule(method: Method, cardinality: float) -> DecisionRule:
-    """The rule that comes with the loss; losses that only rank take as many labels as training rows have on average."""
+    """The natural rule of the loss; losses that only rank predict as many labels as training rows have on average."""
     min_labels = method.options.get("min_labels", 0)
     if method.info is None:
         return DecisionRule(min_labels=min_labels)

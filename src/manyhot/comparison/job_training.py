@@ -1,4 +1,4 @@
-"""The training of a job: every seed and trial of a method at once."""
+"""The training of a job: all seeds and trials of a method together."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from manyhot.labels.sparse import SparseLabels
 
 
 class JobTraining:
-    """The members of a job, one for each seed and trial, in training."""
+    """Trains the members of a job, one for each seed and trial."""
 
     def __init__(self, job: Job, data: ComparedSet, places: Sequence[int], settings: CompareSettings, device: torch.device):
-        """``places``: where the job's seeds stand among the rows of ``data``."""
+        """``places`` are the indices of the job's seeds in ``data``."""
         self.job, self.settings, self.device, self.places = job, settings, device, list(places)
         self.data = data
         rows = [data.rows[place] for place in places]
@@ -73,11 +73,11 @@ class JobTraining:
             return self.data.log_odds(seed_place)
         rows = self.data.rows[seed_place].train
         counts = torch.bincount(self.targets.cpu()[rows], minlength=len(self.sets)).double()
-        # A label set that training does not have is never predicted.
+        # A label set that does not occur in training is never predicted.
         return torch.where(counts > 0, counts.clamp(min=1).log(), -1e4).float()
 
     def train_epoch(self, steps: int | None = None) -> None:
-        """One pass over the training rows, or a part of it."""
+        """One epoch, or some steps of it."""
         started = time.perf_counter()
         count = steps or self.steps_per_epoch
         orders = [order.permutation(self.train_rows.shape[1]) for order in self.orders]
@@ -121,14 +121,14 @@ class JobTraining:
         return torch.stack([self.inputs[place][own] for place, own in zip(self.places, rows, strict=True)])
 
     def _rate(self) -> float:
-        """The share of the learning rate: a rise, then a fall to zero at the last step."""
+        """The share of the learning rate: warm-up, then a linear decay to zero at the last step."""
         total = self.epochs * self.steps_per_epoch
         rise = max(1, round(self.settings.warmup * total))
         return min(self.step_count / rise, max(total - self.step_count + 1, 1) / max(total - rise + 1, 1), 1.0)
 
     @torch.no_grad()
     def validate(self, epoch: int, running: Tensor) -> Tensor:
-        """Measure all members, keep the best; says ``[S, T]`` which got better by either rule."""
+        """Evaluate all members and store the best; returns which improved by either rule, ``[S, T]``."""
         values: dict[str, list[Tensor]] = {"natural": [], "tuned": []}
         for place in range(len(self.job.seeds)):
             rows = self.held[place]
@@ -160,7 +160,7 @@ class JobTraining:
 
 
 def _targets(job: Job, labels: Tensor, train_rows: Tensor) -> tuple[LabelSets | None, Tensor]:
-    """What the method is trained on: the labels, or with the label powerset the number of each row's label set."""
+    """The targets of the method: the labels, or for label powerset the number of each row's label set."""
     if job.method.loss != POWERSET:
         return None, labels
     listed = SparseLabels.from_dense(labels > 0)

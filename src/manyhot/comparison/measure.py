@@ -1,4 +1,4 @@
-"""Metrics of one member on the rows of a set."""
+"""Metrics of one member on some rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
 def measure_scores(
     scores: Tensor, truth: Tensor, link: str | None, propensities: Tensor | None = None
 ) -> dict[str, float | None]:
-    """AvgPrec, RankLoss, P@k, with propensities PSP@k and, where the loss has a link, ECE; none at more k than labels."""
+    """AvgPrec, RankLoss and P@k; PSP@k with propensities, and ECE if the loss has a link; only for k up to the number of
+    labels."""
     at_k = [
         name
         for name in AT_K
@@ -47,5 +48,5 @@ def measure_decisions(chosen: Tensor, truth: Tensor, names: Sequence[str]) -> di
 
 
 def share_without_labels(decisions: Tensor) -> float:
-    """The share of rows for which nothing is predicted, of bool ``[N, L]``."""
+    """The share of rows of bool ``[N, L]`` without a predicted label."""
     return float((~decisions.any(dim=1)).float().mean())

@@ -1,4 +1,4 @@
-"""Rows of the table: a loss with its options, how it decides by itself, and the trials it is given."""
+"""Methods of a comparison: a loss with its options, its natural decision, and its trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyhot.losses.info import LossInfo
 POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"
 OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
-# If an option or a loss has a parameter of its own, two values share the trials that other methods use for learning rates.
+# If an option or a loss has a parameter of its own, two values of it share the trials.
 KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {"smoothing": ("smoothing", (0.1, 0.02)), "rdrop": ("rdrop", (0.5, 2.0))}
 MIXUP_ALPHA = 0.4
 WEIGHTS = {AUTO: "automatic weight", LABELS: "positives x number of labels"}
@@ -28,9 +28,9 @@ class Method:
     """A loss and its options, written ``zlpr+smoothing=0.1+rdrop``. Made by ``parse_method``.
 
     Args:
-        name: as it was written.
+        name: the text it was parsed from.
         loss: a loss of the catalog, or ``"powerset"``.
-        options: values by option; None is tuned, where the option has a knob.
+        options: values by option; None is tuned, if the option has a knob.
 
     Example:
         >>> parse_method("zlpr+pos_weight=10").title
@@ -48,7 +48,7 @@ class Method:
 
     @property
     def title(self) -> str:
-        """How tables call it."""
+        """Its name in tables."""
         words = ["label powerset" if self.info is None else self.info.title]
         for option, value in self.options.items():
             if option == "pos_weight":
@@ -64,20 +64,20 @@ class Method:
 
     @property
     def info(self) -> LossInfo | None:
-        """The catalog's entry; None for label powerset."""
+        """Its entry in the catalog; None for label powerset."""
         return None if self.loss == POWERSET else get_loss(self.loss)
 
     @property
     def link(self) -> str | None:
-        """Which link turns its scores into probabilities, after the labels it trains on."""
+        """The link from its scores to probabilities, given the labels it is trained on."""
         if self.info is None:
             return "hard"
         return self.info.soft_link if {"smoothing", "mixup"} & set(self.options) else self.info.link
 
     def trials(self, count: int, rates: tuple[float, float]) -> list[dict[str, float]]:
-        """``count`` settings to try: learning rates spread evenly, on a log scale, by two values of each knob.
+        """``count`` settings to try: learning rates evenly spaced on a log scale, and two values of each knob.
 
-        Trials of one value of the knobs stand together.
+        Trials with equal knobs are adjacent.
         """
         knobs = [self.info.knob] if self.info is not None and self.info.knob is not None else []
         knobs += [KNOBS[option] for option, value in self.options.items() if value is None and option in KNOBS]
@@ -96,7 +96,7 @@ class Method:
 
 
 def spread_evenly(low: float, high: float, count: int) -> list[float]:
-    """The middles of ``count`` equal parts of a log scale, with three digits.
+    """The midpoints of ``count`` equal parts of a log scale, with three digits.
 
     Example:
         >>> spread_evenly(0.001, 0.1, 2)
@@ -106,11 +106,11 @@ def spread_evenly(low: float, high: float, count: int) -> list[float]:
 
 
 def parse_method(text: str) -> Method:
-    """Read a row's name: a loss, and options after ``+``. ``br``, ``lr`` and ``lp`` are ``bce``, ``pairwise``, ``powerset``.
+    """Parse a method: a loss, and options after ``+``. ``br``, ``lr`` and ``lp`` are ``bce``, ``pairwise``, ``powerset``.
 
     Options: ``smoothing``, ``mixup``, ``rdrop`` (each with ``=value`` or tuned), ``threshold`` (learned; also written
-    ``tlpr``), ``pos_weight=`` a number, ``labels`` (as many as there are, 100 at most) or ``auto`` (see ``TrackingThreshold``),
-    ``min_labels`` (natural decisions give every row its best label at least; or ``=value`` of them).
+    ``tlpr``), ``pos_weight=`` a number, ``labels`` (the number of labels, at most 100) or ``auto`` (see ``TrackingThreshold``),
+    ``min_labels`` (the natural decision predicts at least the best label of each row, or ``=value`` labels).
 
     Example:
         >>> parse_method("zlpr+smoothing").trials(4, (0.01, 0.1))[0]
@@ -127,7 +127,7 @@ def parse_method(text: str) -> Method:
     known = [*(name for name, info in LOSSES.items() if not info.one_label), POWERSET, *STRATEGIES]
     if base not in known:
         if base in LOSSES:
-            raise ValueError(f"compare: the loss {base!r} is for one label a row; compare takes {', '.join(known)}.")
+            raise ValueError(f"compare: the loss {base!r} is for one label per row; compare takes {', '.join(known)}.")
         hint = nearest(base, known) or f" There are {', '.join(known)}."
         raise ValueError(f"compare: unknown loss {base!r}.{hint}")
     options: dict[str, Any] = {}
@@ -155,9 +155,9 @@ def _option_value(text: str, loss: str, option: str, value: str) -> Any:
         "rdrop": loss in LOSSES and get_loss(loss).why_not("rdrop") is None,
         "smoothing": loss in LOSSES and get_loss(loss).why_not("smoothing") is None,
     }
-    # Two passes of a loss that draws pairs would be compared on different pairs.
+    # Two passes of a loss that samples pairs would be compared on different pairs.
     if not fits.get(option, option in takes) or (option == "rdrop" and "generator" in takes):
-        raise ValueError(f"compare: {text!r}: the loss {loss!r} does not go with {option!r}.")
+        raise ValueError(f"compare: {text!r}: the loss {loss!r} does not support {option!r}.")
     if option == "threshold":
         return True
     if option == "min_labels":
@@ -166,7 +166,7 @@ def _option_value(text: str, loss: str, option: str, value: str) -> Any:
         return int(value or "1")
     if option == "pos_weight" and value in WEIGHTS:
         if loss != "zlpr":
-            raise ValueError(f"compare: {text!r}: the weight {value!r} goes with zlpr.")
+            raise ValueError(f"compare: {text!r}: the weight {value!r} is only for zlpr.")
         return value
     if not value:
         if option == "pos_weight":

@@ -1,4 +1,4 @@
-"""What the members of an ensemble minimise: a loss of the catalog, called once for all members that share its knobs."""
+"""The loss of an ensemble: a loss of the catalog, called once for all members with equal knobs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST_PAIRS = 1000
 
 
 class MemberLoss:
-    """The loss of a batch, summed over members, each the mean over its rows.
+    """The loss of a batch: the sum over members of the mean over rows.
 
     Args:
-        method: loss and options.
-        trials: settings of each trial; those with equal knobs stand together.
-        seeds: how many.
+        method: the loss and its options.
+        trials: the settings of each trial; trials with equal knobs are adjacent.
+        seeds: the number of seeds.
         num_labels: L.
-        device: where.
+        device: the device.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MemberLoss:
         return self.threshold if self.cut is None else torch.minimum(self.cut.value, self.most)
 
     def bound(self, seed: int, held: Tensor, density: float) -> None:
-        """Bound the tracked threshold by scores ``[T, N, L]`` of held-out rows."""
+        """Limit the tracked threshold by scores ``[T, N, L]`` of held-out rows."""
         if self.cut is not None:
             self.most[seed] = density_cut(held, density)
 
@@ -89,8 +89,8 @@ class MemberLoss:
     def _loss(self, place: slice, settings: dict[str, float], draws: Sequence[torch.Generator]) -> Loss:
         """``(logits [S, B, t, L], labels, reduction="sum") -> sum over rows and members``.
 
-        The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows the function.
-        """
+        It is the function of the loss itself with its settings, because ``rdrop_loss`` fuses two passes only for known
+        functions."""
         name, weight = self.method.loss, self.method.options.get("pos_weight")
         given: dict[str, Any] = {**settings}
         if weight not in (None, AUTO):
@@ -100,7 +100,7 @@ class MemberLoss:
         if name == "two_way":
             return partial(_two_way, **given)
         if name == "lsep":
-            # With so few labels no row has more pairs than may be drawn: all are used, and nothing is drawn.
+            # With so few labels no row has more pairs than the limit: all pairs are used, and none are sampled.
             all_pairs = self.num_labels**2 // 4 <= MOST_PAIRS
             return partial(_lsep, draws=None if all_pairs else draws, **given)
         if get_loss(name).takes("label_reduction"):
@@ -115,7 +115,7 @@ def _with_threshold(logits: Tensor, labels: Tensor, *, threshold: Tensor, **sett
 
 
 def _two_way(logits: Tensor, labels: Tensor, *, reduction: str, **settings: Any) -> Tensor:
-    """Both ways for each member by itself: means over the rows, and the labels, that have a positive; times the rows."""
+    """The two-way loss of each member: the means over rows and over labels that have a positive, times the number of rows."""
     assert reduction == "sum"
     total = logits.new_zeros(())
     for x, t in ((logits.transpose(1, 2), labels.transpose(1, 2)), (logits.permute(0, 2, 3, 1), labels.permute(0, 2, 3, 1))):

@@ -1,4 +1,4 @@
-"""What a comparison is made of: data sets, bodies, methods and seeds, and which cells are still missing."""
+"""The plan of a comparison: data sets, bodies, methods and seeds, and the missing cells."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from manyhot.comparison.settings import COMPARED_MODELS, CompareSettings
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells: every set with every body, method and seed.
+    """All cells: every data set with every body, method and seed.
 
     Args:
-        sets: where the data is.
+        sets: the data sets.
         models: ``linear``, ``mlp``.
-        methods: rows of the table.
-        seeds: how many; they are numbered from 0.
+        methods: the methods.
+        seeds: the number of seeds; they are numbered from 0.
         settings: the budget.
-        created: when the plan was made.
+        created: the date of the plan.
     """
 
     sets: tuple[SetFiles, ...]
@@ -48,11 +48,11 @@ class Plan:
 
     @property
     def num_cells(self) -> int:
-        """How many there are."""
+        """The number of cells."""
         return len(self.sets) * len(self.models) * len(self.methods) * self.seeds
 
     def missing(self, cells: Iterable[Record]) -> list[Job]:
-        """Jobs for the cells that are not there; a cell that failed is missing."""
+        """Jobs for the missing cells; a failed cell counts as missing."""
         done = {cell["key"] for cell in cells if "error" not in cell}
         jobs = []
         for files in self.sets:
@@ -64,7 +64,7 @@ class Plan:
         return jobs
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is saved, with what it was made by."""
+        """The plan as JSON, with versions and hardware."""
         return {
             "version": 1,
             "created": self.created or datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -81,7 +81,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Plan:
-        """From what ``to_dict`` gave."""
+        """From the dict of ``to_dict``."""
         sets = [
             SetFiles(each["name"], tuple(each["train"]), tuple(each["test"]), dict(each["reading"])) for each in data["sources"]
         ]
@@ -102,7 +102,7 @@ def _versions() -> dict[str, str]:
 
 
 def hardware() -> str:
-    """The machine in words."""
+    """A description of the machine."""
     cores = f"{available_cores()} CPU cores"
     if not torch.cuda.is_available():
         return cores

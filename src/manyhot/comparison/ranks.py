@@ -18,7 +18,7 @@ def rank_table(values: Array, *, error: bool = False) -> Array:
     """Ranks ``[G, M]`` of ``values [G, M]`` in each row, 1 for the best; ties share the mean of their ranks.
 
     Args:
-        values: one row a group, one column a method.
+        values: one row per group, one column per method.
         error: whether smaller is better.
 
     Example:
@@ -32,7 +32,7 @@ def rank_table(values: Array, *, error: bool = False) -> Array:
 
 
 def friedman(ranks: Array) -> dict[str, float]:
-    """Friedman's test that all methods are equal, on ranks ``[G, M]``, and Iman and Davenport's more powerful form.
+    """Friedman's test that all methods are equal, from ranks ``[G, M]``, and Iman and Davenport's more powerful form.
 
     ``chi2 = 12 G / (M (M + 1)) (sum R^2 - M (M + 1)^2 / 4)`` over the average ranks R, divided by the correction for ties;
     ``F = (G - 1) chi2 / (G (M - 1) - chi2)``.
@@ -102,7 +102,7 @@ def cliques(average_ranks: Mapping[str, float], difference: float) -> list[list[
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: p values that can all be compared with one significance level.
+    """Holm's step-down correction: adjusted p values that can all be compared with one significance level.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])
@@ -117,7 +117,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def signed_ranks(differences: Array) -> float:
-    """The p value of Wilcoxon's signed-rank test that differences ``[G]`` lie around zero; 1 where all are zero.
+    """The p value of Wilcoxon's signed-rank test that differences ``[G]`` are symmetric around zero; 1 if all are zero.
 
     Zeros are split evenly between both signs, as Demsar recommends.
 
@@ -133,7 +133,7 @@ def signed_ranks(differences: Array) -> float:
 
 
 def welch(first: Array, second: Array) -> float:
-    """The p value of Welch's test that two samples have one mean; without any spread 1 or 0, by whether they are equal.
+    """The p value of Welch's test that two samples have the same mean; without any spread 1 if they are equal, otherwise 0.
 
     Example:
         >>> welch(np.array([1.0, 1.0]), np.array([1.0, 1.0]))

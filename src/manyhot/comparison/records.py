@@ -1,4 +1,4 @@
-"""Finished cells on disk: one JSON line each, added whole and flushed to the disk, so that a killed grid loses none."""
+"""Finished cells on disk: one JSON line each, appended and flushed to disk, so that a killed grid loses none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_cells(path: Path) -> list[Record]:
             record = json.loads(line)
             found[record["key"]] = record
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"compare: {path} line {number} is no finished cell. Take that line out and run again.") from None
+            raise ValueError(f"compare: {path} line {number} is not a finished cell. Remove that line and run again.") from None
     return list(found.values())
 
 
@@ -61,7 +61,7 @@ def add_cells(path: Path, records: Iterable[Record]) -> None:
 
 
 def merge_cells(paths: Sequence[Path], into: Path) -> int:
-    """Put the cells of several files (or folders with a ``cells.jsonl``) into one; says how many there are."""
+    """Merge the cells of several files (or folders with a ``cells.jsonl``) into one; returns the number of cells."""
     merged: dict[str, Record] = {}
     for path in paths:
         file = path / CELLS if path.is_dir() else path

@@ -1,7 +1,7 @@
-"""How good members are on the validation rows, all trials of a seed at once: what stops, chooses and compares them.
+"""The value of members on validation rows, for early stopping and selection, for all trials of a seed together.
 
-The value is the mean of the six metrics of the ZLPR paper, RankLoss as one minus it, under the rule that is to be judged. It
-favours no loss by construction, as micro-F1 would dice and AvgPrec the ranking losses.
+The value is the mean of the six metrics of the ZLPR paper (RankLoss counts as one minus it), under the rule that is evaluated.
+It favours no loss by construction, as micro-F1 would favour dice and AvgPrec the ranking losses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def natural_value(scores: Tensor, chosen: Tensor, truth: Tensor) -> Tensor:
-    """The mean of six, ``[T]``, of decisions ``chosen [T, V, L]`` by scores ``[T, V, L]``; ``truth [V, L]``, bool."""
+    """The mean of the six metrics, ``[T]``, of decisions ``chosen [T, V, L]`` and scores ``[T, V, L]``; ``truth [V, L]``."""
     return (decision_sum(chosen, truth) + ranking_sum(scores, truth)) / 6
 
 
@@ -41,7 +41,7 @@ def decision_sum(chosen: Tensor, truth: Tensor) -> Tensor:
 
 
 def ranking_sum(scores: Tensor, truth: Tensor) -> Tensor:
-    """AvgPrec + 1 - RankLoss, ``[T]``; rows with no or all labels count 1 and 0, as the metrics do."""
+    """AvgPrec + 1 - RankLoss, ``[T]``; rows with no or all labels count 1 and 0, as in the metrics."""
     order = scores.argsort(dim=2, descending=True)
     hit = truth.expand(scores.shape).gather(2, order).float()
     found = hit.cumsum(2)

@@ -1,4 +1,4 @@
-"""A data set as the grid reads it: one dense table of inputs, one of labels, and each seed's rows."""
+"""Data sets of the grid: one dense table of inputs, one of labels, and the rows of each seed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from manyhot.training.rows.choose import log_odds
 from manyhot.training.rows.inputs.registry import INPUTS
 from manyhot.training.rows.settings import TrainSettings
 
-# float32 entries of a dense table: 16 GiB.
+# Most float32 entries of a dense table: 16 GiB.
 LARGEST_TABLE = 1 << 32
 TRAIN = re.compile(r"(?i)(?<![a-z])train(?:ing)?(?![a-z])")
 
 
 @dataclass(frozen=True)
 class SetFiles:
-    """Where a data set is.
+    """The files of a data set.
 
     Args:
-        name: how tables call it.
+        name: its name in tables.
         train: its files, read as one set.
-        test: the test files; none: a part of the rows is drawn for each seed.
+        test: the test files; if empty, test rows are sampled for each seed.
         reading: arguments of ``read_examples``.
     """
 
@@ -56,10 +56,10 @@ class SeedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparedSet:
-    """Inputs ``[1 or S, N, F]`` (fitted anew for each seed where its test rows are drawn), labels ``[N, L]`` 0 or 1.
+    """Inputs ``[1 or S, N, F]`` (fitted for each seed if its test rows are sampled), labels ``[N, L]`` 0 or 1.
 
-    Seeds that draw their own training texts have their own words: a table with fewer than F columns is filled up with zeros,
-    and ``widths`` has one number of columns for each table.
+    Seeds with their own training texts have their own vocabulary: a table with fewer than F columns is padded with zeros, and
+    ``widths`` is the number of columns of each table.
     """
 
     name: str
@@ -67,15 +67,15 @@ class ComparedSet:
     labels: Tensor
     rows: tuple[SeedRows, ...]
     widths: tuple[int, ...] = ()
-    # Facts and odds by seed: every method of a set asks for them.
+    # Cache of facts and log odds by seed, which every method needs.
     known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
 
     def width(self, seed_place: int) -> int:
-        """How many features the seed's own table has."""
+        """The number of features of the seed's table."""
         return self.widths[seed_place if len(self.widths) > 1 else 0] if self.widths else self.inputs.shape[-1]
 
     def log_odds(self, seed_place: int) -> Tensor:
-        """``[L]``: those of each label in the training rows, where biases start."""
+        """``[L]``: the log odds of each label in the training rows, the initial biases."""
         if ("odds", seed_place) not in self.known:
             labels = SparseLabels.from_dense(self.labels[self.rows[seed_place].train])
             self.known["odds", seed_place] = log_odds(labels, None)
@@ -83,7 +83,7 @@ class ComparedSet:
         return found
 
     def facts(self, seed_place: int) -> dict[str, float]:
-        """What tables and statistics say of the data, from the training and validation rows."""
+        """Properties of the data for tables and statistics, from the training and validation rows."""
         if ("facts", seed_place) not in self.known:
             self.known["facts", seed_place] = {
                 **self._facts(*self.rows[seed_place]),
@@ -107,7 +107,7 @@ class ComparedSet:
 
 
 def pair_files(files: Sequence[str], reading: Mapping[str, Any]) -> list[SetFiles]:
-    """Files to data sets: two whose names differ in ``train`` and ``test`` alone are one set, every other is one by itself.
+    """Data sets from files: two whose names differ only in ``train`` and ``test`` are one set, every other file is its own.
 
     Example:
         >>> [(each.name, each.test) for each in pair_files(["a-train.arff", "a-test.arff", "b.csv"], {})]
@@ -127,7 +127,7 @@ def pair_files(files: Sequence[str], reading: Mapping[str, Any]) -> list[SetFile
     names = [each.name for each in sets]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(f"compare: two data sets would be called {sorted(twice)[0]!r}. Rename a file.")
+        raise ValueError(f"compare: two data sets would be named {sorted(twice)[0]!r}. Rename a file.")
     return sets
 
 
@@ -138,7 +138,7 @@ def _set_name(file: str) -> str:
 
 
 class SetShape(NamedTuple):
-    """How large a set is, known from its files before anything is prepared."""
+    """The size of a data set, from its files."""
 
     rows: int
     features: int
@@ -149,7 +149,7 @@ class SetShape(NamedTuple):
 
 
 def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
-    """The shape of a set's training rows; of texts with as many features as there may be."""
+    """The shape of the training rows; texts count with the largest number of features."""
     examples = _read(files.train, files.reading)
     found = describe_labels(examples.labels, top_pairs=0)
     share = (1 - settings.validation) * (1 if files.test else 1 - settings.test_size)
@@ -162,7 +162,7 @@ def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
 
 
 def load_set(files: SetFiles, seeds: Sequence[int], settings: CompareSettings) -> ComparedSet:
-    """Read a set and split it for each seed; errors name the set."""
+    """Read a data set and split it for each seed; errors name the data set."""
     train = _read(files.train, files.reading)
     if not files.test:
         rows = [_drawn_rows(train.labels, seed, settings) for seed in seeds]
@@ -189,7 +189,7 @@ def _read(files: Sequence[str], reading: Mapping[str, Any]) -> Examples:
     if examples.unknown is not None and len(examples.unknown.indices):
         raise ValueError(f"compare: {files[0]}: some labels are unknown; compare needs all of them known.")
     if examples.images is not None:
-        raise ValueError(f"compare: {files[0]}: compare reads features and texts, no images.")
+        raise ValueError(f"compare: {files[0]}: compare reads features and texts, not images.")
     return examples
 
 
@@ -200,7 +200,7 @@ def _drawn_rows(labels: SparseLabels, seed: int, settings: CompareSettings) -> S
 
 
 def _prepared(examples: Examples, fitted_on: Tensor, settings: CompareSettings) -> Tensor:
-    """All rows as one table, means and scales (or words) taken from the rows ``fitted_on``."""
+    """All rows as one table, with scaling (or vocabulary) fitted on the rows ``fitted_on``."""
     prepare = TrainSettings(max_features=settings.max_features)
     inputs, _ = INPUTS[examples.kind].fit(examples[fitted_on], prepare)
     if len(examples) * inputs.width > LARGEST_TABLE:

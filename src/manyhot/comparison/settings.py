@@ -11,7 +11,7 @@ from manyhot._suggest import nearest
 
 DEVICES = ("auto", "cpu", "cuda")
 COMPARED_MODELS = ("linear", "mlp")
-# Whole numbers: the least and the most. All trials of a seed are trained at once, so their number is bounded.
+# Whole numbers: the least and the most. All trials of a seed are trained together, so their number is limited.
 LARGE = 1_000_000_000
 WHOLE = (
     ("trials", 1, 1000),
@@ -30,7 +30,7 @@ def _setting(default: Any, text: str) -> Any:
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """What every method of a comparison gets.
+    """The budget of every method of a comparison.
 
     Example:
         >>> CompareSettings.from_dict({"trials": 4}).trials
@@ -41,15 +41,15 @@ class CompareSettings:
     epochs: int = _setting(100, "most epochs")
     steps: int = _setting(1500, "most optimiser steps, for larger data; never fewer than 8 epochs")
     patience: int = _setting(10, "early stopping: epochs without improvement")
-    batch_size: int = _setting(0, "rows per step; 0 means a sixteenth of the rows, from 16 to 128")
+    batch_size: int = _setting(0, "rows per step. Default: a sixteenth of the rows, 16 to 128")
     validation: float = _setting(0.2, "share of the training rows for early stopping, selection and tuning")
-    test_size: float = _setting(0.3, "share of test rows if a set is one file; other rows for each seed")
+    test_size: float = _setting(0.3, "share of test rows if a data set is one file; each seed samples its own")
     weight_decay: float = _setting(0.01, "decoupled weight decay")
     warmup: float = _setting(0.05, "share of the steps in which the learning rate rises; then it falls to zero")
     hidden: int = _setting(128, "width of the hidden layer (mlp)")
-    dropout: float = _setting(0.3, "dropout probability (mlp); R-Drop on linear drops inputs")
+    dropout: float = _setting(0.3, "dropout probability (mlp; with R-Drop on linear, of the inputs)")
     max_features: int = _setting(20_000, "most words in the vocabulary, the most frequent ones (text)")
-    device: str = _setting("auto", "auto (a GPU, if there is one, for the larger sets), cpu or cuda")
+    device: str = _setting("auto", "device: auto (a GPU, if there is one, for larger data sets), cpu or cuda")
 
     def __post_init__(self) -> None:
         who = "CompareSettings"

@@ -1,4 +1,4 @@
-"""Statistics over the cells of a comparison: means, ranks, tests, wins, and on which kind of data a loss is ahead."""
+"""Statistics over the cells of a comparison: means, ranks, tests, wins, and effects of properties of the data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def summarise(cells: Iterable[Cell], *, reference: str = "zlpr", order: Sequence
 
     Args:
         cells: finished cells, in any order; those with an ``"error"`` count as missing.
-        reference: the method the others are held against; the first method where it was not run.
-        order: methods in the order tables list them; those that are not named follow as they come.
+        reference: the method that the others are compared with; the first method if it was not run.
+        order: the order of methods in tables; others follow.
 
     Example:
         >>> cell = {"data": "a", "model": "linear", "seed": 0, "family": "x", "title": "Z", "facts": {"num_labels": 2}}
@@ -76,12 +76,12 @@ def summarise(cells: Iterable[Cell], *, reference: str = "zlpr", order: Sequence
 
 
 def group_of(cell: Cell) -> str:
-    """``data/model``, the unit that ranks and tests count."""
+    """``data/model``, the unit of ranks and tests."""
     return f"{cell['data']}/{cell['model']}"
 
 
 def _samples(cells: Sequence[Cell], rule: str, metric: str) -> Samples:
-    """The values over seeds by group and method, where there are any."""
+    """The values over seeds by group and method."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in sorted(cells, key=lambda each: (group_of(each), each["seed"])):
         value = cell["metrics"][rule].get(metric)
@@ -153,13 +153,13 @@ def _best_in(samples: Samples, methods: Sequence[str], error: bool) -> dict[str,
         ranked = {name: (1 if error else -1) * row[name].mean() for name in methods}
         best, worst = min(ranked.values(), default=0.0), max(ranked.values(), default=0.0)
         for name, value in ranked.items():
-            # If all methods are equal, for example if none gets a single row right, none is best.
+            # If all methods are equal, for example if none gets a row right, none is best.
             counts[name] += int(value <= best + 1e-12 < worst)
     return counts
 
 
 def _not_worse(row: Mapping[str, Any], error: bool) -> list[str]:
-    """The methods of a group that seeds do not show to be worse than its best one (Welch, Holm), best first."""
+    """The methods of a group that are not significantly worse than its best one over seeds (Welch, Holm), best first."""
     order = sorted(row, key=lambda name: (1 if error else -1) * row[name].mean())
     corrected = holm([welch(row[order[0]], row[name]) for name in order[1:]])
     return [order[0], *(name for name, p in zip(order[1:], corrected, strict=True) if p >= ALPHA)]
@@ -168,7 +168,7 @@ def _not_worse(row: Mapping[str, Any], error: bool) -> list[str]:
 def _effects(
     samples: Samples, facts: Mapping[str, Mapping[str, float]], methods: Sequence[str], reference: str, error: bool
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Spearman's correlation over groups of the reference's lead over each other method with facts of the data."""
+    """Spearman's correlation, over groups, of the reference's lead over each other method with properties of the data."""
     from scipy.stats import spearmanr
 
     found: dict[str, dict[str, dict[str, float]]] = {}

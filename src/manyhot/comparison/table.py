@@ -10,7 +10,7 @@ from manyhot.comparison.statistics import PAPER_METRICS, RULES
 
 Statistics = Mapping[str, Any]
 COSTS = (
-    ("epoch_seconds", "seconds an epoch"),
+    ("epoch_seconds", "seconds per epoch"),
     ("predict_seconds", "seconds to predict 1,000 rows"),
     ("peak_bytes", "peak memory in training, MiB"),
 )
@@ -30,7 +30,7 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 
 
 def rank_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
-    """Average rank of each method by metric, the best in bold; a dash where a group lacks the method."""
+    """Average rank of each method by metric, the best in bold; a dash if a group lacks the method."""
     tests = {metric: statistics["tests"][rule][metric] for metric in metrics}
     lowest = {metric: min(test["average_ranks"].values(), default=0) if test else 0 for metric, test in tests.items()}
     rows = []
@@ -45,7 +45,7 @@ def rank_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_
 
 
 def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
-    """``mean +- deviation`` in percent of each method in a group; bold where seeds do not show it worse than the best."""
+    """``mean +- deviation`` in percent of each method in a group; bold if it is not significantly worse than the best."""
     rows = []
     for method in statistics["methods"]:
         row = [statistics["titles"][method]]
@@ -65,7 +65,7 @@ def at_k_of(statistics: Statistics, group: str) -> list[str]:
 
 
 def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
-    """The mean over groups in percent of each method; a dash where a group lacks the method."""
+    """The mean over groups in percent of each method; a dash if a group lacks the method."""
     rows = []
     for method in statistics["methods"]:
         row = [statistics["titles"][method]]
@@ -92,13 +92,13 @@ def cost_rows(statistics: Statistics) -> list[list[str]]:
 
 
 def comparison_text(statistics: Statistics) -> str:
-    """The whole comparison for people: ranks over all groups where there are several, then every group."""
+    """The whole comparison as Markdown: ranks over groups if there are several, then every group."""
     parts = ["# Comparison of losses", ""]
     groups = statistics["groups"]
     metrics = list(PAPER_METRICS)
     parts += [
         f"{len(groups)} groups (data set x model), {len(statistics['methods'])} methods, {len(statistics['seeds'])} seeds."
-        " Natural: the decision that comes with the loss. Tuned: one cut for each metric, tuned on validation rows.",
+        " Natural: the natural decision of the loss. Tuned: one threshold for each metric, tuned on validation rows.",
         "",
     ]
     for rule in RULES:
@@ -120,12 +120,12 @@ def comparison_text(statistics: Statistics) -> str:
             rows = value_rows(statistics, "tuned", group, measured)
             parts += [f"## {group}, the first k labels", "", markdown_table(["percent", *measured], rows), ""]
     parts += ["## Cost", "", markdown_table(["mean of a model", *(words for _, words in COSTS)], cost_rows(statistics)), ""]
-    parts.append("Bold in a group: not shown to be worse than the best by the seeds (Welch's test, Holm's correction, 0.05).")
+    parts.append("Bold in a group: not significantly worse than the best over seeds (Welch's test, Holm's correction, 0.05).")
     return "\n".join(parts) + "\n"
 
 
 def test_lines(statistics: Statistics, rule: str) -> list[str]:
-    """One sentence a metric: Friedman's test, the critical difference, and what the reference's lead or lag is worth."""
+    """One sentence per metric: Friedman's test, the critical difference, and the methods that differ from the reference."""
     lines = []
     title = statistics["titles"].get(statistics["reference"], statistics["reference"])
     for metric in PAPER_METRICS:

@@ -47,7 +47,7 @@ def run_in_processes(
 
 @dataclass
 class _Worker:
-    """A process, its pipe and device, and the job that it has."""
+    """A process, its pipe, its device and its current job."""
 
     process: Any
     pipe: Any
@@ -65,7 +65,7 @@ class _Pool:
         self.running: dict[int, _Worker] = {}
 
     def start(self, device: str) -> None:
-        """Start a process, which asks for its first job."""
+        """Start a process, which requests its first job."""
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=_work, args=(theirs, self.plan.to_dict(), device), daemon=True)
         process.start()
@@ -73,7 +73,7 @@ class _Pool:
         self.running[process.pid or 0] = _Worker(process, ours, device)
 
     def receive(self, pid: int) -> None:
-        """Receive the result of a process, or note that it died and start another one on its device."""
+        """Receive the result of a process, or record that it died and start another one on its device."""
         worker = self.running[pid]
         try:
             answer = worker.pipe.recv()
@@ -88,14 +88,14 @@ class _Pool:
         if worker.job is not None:
             self.finished(worker.job, answer[0], time.perf_counter() - worker.began, answer[1])
             if answer[1] and worker.device == "cuda":
-                # After some GPU errors nothing works in the process any more, so a new one takes over.
+                # After some GPU errors the process cannot be used any more, so a new one takes over.
                 self._end(pid)
                 self.start(worker.device)
                 return
         self._hand_out(pid)
 
     def _hand_out(self, pid: int) -> None:
-        """Send a process its next job, or end it where none is left."""
+        """Send a process its next job, or end it if none is left."""
         worker = self.running[pid]
         late = self.deadline is not None and time.monotonic() > self.deadline
         if late or not self.waiting[worker.device]:
@@ -122,7 +122,7 @@ def _worker_shares(counts: dict[str, int], workers: int) -> dict[str, int]:
 
 
 def _work(pipe: Any, plan_data: dict[str, Any], device: str) -> None:
-    """A process of the grid: jobs come through the pipe, records go back."""
+    """A process of the grid: it receives jobs through the pipe and sends records back."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
@@ -137,6 +137,6 @@ def _work(pipe: Any, plan_data: dict[str, Any], device: str) -> None:
 
 
 def _leave_with(sentinel: Any) -> None:
-    """End this process when its parent is gone, whatever it is doing."""
+    """End this process as soon as its parent has ended."""
     wait([sentinel])
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Better data from a model: labels that look wrong or missing, and rows to label next."""
+"""Curation of data with a model: labels that look wrong or missing, and rows to label next."""
 
 from manyhot._doors import open_door
 

@@ -1,4 +1,4 @@
-"""Scores of rows by models that did not see them."""
+"""Cross-fitted scores: each row is scored by a model that was trained without it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def cross_fitted_logits(
 
     Args:
         examples: rows with their labels.
-        settings: how to train; the rule is not tuned, because only scores are used.
-        folds: how many models.
-        seed: of the folds.
+        settings: the training settings; the rule is not tuned, because only scores are used.
+        folds: the number of folds.
+        seed: the seed of the folds.
         on_fold: called with the number of each fold before it is trained.
-        on_model: called with the rows ``[N]`` that a model has scored, and that model.
+        on_model: called with the rows ``[N]`` that a model has scored, and the model.
 
     Example:
         >>> from manyhot import SparseLabels

@@ -1,4 +1,4 @@
-"""Why a label is suspect: the words or features that spoke for a missing label, or against a given one."""
+"""Why a label is suspect: the words or features that count for a missing label, or against a given one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from manyhot.curation.suspects import MISSING, Suspect
 from manyhot.data.examples import Examples
 from manyhot.training.rows.bundle import TrainedModel
 
-# Contributions that are looked through for those of the right sign.
+# Number of contributions among which those of the right sign are searched.
 LOOKED_AT = 50
 
 
 class Reasons:
-    """The models of a cross-fit, asked why their scores are as they are.
+    """Explanations of cross-fitted scores.
 
-    Only models whose scores split exactly among the inputs (linear, bag) are kept; the suspects of others have no reasons.
+    Only models with exact contributions (linear, bag) are kept; suspects of other models have no reasons.
 
     Example:
         >>> import torch
@@ -42,12 +42,12 @@ class Reasons:
             self._models |= dict.fromkeys(rows.tolist(), model)
 
     def of(self, suspect: Suspect, examples: Examples, *, most: int = 3) -> Sequence[tuple[str, float]]:
-        """``(feature, part of the score)``: the largest parts for a missing label, or against a label that looks wrong.
+        """``(feature, contribution)``: the largest ones for a missing label, or against a label that looks wrong.
 
         Args:
-            suspect: one of the rows that were scored.
+            suspect: a suspect among the scored rows.
             examples: all rows.
-            most: how many parts.
+            most: the number of features.
         """
         model = self._models.get(suspect.row)
         if model is None:

@@ -1,4 +1,4 @@
-"""Which rows to label next: those whose decisions are least certain, chosen to be diverse."""
+"""Active learning: choose the rows to label next, uncertain and diverse ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least
 from manyhot.decisions.rule import DecisionRule
 
-# Candidates by uncertainty for each row that is chosen among them for diversity.
+# Number of uncertain candidates for each row that is sampled.
 POOL = 5
 
 
@@ -18,9 +18,9 @@ class ChosenRow(NamedTuple):
     """A row to label.
 
     Attributes:
-        row: its place.
-        uncertainty: how many decisions of the row are expected to be open: the sum of ``4 p (1 - p)`` over labels.
-        labels: the labels nearest to the rule, the nearest first.
+        row: its row number.
+        uncertainty: the sum of ``4 p (1 - p)`` over labels, about the number of uncertain decisions.
+        labels: the labels nearest to their threshold, nearest first.
     """
 
     row: int
@@ -29,21 +29,21 @@ class ChosenRow(NamedTuple):
 
 
 def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int = 100, seed: int = 0) -> list[ChosenRow]:
-    """The rows to label next.
+    """Choose the rows to label next.
 
-    ``p = sigmoid(s - t)`` is the certainty of a decision with the threshold ``t``; a row is as uncertain as the sum of
-    ``4 p (1 - p)``. Among the most uncertain rows, five times as many as requested, rows are drawn one after the other with a
-    probability that grows with their uncertainty and with the distance of their decisions from those drawn before (k-means++),
-    so that the rows are not all alike.
+    The uncertainty of a row is the sum of ``4 p (1 - p)`` over labels, with ``p = sigmoid(s - t)`` and the threshold ``t``.
+    Among the most uncertain rows, five times as many as requested, rows are sampled one after the other with a probability
+    that grows with their uncertainty and with the distance of their decisions from those of earlier ones (k-means++), so that
+    the rows are diverse.
 
     Args:
         logits: ``[R, L]`` of rows without labels.
         rule: the model's rule; None is ``s > 0``.
-        rows: how many.
-        seed: of the draws.
+        rows: the number of rows.
+        seed: the seed of the sampling.
 
     Returns:
-        The rows in the order they were drawn; the first is the most uncertain one.
+        The rows in the order they were sampled; the first is the most uncertain one.
 
     Example:
         >>> logits = torch.tensor([[9.0, -9.0], [0.1, -9.0], [0.1, -9.0], [9.0, 0.2]])
@@ -58,7 +58,7 @@ def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int =
     doubt = 4 * certainty * (1 - certainty)
     uncertainty = doubt.sum(dim=1)
     kept = _distinct(certainty, uncertainty.argsort(descending=True, stable=True), POOL * rows)
-    # A row is informative where it is uncertain: rows are compared by their uncertain labels and by their decisions.
+    # Rows are compared by their uncertain labels and by their decisions.
     points = torch.cat([doubt[kept], certainty[kept]], dim=1)
     order = _spread(points, uncertainty[kept], min(rows, len(kept)), seed)
     nearest = (logits.double() - cut).abs()
@@ -83,7 +83,7 @@ def _distinct(points: Tensor, order: Tensor, most: int) -> Tensor:
 
 
 def _spread(points: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
-    """Places of ``count`` points: the first, then by weight times squared distance from those drawn."""
+    """Indices of ``count`` points: the first, then sampled by weight times squared distance from earlier ones."""
     if not count:
         return torch.zeros(0, dtype=torch.int64)
     generator = torch.Generator().manual_seed(seed)

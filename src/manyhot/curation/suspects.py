@@ -1,4 +1,4 @@
-"""Labels that look wrong or missing, ranked by how probable that is."""
+"""Labels that look wrong or missing, ranked by the probability of a mistake."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from manyhot.decisions.calibrate import fit_calibration
 from manyhot.labels.sparse import SparseLabels
 
 WRONG, MISSING = "wrong", "missing"
-# The share of given labels that are taken to be mistaken each way, at least and at most. A weak model bounds it only far above
-# what files have, and the ranking hardly depends on it.
+# Lower and upper limit of the assumed share of mistaken labels. With a weak model the estimate is far too high, and the ranking
+# hardly depends on it.
 LEAST_NOISE, MOST_NOISE = 1e-4, 0.02
-# Bins of scores that the rates of mistakes are read off.
+# Bins of scores for the estimate of the rate of mistakes.
 BINS = 5
-# Fits of the calibration, each without the entries that looked mistaken in the one before.
+# Number of calibration fits, each without the entries that looked mistaken in the one before.
 ROUNDS = 3
 
 
@@ -28,12 +28,12 @@ class Suspect:
     """A label of a row that looks wrong (it is given) or missing (it is not).
 
     Args:
-        row: the row's place.
-        label: the label's number.
+        row: the row number.
+        label: the label number.
         kind: ``"wrong"`` or ``"missing"``.
-        probability: that the label holds, by cross-fitted scores.
-        doubt: how probable it is that the file is mistaken here. The list is ranked by it; its mean over the first k is the
-            precision to expect of them.
+        probability: the probability of the label, by cross-fitted scores.
+        doubt: the probability that the entry of the file is a mistake. The list is ranked by it; its mean over the first k is
+            their expected precision.
     """
 
     row: int
@@ -44,15 +44,15 @@ class Suspect:
 
 
 def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``(doubt, probability)``, each ``[R, L]``: how probably each entry is mistaken, and how probable the label is.
+    """``(doubt, probability)``, each ``[R, L]``: the probability that the entry is a mistake, and that of the label.
 
-    Mistakes are taken to fall on rows at random and to leave the labels as frequent as they are: a row with a label lacks it
-    with probability ``b``, and a row without it is given it with probability ``a``, so that as many rows gain as lose it. With
-    the probability ``t`` that a label holds, an entry that is given is wrong with the odds ``(1 - t) a : t (1 - b)``, and one
-    that is not given is missing with the odds ``t b : (1 - t) (1 - a)``. Since ``a`` is small for a rare label, a given one is
-    doubted when its score is low for a row that *has* the label by chance, not merely low. ``t`` is a calibration of the
-    scores, one slope and intercept per label, fitted again without the entries that look mistaken. ``b`` is the same for all
-    labels: what the rows that score lowest and highest allow at most, and never above 2 %.
+    Mistakes are assumed to be random and to keep the frequency of each label: a row with the label lacks it with probability
+    ``b``, a row without it is given it with probability ``a``, and as many rows gain it as lose it. Let ``t`` be the
+    probability of the label. A given label is wrong with the odds ``(1 - t) a : t (1 - b)``, and a label that is not given is
+    missing with the odds ``t b : (1 - t) (1 - a)``. Since ``a`` is small for a rare label, a given rare label is not doubted
+    merely because its probability is low. ``t`` is a calibration of the scores, one slope and intercept per label, fitted
+    again without the entries that look mistaken. ``b`` is the same for all labels: the largest rate that the rows with the
+    lowest and highest scores allow, at most 2 %.
 
     Args:
         logits: ``[R, L]``, cross-fitted: no model has seen the row that it scores.
@@ -67,7 +67,7 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
     given = labels.dense(torch.float64)
     counts = given.sum(dim=0)
     dropped = _noise_rate(logits, given)
-    # As many are added as dropped.
+    # As many labels are added by mistake as dropped.
     added = (dropped * counts / (len(given) - counts).clamp(min=1)).clamp(min=LEAST_NOISE * dropped, max=0.5)
     counted = torch.ones_like(logits, dtype=torch.bool) if where is None else where.expand(logits.shape)
     clean, doubt = counted, given
@@ -81,7 +81,7 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
 
 
 def _noise_rate(logits: Tensor, given: Tensor) -> float:
-    """The largest share of given labels that can be mistaken each way, by the rows that a label's scores are surest of.
+    """An upper bound for the share of mistaken labels, from the rows with the lowest and highest scores.
 
     Random mistakes are equally frequent in every bin of scores, so the bin with the fewest gives an upper bound of their rate.
     """
@@ -101,7 +101,7 @@ def _noise_rate(logits: Tensor, given: Tensor) -> float:
 
 
 def _lowest(found: Tensor, bins: Sequence[Tensor]) -> float:
-    """The share of ``found`` in the bin where it is lowest, all labels together; one is added, for bins that are small."""
+    """The lowest share of ``found`` over the bins, all labels together, with one pseudo-count for small bins."""
     inside = [found[each.expand(found.shape)] for each in bins]
     return min((float(each.sum()) + 1) / (len(each) + 1) for each in inside)
 
@@ -114,12 +114,12 @@ def find_suspects(
     kinds: Sequence[str] = (WRONG, MISSING),
     where: Tensor | None = None,
 ) -> list[Suspect]:
-    """The entries of labels that are most probably mistaken, the most probable first.
+    """Find the labels that are most probably mistakes, the most probable first.
 
     Args:
         logits: ``[R, L]``, cross-fitted (``cross_fitted_logits``).
         labels: hard labels ``[R, L]``.
-        most: how many.
+        most: the largest number of suspects.
         kinds: ``"wrong"``, ``"missing"`` or both.
         where: bool ``[R, L]``; False is not known and never suspect.
 

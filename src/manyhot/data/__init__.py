@@ -1,4 +1,4 @@
-"""Examples: reading, writing and inspecting files of them."""
+"""Examples: reading, writing and inspecting files."""
 
 from manyhot._doors import open_door
 

@@ -1,4 +1,4 @@
-"""Examples: inputs and labels of the same rows, with the names of both and where they came from."""
+"""Examples: the inputs and labels of rows, with their names and sources."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Source:
     Args:
         path: the file's name as it was given.
         format: the name of the format it was read as.
-        chosen: what the reader chose or was told: columns, separator, label file, ...
-        problems: the first problems, where they were collected.
-        num_problems: how many there were; each one is a row that was skipped.
+        chosen: the given or detected columns, separator, label file, ...
+        problems: the first problems, if they were collected.
+        num_problems: the number of problems; each one is a row that was skipped.
         remarks: guesses of the reader that a user should know, one sentence each.
         unused: options that this file does not use, each with the reason.
     """
@@ -56,13 +56,13 @@ class Examples:
         texts: one string per row, or None.
         features: scipy CSR matrix or float32 array ``[R, F]``, or None; a missing value is NaN (see ``fill_missing``).
         images: a tensor ``[R, C, H, W]``, or None; an array becomes one.
-        unknown: the entries whose label is not known, as index lists ``[R, L]``; None when all are known.
-        feature_names: one name per feature, or None where the file has none.
+        unknown: the unknown entries, as index lists ``[R, L]``; None if all are known.
+        feature_names: one name per feature, or None if the file has none.
         ids: one string per row, or None.
         source: the files.
-        absent: how a label counts that ``label_names`` does not list: ``"negative"`` where rows list their labels,
-            ``"unknown"`` where each label has a column.
-        unseen: labels dropped by ``with_labels``, and the number of rows that had each.
+        absent: how labels that are not in ``label_names`` count: ``"negative"`` if rows list their labels, ``"unknown"`` if
+            each label has a column.
+        unseen: labels dropped by ``with_labels``, and the number of rows with each.
 
     Example:
         >>> labels = SparseLabels.from_lists([[0], [], [1]], num_labels=2)
@@ -113,7 +113,7 @@ class Examples:
 
     @property
     def num_features(self) -> int:
-        """F, or 0 where the inputs are not features."""
+        """F, or 0 if the inputs are not features."""
         return 0 if self.features is None else int(self.features.shape[1])
 
     @property
@@ -127,9 +127,7 @@ class Examples:
         return self.labels.values is not None
 
     def hardened(self) -> Examples:
-        """The same rows with hard labels: a soft label above one half is positive, as a score above 0 is.
-
-        Metrics count hard labels; this is how soft ones are counted.
+        """The same rows with hard labels, for metrics: a soft label above one half is positive.
 
         Example:
             >>> soft = SparseLabels.from_lists([[0, 1]], num_labels=2, values=[[0.7, 0.5]])
@@ -139,7 +137,7 @@ class Examples:
         return self if self.labels.values is None else replace(self, labels=self.labels.hardened())
 
     def where(self) -> Tensor | None:
-        """Bool ``[R, L]``, True where a label is known; None when all are."""
+        """Bool ``[R, L]``, True where a label is known; None if all are."""
         return None if self.unknown is None else ~self.unknown.dense(torch.bool)
 
     def label_sets(self) -> list[list[str]]:
@@ -150,7 +148,7 @@ class Examples:
         return len(self.labels)
 
     def __getitem__(self, rows: Rows) -> Examples:
-        """Some rows, as examples of their own: a number, a slice, index numbers, or a bool array or tensor."""
+        """Some rows as ``Examples``: by number, slice, indices, or a bool array or tensor."""
         picked = row_numbers(rows, len(self))
         as_list = picked.tolist()
         tensor = torch.from_numpy(picked)
@@ -167,8 +165,8 @@ class Examples:
     def with_labels(self, names: Sequence[str]) -> Examples:
         """The same rows with labels numbered by ``names``.
 
-        A label of these examples that is not in ``names`` is dropped and counted in ``unseen``. A name these examples do
-        not have is negative or unknown in every row, as ``absent`` says.
+        Labels that are not in ``names`` are dropped and counted in ``unseen``. Names that are not labels of these examples are
+        negative or unknown in every row, as ``absent`` says.
         """
         if tuple(names) == self.label_names:
             return self
@@ -192,8 +190,7 @@ class Examples:
     def with_features(self, features: Sequence[str] | int) -> Examples:
         """The same rows with the given feature columns: by name, or the first ``features`` columns if they have no names.
 
-        A column these examples do not have is 0; columns that are not wanted are dropped. Names that are numbers stand for
-        columns without names, counted from 0.
+        Missing columns are 0; other columns are dropped. Names that are numbers are the numbers of unnamed columns, from 0.
         """
         if self.features is None:
             raise ValueError(f"with_features: the inputs must be features; they are {self.kind}.")
@@ -216,7 +213,7 @@ class Examples:
         return replace(self, features=padded[:, order], feature_names=tuple(features))
 
     def counted_from_0(self) -> Examples:
-        """The same rows with an empty column before the first, for features without names that were counted from 1."""
+        """The same rows with an empty first column, for unnamed features that were counted from 1."""
         numbers = column_numbers(self.feature_names)
         source = tuple(replace(each, chosen={**each.chosen, "first_index": 0}, remarks=()) for each in self.source)
         if numbers is not None:
@@ -226,7 +223,7 @@ class Examples:
 
 
 def concatenate_examples(parts: Sequence[Examples]) -> Examples:
-    """The rows of all parts as one set, with the union of the label names in order of first appearance.
+    """Concatenate examples; label names are the union in order of first appearance.
 
     Example:
         >>> one = Examples(SparseLabels.from_lists([[0]], num_labels=1), ("cat",), texts=["a cat"])
@@ -288,7 +285,7 @@ def _stacked_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] |
 
 
 def _all_numbers(parts: Sequence[Examples]) -> tuple[str, ...]:
-    """The column numbers of all parts, for features that have no names or numbers as names."""
+    """The column numbers of all parts, for features without names or with numbers as names."""
     numbers: set[int] = set()
     for part in parts:
         own = column_numbers(part.feature_names)

@@ -1,4 +1,4 @@
-"""How a data set was read, and its problems, before anything is trained on it."""
+"""Inspection of a data set before training: how it is read, and its problems."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ FEW = 2
 
 @dataclass(frozen=True)
 class Inspection:
-    """What ``inspect_examples`` found.
+    """The result of ``inspect_examples``.
 
     Args:
-        sources: the files, their formats and what was chosen.
+        sources: the files, their formats and the chosen columns.
         kind: ``"texts"``, ``"features"`` or ``"images"``.
         rows: R.
-        inputs: about the inputs: words or features, how many are missing.
+        inputs: facts about the inputs: numbers of words or features, missing values.
         labels: cardinality, density, imbalance, counts, pairs; see ``LabelStatistics``.
         label_names: one name per label.
-        unknown_labels: entries whose label is not known.
-        soft_labels: entries whose label lies strictly between 0 and 1.
-        unknown_rows: rows of which no label is known.
+        unknown_labels: the number of unknown entries.
+        soft_labels: the number of entries strictly between 0 and 1.
+        unknown_rows: rows without a known label.
         empty_inputs: rows whose input is empty: no word, or no feature other than 0.
         repeated_inputs: rows with the same input as an earlier row.
         contradictions: repeated inputs whose labels differ from those of the first row.
-        alike_labels: pairs of label names that differ only in upper and lower case, in blanks or in how Unicode spells them.
+        alike_labels: pairs of label names that differ only in case, spaces or Unicode normalisation.
         problems: the first ten problems of the files, by line.
-        num_problems: all of them; each is a row that was left out.
-        test: the same for the test part, where one was given.
-        leaks: rows of the test part whose input also occurs in the training part.
-        unseen_labels: labels that occur only in the test part, and how often.
+        num_problems: the number of problems; each is a row that was skipped.
+        test: the same for the test files, if given.
+        leaks: test rows whose input also occurs in training.
+        unseen_labels: labels that occur only in the test files, with their counts.
     """
 
     sources: tuple[Source, ...]
@@ -64,11 +64,11 @@ class Inspection:
     unseen_labels: Mapping[str, int] | None = None
 
     def remarks(self) -> list[str]:
-        """What a person should look at, one sentence each."""
+        """Sentences about what to check before training."""
         counts = self.labels.counts
         of_test = 0 if self.test is None else self.test.rows
         found = [
-            _counted(self.num_problems, "row has problems and was left out.", "rows have problems and were left out."),
+            _counted(self.num_problems, "row has problems and was skipped.", "rows have problems and were skipped."),
             _counted(self.unknown_labels, "label is unknown and will be excluded.", "labels are unknown and will be excluded."),
             _counted(self.soft_labels, "label is soft;", "labels are soft;", "metrics count those above 0.5 as positive."),
             _counted(self.labels.empty_rows, "row has no label.", "rows have no label."),
@@ -76,11 +76,15 @@ class Inspection:
             _counted(self.repeated_inputs, "row repeats", "rows repeat", "the input of an earlier row."),
             _counted(self.contradictions, "of these has", "of these have", "other labels than the earlier row."),
             _counted(len(self.labels.without_positives), "label never occurs.", "labels never occur."),
-            _counted(sum(0 < n < FEW for n in counts), "label occurs", "labels occur", "once: no row is left to test on."),
+            _counted(
+                sum(0 < n < FEW for n in counts), "label occurs", "labels occur", "only once, so no row is left to test on."
+            ),
             self._about_alike_labels(),
             _counted(self.inputs.get("missing"), "feature value is missing.", "feature values are missing."),
-            _counted(self.leaks, f"of {of_test:,} test rows is", f"of {of_test:,} test rows are", "in the training part too."),
-            _counted(len(self.unseen_labels or ()), "label is", "labels are", "in the test part and not in the training part."),
+            _counted(
+                self.leaks, f"of {of_test:,} test rows is", f"of {of_test:,} test rows are", "also in the training files."
+            ),
+            _counted(len(self.unseen_labels or ()), "label occurs", "labels occur", "only in the test files."),
         ]
         said = dict.fromkeys(remark for source in self.sources for remark in source.remarks)
         return [*said, *(sentence for sentence in found if sentence)]
@@ -91,8 +95,8 @@ class Inspection:
         shown = "; ".join(f"{one!r} and {other!r}" for one, other in self.alike_labels[:3])
         more = "; and others" if len(self.alike_labels) > 3 else ""
         return (
-            f"{len(self.alike_labels)} labels differ from another one only in case, blanks or Unicode spelling: {shown}{more}."
-            " Spell them alike in the file if they mean the same."
+            f"{len(self.alike_labels)} labels differ from another one only in case, spaces or Unicode form: {shown}{more}."
+            " If they mean the same, spell them alike in the file."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +126,7 @@ class Inspection:
 
 
 def _counted(count: int | None, one: str, several: str, rest: str = "") -> str:
-    """A sentence that begins with a number; empty where the number is 0 or not known."""
+    """A sentence that begins with a number; empty if the number is 0 or None."""
     return " ".join([f"{count:,}", one if count == 1 else several, *([rest] if rest else [])]) if count else ""
 
 
@@ -132,18 +136,18 @@ def inspect_examples(
     test: Examples | PathLike | Sequence[PathLike] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Inspection:
-    """Look at examples, or at files of them, with their problems collected.
+    """Inspect examples or files of examples, and collect their problems.
 
     Args:
         examples: examples, a file or several.
-        test: the test part, of the same kind, to look for leaks and labels unseen in training.
-        options: arguments for ``read_examples``, where files are given.
+        test: the test examples or files, to find leaks and labels that do not occur in training.
+        options: arguments of ``read_examples``, if files are given.
 
     Returns:
         ``Inspection``.
 
     Raises:
-        DataError: where a file cannot be read at all.
+        DataError: if a file cannot be read at all.
 
     Example:
         >>> import tempfile, pathlib
@@ -212,7 +216,7 @@ def _inspect(examples: Examples) -> Inspection:
 
 
 def _alike(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The first name of each spelling, with every other name the same but for case, blanks and Unicode forms."""
+    """Pairs of names that differ only in case, spaces and Unicode form; the first is the first spelling."""
     first: dict[str, str] = {}
     spelled = ("".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names)
     return tuple(
@@ -221,14 +225,14 @@ def _alike(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _contents(examples: Examples) -> Any:
-    """What makes two inputs the same, for ``find_leaks``."""
+    """The content of the inputs, for ``find_leaks``."""
     if examples.images is not None:
         return examples.images.flatten(start_dim=1)
     return examples.texts if examples.texts is not None else examples.features
 
 
 def _inputs(examples: Examples) -> tuple[dict[str, Any], int]:
-    """About the inputs, and how many are empty."""
+    """Facts about the inputs, and the number of empty ones."""
     if examples.texts is not None:
         words = np.fromiter((len(text.split()) for text in examples.texts), dtype=np.int64, count=len(examples))
         told = {"words_mean": float(words.mean()), "words_median": float(np.median(words)), "words_most": int(words.max())}

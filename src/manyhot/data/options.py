@@ -1,4 +1,4 @@
-"""What a caller says about files to read."""
+"""Options for reading files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples as short messages, to send them to another process: arrays and JSON, nothing that runs when it is read.
+"""Examples as messages of bytes, to send them to another process: arrays and JSON, nothing is pickled.
 
 A message has at most about ``MESSAGE_BYTES`` bytes, so that neither process holds the rows twice.
 """
@@ -25,9 +25,9 @@ MESSAGE_BYTES = 1 << 20
 
 
 def to_messages(parts: Sequence[Examples]) -> Iterator[bytes]:
-    """Examples of texts or features; images are refused.
+    """Encode examples of texts or features; images are an error.
 
-    A part is a header, then the bytes of its arrays, then its strings: numbers of bytes, and the bytes.
+    A part is a header, then the bytes of its arrays, then its strings: their lengths in bytes, and the bytes.
     """
     for part in parts:
         arrays = {name: np.ascontiguousarray(each) for name, each in _arrays(part).items()}
@@ -43,7 +43,7 @@ def to_messages(parts: Sequence[Examples]) -> Iterator[bytes]:
 
 
 def from_messages(messages: Iterable[bytes]) -> Iterator[Examples]:
-    """What ``to_messages`` was given, in the same order."""
+    """Decode the examples of ``to_messages``, in the same order."""
     left = iter(messages)
     for header in left:
         about = json.loads(header)

@@ -1,8 +1,8 @@
-"""Files read by several processes together: each parses its share, and all get the examples that one process would have read.
+"""Files read by several processes together: each parses its share, and all get the examples that a single process would read.
 
-A file with one row per line is cut into as many parts as there are processes; other files are assigned to processes whole.
-If merged parts might differ from the whole file (a row with a problem, rows with unknown labels, parts that were read
-differently), every process reads the whole file.
+A file with one row per line is split into as many parts as there are processes; other files are assigned to processes whole.
+If merged parts might differ from the whole file (a row with a problem, rows with unknown labels, parts with different columns),
+every process reads the whole file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from manyhot.data.tables.numbered import by_number, column_numbers, number_what_
 # Smaller files are not worth splitting.
 LEAST_BYTES = 1 << 16
 EMPTY_CELLS = "empty_label_cells"
-# Sends this process's messages to all, and gives those of all processes in turn; each must be read to its end before the next.
+# Sends this process's messages to all, and returns those of all processes in turn; each must be consumed before the next.
 Gather = Callable[[Iterable[bytes]], Iterable[Iterable[bytes]]]
 
 
 class Unit(NamedTuple):
-    """What one process reads: part ``place`` of ``total`` of a file, or all of it."""
+    """The share of one process: part ``place`` of ``total`` of a file, or all of it."""
 
     path: PathLike
     entry: Format | None
@@ -47,14 +47,14 @@ class Unit(NamedTuple):
 def read_together(
     paths: Sequence[PathLike], options: ReadOptions, *, format: str | None, rank: int, count: int, gather: Gather
 ) -> Examples:
-    """``read_with`` by ``count`` processes: the same examples on all of them, and those of one process.
+    """``read_with`` by ``count`` processes; all of them return the examples that a single process would read.
 
     Args:
         paths: the files, which all processes can open.
-        options: the reader's.
-        format: the name of their format, where it is given.
-        rank: which process this is.
-        count: how many there are.
+        options: the options of the reader.
+        format: the name of the format, if given.
+        rank: the number of this process.
+        count: the number of processes.
         gather: see ``Gather``.
     """
     named = None if format is None else format_named("read_examples", format, "labels")
@@ -67,7 +67,7 @@ def read_together(
     try:
         mine = [_read_unit(unit, options) for unit, owner in shared if owner == rank]
     except (ValueError, OSError, MemoryError):
-        # Every process reads whole files, and reports problems as a single process does.
+        # Every process reads whole files, and reports problems like a single process.
         mine = None
     can_be_sent = mine is not None and all(each.images is None for each in mine)
     told = [list(messages) for messages in gather([b"read"] if can_be_sent else [])]
@@ -157,7 +157,7 @@ def _merged_source(sources: Sequence[Source]) -> Source | None:
 
 
 def _merged_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | None]:
-    """The features of all parts as one matrix, and their names; None where they cannot be merged."""
+    """The features of all parts as one matrix, and their names; None if they cannot be merged."""
     every = [part.features for part in parts]
     if all(isinstance(each, np.ndarray) for each in every):
         same = all(

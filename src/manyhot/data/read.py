@@ -1,4 +1,4 @@
-"""Files to examples: one call for every format."""
+"""Reading files of every format as examples."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ def read_examples(
         text: the column with the text, or several, joined by line feeds (tables).
         labels: a string names the one column that holds each row's labels, as a list or a delimited string; a list, or a
             pattern with ``*``, names columns of 0 and 1, one per label (tables). In ARFF: the attributes that are labels.
-        separator: between the labels of a delimited string; None finds the one of ``|``, ``;`` and ``,`` that occurs.
-        features: feature columns or patterns (tables).
-        ids: the column that names the rows (tables).
-        label_names: all label names in order, or a file with one per line. Labels in the file are these names, or numbers from
-            0
-            into them; others are an error.
-        label_file: MULAN's XML for ARFF where it is not beside the file under its name; the labels' ``.npz``.
-        delimiter: between the columns of CSV and TSV.
-        header: whether the first line of CSV and TSV names the columns; with False they are called 1, 2, ...
+        separator: between the labels of a delimited string; None takes the one of ``|``, ``;`` and ``,`` that occurs.
+        features: feature columns or patterns (tables); None takes all other columns if there is no text.
+        ids: the column with the row ids (tables); None takes a column named ``id`` or similar.
+        label_names: all label names in order, or a file with one per line. Labels in the file are these names or their
+            numbers from 0; others are an error.
+        label_file: MULAN's XML for ARFF, or the ``.npz`` of the labels; None takes the file with the same name beside the data.
+        delimiter: between the columns of CSV and TSV; None detects it.
+        header: whether the first line of CSV and TSV names the columns; with False they are named 1, 2, ...
         quoting: whether quotation marks enclose fields in CSV and TSV.
         empty_labels: what an empty cell means in a column of delimited labels: ``"none"``, the row has no label, or
             ``"unknown"``. Null in JSON and Parquet is always unknown, and so is an empty cell in a 0/1 column.
         index_base: whether the features of svmlight count from 0 or from 1; None takes 1 unless some row has a feature 0.
         need_labels: False reads rows to predict, without labels in the file.
         max_line_bytes: a longer line is an error.
-        max_expansion: a compressed file that becomes more than this many times as large is an error.
+        max_expansion: a compressed file that expands by more than this factor is an error.
         max_labels: the most labels that the header of a file or a matrix may claim.
         on_problem: ``"raise"``, or ``"collect"``: rows with problems are skipped, the first ten problems are in
             ``Examples.source``. Errors that make a whole file unreadable are always raised.
@@ -136,7 +135,7 @@ def options_from(
     for name in ("max_line_bytes", "max_expansion", "max_labels"):
         check_at_least(who, name, getattr(options, name), 1)
     if options.separator == "":
-        raise ValueError(f"{who}: `separator` must not be empty. For labels between blanks give `separator=' '`.")
+        raise ValueError(f"{who}: `separator` must not be empty. For labels separated by spaces use `separator=' '`.")
     return options
 
 
@@ -190,7 +189,7 @@ def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: Pr
 
 
 def read_path(path: PathLike, named: Format | None, options: ReadOptions) -> Examples:
-    """All rows of one file, or of a folder that is read as one."""
+    """All rows of one file, or of a folder that is one input."""
     problems = ProblemLog(options.on_problem, str(path))
     folder = folder_entry(path, named)
     if folder is not None:
@@ -207,12 +206,12 @@ def folder_entry(path: PathLike, named: Format | None) -> Format | None:
         return None
     found = None if str(path) == "-" else folder_format(Path(path), "labels")
     if named is not None and found is None:
-        raise DataError(f"must be a folder of rows ({named.name}), as `manyhot pack` makes it; it is none.", file=str(path))
+        raise DataError(f"must be a folder of rows ({named.name}) that `manyhot pack` wrote; it is not.", file=str(path))
     return found
 
 
 def _check_same_columns(parts: Sequence[Examples]) -> None:
-    """Check that a column of names in one file does not hold numbers in another."""
+    """Check that a categorical column in one file is not numeric in another."""
     sources = [source for part in parts for source in part.source if source.chosen.get("features")]
     nominal = {column for source in sources for column in source.chosen.get("nominal", ())}
     for source in sources:

@@ -1,5 +1,5 @@
-"""How a model's training files were read. It is saved with the model, so that rows to predict are read the same way or
-refused."""
+"""How the training files of a model were read. It is saved with the model, so that other files are read the same way or are an
+error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reading:
     Args:
         text: the columns whose texts are joined.
         features: the feature columns of a table.
-        nominal: the feature columns that hold names, each with its names in the order of the features.
+        nominal: the categorical feature columns, each with its categories in the order of the features.
         labels: the column of each row's labels, or the columns of one label each.
         separator: between the labels of a delimited string.
         first_index: whether features without names were counted from 0 or from 1 (svmlight).
@@ -48,7 +48,7 @@ class Reading:
 
     @classmethod
     def from_sources(cls, sources: Sequence[Source]) -> Reading:
-        """The choices that all files share; nominal columns take the names of all files."""
+        """The choices that all files share; categorical columns have the categories of all files."""
         entries = formats("labels")
         tables = [source for source in sources if source.format in entries and entries[source.format].columns]
         nominal: dict[str, dict[str, None]] = {}
@@ -78,13 +78,13 @@ class Reading:
         return found
 
     def check_features(self, examples: Examples, names: Sequence[str] | None, *, sparse: bool) -> None:
-        """Raise an error that names the features if examples do not have those of the model.
+        """Raise an error that names the missing features if examples do not have those of the model.
 
         Args:
             examples: rows with features.
-            names: the model's features; None where they have no names.
-            sparse: whether the model was trained on sparse rows, where a missing feature is 0. In a table every column must be
-                there; a value that a nominal column did not have in training counts as 0.
+            names: the model's features; None if they have no names.
+            sparse: whether the model was trained on sparse rows, in which a missing feature is 0. In a table every column must
+                exist; a category that did not occur in training counts as 0.
         """
         if names is None or examples.feature_names is None:
             return
@@ -108,7 +108,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, data: Any) -> Reading:
-        """From what ``to_json`` gave; ValueError where it is something else."""
+        """From the result of ``to_json``; ValueError for anything else."""
         if not isinstance(data, dict) or data.keys() - {each.name for each in fields(cls)}:
             raise ValueError(
                 f"`reading` must be an object of {', '.join(each.name for each in fields(cls))}; got {data!r:.80}."

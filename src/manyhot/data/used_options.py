@@ -1,4 +1,4 @@
-"""Raises an error, with the reason, for options that were given and that no file uses."""
+"""A check that every given option is used by some file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manyhot.data.files.problems import DataError
 from manyhot.data.formats.registry import formats
 from manyhot.data.options import ReadOptions
 
-# Limits and permissions apply to every file, even to one that does not reach them.
+# Limits and permissions apply to every file, even if it does not reach them.
 _FOR_ALL = {"need_labels", "max_line_bytes", "max_expansion", "max_labels", "on_problem", "skip_bad", "format", "nominal"}
 
 
@@ -19,11 +19,11 @@ _DEFAULTS = {each.name: each.default for each in fields(ReadOptions)}
 
 
 def check_options_used(given: Mapping[str, Any], sources: Sequence[Source]) -> None:
-    """Refuse an option that none of the files that were read can use.
+    """Raise an error for an option that none of the files uses, with the reason.
 
     Args:
-        given: options that a person gave; those at their defaults count as not given.
-        sources: the files; nothing is checked for examples that come from none.
+        given: the given options; those at their defaults count as not given.
+        sources: the files; nothing is checked for examples without files.
 
     Example:
         >>> check_options_used({"delimiter": ";"}, [Source("posts.jsonl", "jsonl")])

@@ -1,4 +1,4 @@
-"""Examples to JSON lines, which every other format can be read into and compared with."""
+"""Writing examples as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def write_examples(examples: Examples, path: PathLike) -> None:
     """Write JSON lines that ``read_examples`` reads back.
 
     A line has ``text`` or ``features``, ``labels`` (names; with soft labels an object of names and numbers), ``unknown``
-    (names, where some are) and ``id`` (where there are ids). Features with names are an object, dense ones without names a
-    list, sparse ones without names ``{"indices": [...], "values": [...]}``. A name that no row uses is in no line: give
-    ``label_names`` when you read.
+    (names of unknown labels, if any) and ``id`` (if there are ids). Named features are an object, dense features without names
+    a list, sparse features without names ``{"indices": [...], "values": [...]}``. A label that no row has is in no line: pass
+    ``label_names`` to ``read_examples``.
 
     Args:
         examples: rows with texts or features.

@@ -1,4 +1,4 @@
-"""Contributions of inputs to scores: exact where a score is linear in its inputs, by gradients elsewhere."""
+"""Contributions of inputs to scores: exact if the score is linear in its inputs, otherwise by gradients."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from manyhot._checks import check_at_least
 
 
 class Attribution(NamedTuple):
-    """Scores of some labels split into parts: ``score = base + parts.sum() + error``.
+    """The contributions to the scores of some labels: ``score = base + parts.sum() + error``.
 
     Args:
-        score: float64 ``[L]``, what the body gives for the input.
+        score: float64 ``[L]``, the score of the input.
         base: float64 ``[L]``, the score of the baseline, a neutral input.
         parts: float64 ``[L, ...]``, the contribution of each element of the input.
     """
@@ -26,7 +26,7 @@ class Attribution(NamedTuple):
 
     @property
     def error(self) -> Tensor:
-        """``[L]``, what the parts leave unexplained; 0 but for rounding where the score is linear."""
+        """``[L]``, the part of the score that is not explained; only rounding if the score is linear."""
         return self.score - self.base - self.parts.flatten(1).sum(dim=1)
 
 
@@ -34,7 +34,7 @@ class LinearFactors(NamedTuple):
     """Scores that are linear in the inputs: ``s = x A + b``, or ``s = (x A) B^T + b`` in two thin factors.
 
     Args:
-        first: A, ``[F, L]``, or ``[F, H]`` where there is a second factor.
+        first: A, ``[F, L]``, or ``[F, H]`` with a second factor.
         second: B, ``[L, H]``, or None.
         bias: b, ``[L]``.
     """
@@ -52,15 +52,15 @@ class LinearFactors(NamedTuple):
 
 
 def linear_contributions(values: Tensor, weight: Tensor, bias: Tensor) -> Attribution:
-    """The exact parts of ``s = W x + b``: weight times value, in float64.
+    """The exact contributions to ``s = W x + b``: weight times value, in float64.
 
     Args:
         values: ``[K]``, the elements of x that are not 0.
-        weight: ``[L, K]``, their weights for the labels asked for.
+        weight: ``[L, K]``, their weights for the requested labels.
         bias: ``[L]``.
 
     Returns:
-        Parts ``[L, K]`` whose sum and the base give the score exactly.
+        Parts ``[L, K]``; with the base they add up to the score exactly.
 
     Example:
         >>> found = linear_contributions(torch.tensor([2.0, 1.0]), torch.tensor([[1.0, -3.0]]), torch.tensor([0.5]))
@@ -75,18 +75,18 @@ def linear_contributions(values: Tensor, weight: Tensor, bias: Tensor) -> Attrib
 def gradient_contributions(
     score: Callable[[Tensor], Tensor], x: Tensor, baseline: Tensor, labels: Sequence[int], *, steps: int = 1
 ) -> Attribution:
-    """Gradient times input, for bodies that are not linear.
+    """Gradient times input, for nonlinear bodies.
 
     The parts are ``(x - x0) * d s / d x``. With more than one step the gradient is averaged over the straight path from
-    ``x0`` to ``x`` (integrated gradients, midpoint rule); the error falls as steps are added. It is part of the result: do not
-    trust the parts where it is large.
+    ``x0`` to ``x`` (integrated gradients, midpoint rule), which makes the error smaller. Do not rely on the parts if the error
+    is large.
 
     Args:
         score: maps a batch ``[N, ...]`` to logits ``[N, L]``.
         x: the input ``[...]`` of one row.
         baseline: x0, a neutral input of the same shape.
-        labels: the labels asked for.
-        steps: points of the path at which gradients are taken; 1 takes it at ``x``.
+        labels: the requested labels.
+        steps: number of points on the path at which gradients are computed; with 1 it is ``x`` itself.
 
     Example:
         >>> square = lambda batch: (batch ** 2).sum(dim=1, keepdim=True)
@@ -100,7 +100,7 @@ def gradient_contributions(
     picked = torch.as_tensor(list(labels))
     with torch.no_grad():
         base, own = (score(point[None])[0, picked].double() for point in (baseline, x))
-    # One step is plain gradient times input, at the input itself.
+    # One step is plain gradient times input, at x itself.
     shares = [1.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
     total = torch.zeros(len(picked), *x.shape, dtype=torch.float64)
     for share in shares:

@@ -1,4 +1,4 @@
-"""The contents of an explanation: the labels of a row, and for each the inputs that raised or lowered its score."""
+"""Explanations: for each label of a row, the inputs that raise or lower its score."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXACT, GRADIENT = "exact", "gradient x input"
 
 @dataclass(frozen=True)
 class Contribution:
-    """The part of one input in a score.
+    """The contribution of one input to a score.
 
     Args:
         feature: the name of the input: a word, an n-gram, a column, a token, a pixel.
         value: the value of the input, as the model reads it.
-        part: what it adds to the score; negative lowers it.
+        part: its contribution; a negative one lowers the score.
         spans: where it occurs in the text, as ``(start, end)`` in characters.
     """
 
@@ -44,13 +44,13 @@ class LabelExplanation:
         label: its name.
         score: the logit.
         predicted: whether the rule predicts it.
-        threshold: the label's threshold; None where the rule takes the k best.
-        probability: by the model's link or calibration; None where scores only rank.
+        threshold: the label's threshold; None if the rule predicts the k best.
+        probability: by the model's link or calibration; None if scores only rank.
         base: the score of a neutral input.
-        contributions: the largest parts, by size.
-        rest: the sum of the parts that are not listed.
-        error: what the parts do not explain; rounding alone where the method is exact.
-        words: for texts, ``(start, end, part)`` of every word: the parts of its features, shared among the words they cover.
+        contributions: the largest contributions, by absolute value.
+        rest: the sum of the contributions that are not listed.
+        error: the unexplained part of the score; only rounding if the method is exact.
+        words: for texts, ``(start, end, part)`` of every word: the contributions of features, divided among their words.
     """
 
     label: str
@@ -86,10 +86,10 @@ class Explanation:
     """The explanation of one row.
 
     Args:
-        row: its place among the rows given.
-        text: the row itself, where it is a text.
+        row: its row number.
+        text: the text of the row, if it is one.
         method: ``"exact"`` or ``"gradient x input"``.
-        labels: the labels asked for, the best first.
+        labels: the explained labels, highest score first.
     """
 
     row: int
@@ -123,20 +123,20 @@ class LabelWords:
 
 
 def largest(parts: Tensor, most: int) -> list[int]:
-    """The places of the ``most`` parts of largest size in ``parts [K]``, the largest first; zeros are left out."""
+    """The indices of the ``most`` largest absolute values in ``parts [K]``, largest first, without zeros."""
     size = parts.abs()
     order = size.argsort(descending=True, stable=True)[:most]
     return [place for place in order.tolist() if size[place] > 0]
 
 
 class WordShares:
-    """How the parts of features become parts of words.
+    """Divides the contributions of features among words.
 
-    A feature's part is divided evenly among its occurrences, and that of an occurrence among the words it covers.
+    The contribution of a feature is divided evenly among its occurrences, and that of an occurrence among the words it covers.
 
     Args:
-        words: ``(start, end)`` of each word, rising and apart.
-        places: ``(feature, start, end)`` of each occurrence; ``feature`` is a place among the K features of the text.
+        words: ``(start, end)`` of each word, in order and without overlap.
+        places: ``(feature, start, end)`` of each occurrence; ``feature`` is an index into the K features of the text.
 
     Example:
         >>> shares = WordShares([(0, 3), (4, 8)], [(0, 0, 3), (1, 0, 8)])
@@ -161,7 +161,7 @@ class WordShares:
                 self.shares.append(1 / (times[feature] * (last - first)))
 
     def __call__(self, parts: Tensor) -> tuple[tuple[int, int, float], ...]:
-        """``(start, end, part)`` of every word, from the parts ``[K]`` of the features."""
+        """``(start, end, part)`` of every word, from the contributions ``[K]`` of the features."""
         given = parts[torch.tensor(self.features, dtype=torch.int64)] * torch.tensor(self.shares, dtype=parts.dtype)
         total = parts.new_zeros(len(self.words)).index_add(0, torch.tensor(self.covered, dtype=torch.int64), given)
         return tuple((start, end, part) for (start, end), part in zip(self.words, total.tolist(), strict=True))

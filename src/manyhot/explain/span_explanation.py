@@ -1,4 +1,4 @@
-"""The explanation of a text's spans: each span with the tokens that count for and against it."""
+"""Explanations of the spans of a text: for each span the tokens that count for and against it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class SpanExplanation:
     """Why a span has its score: ``score = base + contributions + rest + error``.
 
     Args:
-        type: of the span.
+        type: the type of the span.
         start: its first character.
         end: the character after its last.
-        text: what it says.
+        text: its text.
         score: the logit of its cell.
-        predicted: whether the model finds it.
-        threshold: what a score must be above.
+        predicted: whether the model predicts it.
+        threshold: the threshold of the score.
         probability: by the model's link.
-        base: the score of the cell in a text of tokens that say nothing.
-        contributions: the tokens with the largest parts, by size.
-        rest: the sum of the parts that are not listed.
-        error: what the parts do not explain.
+        base: the score of the cell in a text of padding tokens.
+        contributions: the tokens with the largest contributions, by absolute value.
+        rest: the sum of the contributions that are not listed.
+        error: the unexplained part of the score.
         words: ``(start, end, part)`` of every token of the window.
     """
 
@@ -55,9 +55,9 @@ class TextExplanation:
     """The explanation of one text.
 
     Args:
-        row: its place among the texts given.
+        row: the number of the text.
         text: the text.
-        spans: what is found, and the best others up to the number asked for, the best first.
+        spans: the predicted spans and the next best, highest score first.
         method: always gradient x input.
     """
 

@@ -1,1 +1,1 @@
-"""Reports: measurements, the pages of runs and comparisons, and the files they are written to."""
+"""Reports of runs and comparisons: measurements, HTML pages and Markdown."""

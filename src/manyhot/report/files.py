@@ -1,4 +1,4 @@
-"""The files of a report: its data as JSON, and the page and the Markdown made from them."""
+"""The files of a report: its data as JSON, and the HTML page and the Markdown built from them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | 
     """Write ``report.json``, ``report.html`` and ``report.md``, each atomically.
 
     Args:
-        report: what ``measure_run``, ``measure_spans``, ``read_comparison`` or ``read_report`` gave.
+        report: the result of ``measure_run``, ``measure_spans``, ``read_comparison`` or ``read_report``.
         folder: the folder to write to; it is created if it does not exist.
-        title: of the page; the folder's name where None.
+        title: the title of the page; None is the folder's name.
 
     Returns:
         The path of the page.
@@ -61,18 +61,17 @@ def read_report(folder: str | Path) -> dict[str, Any]:
     """The data of a report: the results of a comparison, or those saved with a run.
 
     Args:
-        folder: of a run, of a comparison, or of a report.
+        folder: the folder of a run, of a comparison, or of a report.
 
     Raises:
-        ReportError: where there are no results, or not of this format.
+        ReportError: if there are no results, or in another format.
     """
     folder = Path(folder)
     if (folder / STATISTICS).is_file() or (folder / CELLS).is_file():
         return read_comparison(folder)
     if not (folder / JSON).is_file():
         raise ReportError(
-            f"report: {str(folder)!r} holds no results to make a report from. Make some with: manyhot evaluate RUN FILE"
-            " --report FOLDER"
+            f"report: {str(folder)!r} has no results for a report. Create them with: manyhot evaluate RUN FILE --report FOLDER"
         )
     found = _read_object(folder / JSON)
     if found.get("format") != FORMAT or found.get("kind") not in MAKERS:
@@ -81,7 +80,7 @@ def read_report(folder: str | Path) -> dict[str, Any]:
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
-    """A comparison's plan, its statistics (recomputed if the cells are there), and the cells that failed."""
+    """A comparison's plan, its statistics (recomputed if the cells exist), and the cells that failed."""
     cells = read_cells(folder / CELLS)
     plan, statistics = (_read_object(folder / name) if (folder / name).is_file() else {} for name in (PLAN, STATISTICS))
     if cells:
@@ -90,7 +89,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
 
         order = statistics.get("methods") or [name for name in plan.get("methods", ()) if isinstance(name, str)]
         statistics = summarise(cells, reference=statistics.get("reference", "zlpr"), order=order)
-    # Without the folders of the files, because reports are shared.
+    # File names without folders, because reports are shared.
     plan = {name: plan[name] for name in PLANNED if name in plan}
     failed = [{"key": cell["key"], "error": str(cell["error"])} for cell in cells if "error" in cell]
     return {"format": FORMAT, "kind": "comparison", "plan": plan, "statistics": statistics, "failed": failed}

@@ -83,7 +83,7 @@ def test_no_file_a_missing_file_and_no_plan_are_usage_errors(run, tmp_path):
     assert "there is no such file" in run("compare", tmp_path / "nowhere.csv").err
     assert "not a comparison that can be resumed" in run("compare", "--resume", tmp_path).err
     for given in (["x.csv"], ["--models", "mlp"], ["--seeds", "3"], ["--losses", "bce"], ["--skip-bad"], ["--trials", "2"]):
-        assert "as it was begun" in run("compare", *given, "--resume", tmp_path).err
+        assert "with its own settings" in run("compare", *given, "--resume", tmp_path).err
 
 
 def test_bad_rows_can_be_skipped_and_are_listed(run, tmp_path):
@@ -95,7 +95,7 @@ def test_bad_rows_can_be_skipped_and_are_listed(run, tmp_path):
     assert not out.exists()
     done = run("compare", tmp_path / "rows.jsonl", "--out", out, "--skip-bad", *budget)
     assert done.code == 0, done.err
-    assert "rows.jsonl: 1 bad rows were left out" in done.err
+    assert "rows.jsonl: 1 bad rows were skipped" in done.err
     assert "line 1" in done.err
     assert run("compare", "--resume", out).code == 0
 

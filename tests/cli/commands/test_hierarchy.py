@@ -43,7 +43,7 @@ def test_evaluate_adds_metrics_that_know_the_hierarchy(run, trained, posts, pare
 def test_flags_about_a_hierarchy_without_one_are_refused(run, trained, posts, command, flags):
     done = run(command, trained, posts / "test.jsonl", *flags)
     assert done.code == 2
-    assert f"{flags[0]} goes with --hierarchy" in done.err
+    assert f"{flags[0]} needs --hierarchy" in done.err
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_files_in_parts_are_skipped_where_they_are_there_and_fill_one_folder(run
     assert set(contents(tmp_path / "parts")) == {"part1.jsonl", "part5.jsonl"}
     before = (tmp_path / "parts" / "part1.jsonl").stat().st_mtime_ns
     done = run("predict", trained, *files, "--to-folder", tmp_path / "parts")
-    assert "2 of 6 files are there already" in done.err
+    assert "2 of 6 files exist already" in done.err
     assert (tmp_path / "parts" / "part1.jsonl").stat().st_mtime_ns == before
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
@@ -69,7 +69,7 @@ def test_files_in_parts_are_skipped_where_they_are_there_and_fill_one_folder(run
         (["--shard", "5/4", "ROWS"], "--shard must be i/n"),
         (["--shard", "1/2"], "need files that can be read more than once"),
         (["--to-folder", "OUT"], "need files that can be read more than once"),
-        (["--to-folder", "OUT", "--to", "x.jsonl", "ROWS"], "give one or the other"),
+        (["--to-folder", "OUT", "--to", "x.jsonl", "ROWS"], "Leave one of them out"),
         (["--to-folder", "OUT", "ROWS", "ROWS"], "would both be written to"),
     ],
 )

@@ -13,4 +13,4 @@ def test_uncertain_rows_come_first(run, trained, tmp_path):
     assert found[0]["uncertainty"] >= found[1]["uncertainty"]
     assert found[0]["text"] != found[1]["text"]
     assert set(found[0]["labels"]) == {"eggs", "pans", "bread"}
-    assert "labels in question" in run("sample", trained, path, "--rows", "3").out
+    assert "uncertain labels" in run("sample", trained, path, "--rows", "3").out

@@ -54,7 +54,7 @@ def test_a_folder_that_holds_something_is_left_alone(run, tmp_path, posts):
     (tmp_path / "kept.txt").write_text("mine")
     done = run("train", posts / "train.jsonl", "--run", tmp_path)
     assert done.code == 2
-    assert "--run must be a folder that is not there yet" in done.err
+    assert "--run must be a new or empty folder" in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.txt"]
 
 
@@ -89,7 +89,7 @@ def test_rows_that_a_loss_of_one_label_is_not_made_for_are_counted(run, tmp_path
     rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread", "knife"]}'] * 20
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     done = run("train", tmp_path / "rows.jsonl", "--loss", "softmax", "--run", tmp_path / "run", "--no-report")
-    assert "softmax is for one label a row, and predicts one; 20 rows have none or several" in done.err
+    assert "softmax is for one label per row, and predicts one; 20 rows have none or several" in done.err
 
 
 def test_one_text_is_enough(run, tmp_path):

@@ -330,7 +330,7 @@ FURTHER = {
         ["texts.jsonl", "--strategy", "label-powerset", *SHORT],
         {("tune", "none"): "is the default then", ("loss", "softmax"): "is the default then"},
     ),
-    "one label a row": (["texts.jsonl", "--loss", "softmax", *SHORT], {("tune", "none"): "is the default then"}),
+    "one label per row": (["texts.jsonl", "--loss", "softmax", *SHORT], {("tune", "none"): "is the default then"}),
     "bce": (["texts.jsonl", "--loss", "bce", *SHORT], {("strategy", "binary-relevance"): "is bce"}),
     "pairwise": (["texts.jsonl", "--loss", "pairwise", *SHORT], {("strategy", "label-ranking"): "is pairwise"}),
     "tlpr": (["texts.jsonl", "--loss", "tlpr", *SHORT], {}),

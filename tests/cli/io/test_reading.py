@@ -130,7 +130,7 @@ def test_bad_rows_can_be_skipped_and_are_listed(run, tmp_path):
     assert not (tmp_path / "one").exists()
     done = run(*train, tmp_path / "two", "--skip-bad")
     assert done.code == 0
-    assert "2 bad rows were left out" in done.err
+    assert "2 bad rows were skipped" in done.err
     assert "line 61" in done.err
     assert "line 62" in done.err
 
@@ -141,7 +141,7 @@ def test_bad_rows_are_listed_when_files_are_packed(run, tmp_path):
     assert run("pack", tmp_path / "a.jsonl", "--output", tmp_path / "one").code == 1
     done = run("pack", tmp_path / "a.jsonl", "--output", tmp_path / "two", "--skip-bad")
     assert done.code == 0
-    assert "a.jsonl: 2 bad rows were left out" in done.err
+    assert "a.jsonl: 2 bad rows were skipped" in done.err
     assert "line 1," in done.err
     assert "line 5002" in done.err
     assert "nowhere: must be a file on disk" in run("pack", "nowhere", "--output", tmp_path / "three").err
@@ -161,7 +161,7 @@ def test_bad_rows_of_a_stream_are_skipped_with_their_lines(run, trained, tmp_pat
 def test_labels_of_the_test_file_that_training_does_not_have_are_told(run, posts, tmp_path):
     (tmp_path / "test.jsonl").write_text('{"text": "boil the egg", "labels": ["eggs", "soup"]}\n' * 20)
     done = run("train", posts / "train.jsonl", "--test", tmp_path / "test.jsonl", "--run", tmp_path / "run", "--no-report")
-    assert "1 labels of the file are not in the model and are left out: soup" in done.err
+    assert "1 labels of the file are not in the model and are ignored: soup" in done.err
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ CASES = {
         "line 1502, column 'f': a feature must be a number; got 'z'",
     ),
     "an infinite feature": ("a.csv", "f,label_x\n1,1\n1e300,0\n", {}, "column 'f'"),
-    "two separators": ("a.csv", 'text,tags\na b,x|y\na b,"x,z"\n', {}, "Say which with `separator`"),
+    "two separators": ("a.csv", 'text,tags\na b,x|y\na b,"x,z"\n', {}, "Choose one with `separator`"),
     "no header": ("a.csv", "1,2\n3,4\n", {}, "header=False"),
     "an XC label out of range": (
         "a.txt",
@@ -215,7 +215,7 @@ CASES = {
         {},
         "line 2, column '2': a feature must be 'index:value'",
     ),
-    "an svmlight feature twice": ("a.svm", "1 1:1 1:2\n", {}, "be there once a row"),
+    "an svmlight feature twice": ("a.svm", "1 1:1 1:2\n", {}, "occur once per row"),
     "an ARFF value that is not declared": ("a.arff", MEKA + "0,z\n", {}, "line 6, column 'c': the value must be one of {a,b}"),
     "an ARFF row too short": ("a.arff", MEKA + "1\n", {}, "line"),
     "an ARFF label that is not 0 or 1": (
@@ -224,7 +224,7 @@ CASES = {
         {},
         "line 6, column 'l': a label must be 0, 1 or a number between them",
     ),
-    "an ARFF file without labels": ("a.arff", "@relation r\n@attribute f numeric\n@data\n1\n", {}, "Give `label_file`"),
+    "an ARFF file without labels": ("a.arff", "@relation r\n@attribute f numeric\n@data\n1\n", {}, "Set `label_file`"),
     "an ARFF attribute twice": (
         "a.arff",
         "@relation r\n@attribute f numeric\n@attribute f numeric\n@data\n1\n",

@@ -136,7 +136,7 @@ def test_a_folder_belongs_to_its_files(tmp_path):
         pack([other], tmp_path / "packed", ReadOptions())
     arguments = [sys.executable, "-c", KILLED, str(file), str(tmp_path / "begun"), "19", "block"]
     subprocess.run(arguments, check=False)
-    with pytest.raises(ValueError, match="was begun with others"):
+    with pytest.raises(ValueError, match="was started with others"):
         pack([other], tmp_path / "begun", ReadOptions())
 
 
@@ -146,7 +146,7 @@ def test_a_folder_belongs_to_its_files(tmp_path):
         ('{"text": "a", "labels": {"x": 0.5}}\n', "labels must be hard"),
         ('{"text": "a", "labels": null}\n{"text": "b", "labels": ["x"]}\n', "all labels must be known"),
         ('{"size": 1.5, "labels": ["x"]}\n{"size": 2.5, "labels": ["y"]}\n', "features must be sparse"),
-        ("text,labels\na b,x\nc d,y\n", "must have a row in every line to be packed: jsonl, svmlight, fasttext"),
+        ("text,labels\na b,x\nc d,y\n", "must have one row per line to be packed: jsonl, svmlight, fasttext"),
     ],
 )
 def test_rows_that_cannot_be_packed_are_refused(content, why, tmp_path):

@@ -228,7 +228,7 @@ def test_a_text_without_marks_and_marks_without_a_text_are_errors(brat):
         read_span_examples(brat)
     assert len(read_span_examples(brat, need_spans=False)) == 2
     (brat / "three.ann").write_text("")
-    with pytest.raises(DataError, match="must lie beside its text"):
+    with pytest.raises(DataError, match="must have its text beside it"):
         read_span_examples(brat)
 
 

@@ -44,7 +44,7 @@ def test_chosen_curves_are_all_labels_the_most_frequent_the_best_and_the_worst()
         ("all labels", "every entry"),
         ("label 0", "most frequent"),
         ("label 1", "best average precision"),
-        ("label 4", "middling"),
+        ("label 4", "median"),
         ("label 2", "worst average precision"),
     ]
     assert curves[0]["positives"] == case.positives.indices.numel()

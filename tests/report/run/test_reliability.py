@@ -23,7 +23,7 @@ def test_before_is_the_link_and_after_is_better_where_scores_are_too_sure():
     found = measure_reliability(case, unseen=False)
     assert found["before"]["ECE"] == pytest.approx(float(calibration_error(case.logits.sigmoid(), case.labels)))
     assert found["after"]["ECE"] < found["before"]["ECE"] / 3
-    assert found["calibration"] == "platt, each half of the rows by a fit to the other half"
+    assert found["calibration"] == "platt, cross-fitted on two halves of the rows"
     assert sum(found["before"]["count"]) == sum(found["after"]["count"]) == 6000
 
 
@@ -33,7 +33,7 @@ def test_the_saved_calibration_is_judged_itself_on_test_rows_and_fitted_anew_on_
     on_test = measure_reliability(case, unseen=True)
     assert on_test["calibration"] == "temperature, saved with the model"
     assert on_test["after"]["ECE"] == pytest.approx(float(calibration_error(fitted(case.logits), case.labels)))
-    assert "other half" in measure_reliability(case, unseen=False)["calibration"]
+    assert "two halves" in measure_reliability(case, unseen=False)["calibration"]
 
 
 def test_scores_that_only_rank_have_no_before():

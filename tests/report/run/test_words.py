@@ -11,7 +11,7 @@ from manyhot.report.run.words import setting_words
         ("/home/me/runs/teacher", "teacher"),
         ("org/encoder", "org/encoder"),
         ("zlpr", "zlpr"),
-        (None, "chosen by the data"),
+        (None, "chosen from the data"),
         (0.5, "0.5"),
     ],
 )

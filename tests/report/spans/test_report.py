@@ -62,7 +62,7 @@ def test_a_page_is_whole_asks_for_nothing_and_takes_no_markup_from_data(report):
     assert "<b>" not in page
     assert "<script>x" not in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page)
-    for part in ("Summary", "Types", "What goes wrong", "Threshold", "Worst texts", "Settings and versions"):
+    for part in ("Summary", "Types", "Mistakes", "Threshold", "Worst texts", "Settings and versions"):
         assert part in page
 
 

@@ -184,7 +184,8 @@ def test_training_stops_when_held_out_texts_gain_no_more():
     [
         ({"head": "crf"}, "`head` must be one of"),
         ({"overlap": 256}, "`overlap` must be less than `max_tokens`, 256"),
-        ({"body": "pretrained"}, "`pretrained` names the encoder"),
+        ({"body": "pretrained"}, "`pretrained` must name an encoder"),
+        ({"body": "words", "pretrained": "some-encoder"}, "`pretrained` must name an encoder with the body 'pretrained'"),
         ({"dropout": 1.0}, r"`dropout` must be a number in \[0, 1\)"),
         ({"epoch": 3}, "unknown setting 'epoch'. Did you mean 'epochs'"),
         ({"epochs": 0}, "`epochs` must be a whole number >= 1"),
@@ -193,6 +194,10 @@ def test_training_stops_when_held_out_texts_gain_no_more():
 def test_settings_are_checked(given, message):
     with pytest.raises(ValueError, match=message):
         SpanSettings.from_dict(given)
+
+
+def test_naming_a_pretrained_encoder_chooses_its_body():
+    assert SpanSettings(pretrained="some-encoder").body == "pretrained"
 
 
 def test_texts_without_any_span_cannot_be_learned_from():

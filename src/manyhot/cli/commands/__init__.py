@@ -1,6 +1,6 @@
 """The commands, one module each, and their registry: name, module and the first line of the help.
 
-A command is imported when it is called, so that ``manyhot --help`` and ``--version`` answer at once.
+A command is imported when it is called, so that ``manyhot --help`` and ``--version`` are fast.
 """
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -10,18 +10,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a model on files of examples."),
     "evaluate": (
         "evaluate",
-        "Measure a model on files of examples with their labels, or a span model on texts with their spans.",
+        "Evaluate a model on files of labelled examples, or a span model on texts with spans.",
     ),
-    "predict": ("predict", "Predict the labels of rows as they arrive; writes JSON lines or CSV, best labels first."),
+    "predict": ("predict", "Predict the labels of rows; writes JSON lines or CSV, highest score first."),
     "explain": (
         "explain",
-        "Explain the labels of rows: what counts for and against each, and how it adds up to the score.",
+        "Explain the labels of rows: which inputs count for and against each label, and how they add up to the score.",
     ),
     "tune": (
         "tune",
-        "Tune the decision rule, and the probabilities, on examples the model was not trained on; saved with the model.",
+        "Tune the decision rule and the probabilities on held-out examples, and save them with the model.",
     ),
-    "compare": ("compare", "Compare losses on your own data: same body, splits, budget and early stopping for all."),
+    "compare": ("compare", "Compare losses on your data: same body, splits, number of trials and early stopping for all."),
     "report": (
         "report",
         "Rebuild the report of a run or of a comparison from its saved results, without the data.",
@@ -29,9 +29,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show", "Describe a model: its labels, body, loss, decision rule and training data."),
     "suspects": (
         "suspects",
-        "List the labels that look wrong or missing, with the precision to expect.",
+        "List the labels that look wrong or missing, with the expected precision.",
     ),
-    "sample": ("sample", "Choose the rows to label next: the least certain, spread over different decisions."),
+    "sample": ("sample", "Choose the rows to label next: uncertain ones, with different uncertain labels."),
     "serve": ("serve", "Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /."),
     "export": ("export", "Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights."),
     "losses": ("catalogs", "List the losses, for `manyhot train --loss`."),

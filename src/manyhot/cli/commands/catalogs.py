@@ -41,5 +41,5 @@ def metrics(json: JsonFlag = False) -> None:
         return
     better = {"up": "more", "down": "less"}
     show_table(
-        ("metric", "better", "what it is"), [(e.name, better[e.direction], e.summary) for e in METRICS.values()], whole=(0, 1)
+        ("metric", "better", "meaning"), [(e.name, better[e.direction], e.summary) for e in METRICS.values()], whole=(0, 1)
     )

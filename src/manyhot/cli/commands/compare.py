@@ -1,4 +1,4 @@
-"""``manyhot compare``: which loss fits a data set, with the statistics that say how sure that is."""
+"""``manyhot compare``: several losses on the same data, with statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from manyhot.comparison.plan import Plan
     from manyhot.comparison.sets import SetShape
 
-# With more groups than this, their means are printed; the file has all tables.
+# With more groups than this, only their means are printed; the file has all tables.
 SHOWN_GROUPS = 3
 FilesArgument = Annotated[
     list[str] | None,
@@ -51,7 +51,7 @@ ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of 
 DryFlag = Annotated[
     bool, typer.Option("--dry-run", help="Measure a few steps of each cell and print the estimated time; train nothing.")
 ]
-JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0 means one per CPU core.")]
+JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per CPU core.")]
 MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes; resume later.")]
 ReferenceFlag = Annotated[
     str | None, typer.Option(help="The loss that the others are compared with.", show_default="zlpr, or the first one")
@@ -77,15 +77,16 @@ def compare(
     reading: dict[str, Any],
     settings: dict[str, Any],
 ) -> None:
-    """Compare losses on your own data: same body, splits, budget and early stopping for all.
+    """Compare losses on your data: same body, splits, number of trials and early stopping for all.
 
-    Every loss is judged by its own decision rule and by a threshold tuned on validation rows. Cells are saved as they finish.
+    Every loss is evaluated with its natural decision and with a threshold tuned on validation rows. A cell is one data set,
+    body, loss and seed; cells are saved as they finish.
     """
     workers = jobs or available_cores()
     if resume is not None:
         if files or losses or models or seeds is not None or out or reading or settings:
             raise typer.BadParameter(
-                "--resume continues a comparison as it was begun; leave files, losses, models, seeds and settings out."
+                "--resume continues a comparison with its own settings; leave out files, losses, models, seeds and settings."
             )
         plan, folder = _saved_plan(resume), resume
     else:
@@ -137,7 +138,7 @@ def _reference(plan: Plan, given: str | None) -> str:
 
 
 def _kept(reading: dict[str, Any]) -> dict[str, Any]:
-    """Reading flags as the plan keeps them: arguments of ``read_examples``."""
+    """Reading flags as the plan stores them: arguments of ``read_examples``."""
     kept = {name: value for name, value in reading.items() if name != "skip_bad"}
     return {**kept, "on_problem": "collect"} if reading.get("skip_bad") else kept
 
@@ -155,13 +156,13 @@ def _saved_plan(folder: Path) -> Plan:
 def _check_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(
-            f"--out must be a folder that is not there yet, or empty; {folder} is not."
+            f"--out must be a new or empty folder; {folder} is neither."
             f" To run its missing cells: manyhot compare --resume {folder}"
         )
 
 
 def _read_shapes(plan: Plan, folder: Path) -> dict[str, SetShape]:
-    """The shapes of the sets; a file that cannot be read is an error before anything is written or printed."""
+    """The shapes of the data sets; an unreadable file is an error before anything is written or printed."""
     from manyhot.comparison.grid import shapes_of
     from manyhot.comparison.records import CELLS, read_cells
 
@@ -224,7 +225,7 @@ def _run(
 
 
 def _show_tables(statistics: dict[str, Any]) -> None:
-    """Values of every group, or their means where the groups are many, and the ranks over groups."""
+    """Print the values of every group, or their means if there are many groups, and the ranks over groups."""
     from manyhot.comparison.statistics import PAPER_METRICS
     from manyhot.comparison.table import at_k_of, mean_rows, rank_rows, value_rows
 
@@ -252,7 +253,7 @@ def _show_values(title: str, metrics: Sequence[str], rows: Sequence[Sequence[str
 
 
 class GridWatch:
-    """Progress of the whole grid: a bar on a terminal, plain lines elsewhere, one at most every ten seconds."""
+    """Progress of the whole grid: a bar on a terminal, elsewhere at most one line every ten seconds."""
 
     def __init__(self, total: int, *, quiet: bool = False, text: str = "cells") -> None:
         self.total, self.quiet, self.text = total, quiet, text
@@ -273,7 +274,7 @@ class GridWatch:
             self._bar.stop()
 
     def count(self, done: int, total: int, about: str = "") -> None:
-        """So many are done."""
+        """Show that ``done`` of ``total`` are finished."""
         import time
 
         if self._bar is not None:
@@ -283,7 +284,7 @@ class GridWatch:
             say(f"{done} of {total} {self.text}{': ' + about if about else ''}")
 
     def __call__(self, progress: Progress) -> None:
-        """A job has ended."""
+        """Show that a job has ended."""
         job = progress.job
         about = f"{job.data}/{job.model}/{job.method.name} {progress.seconds:.1f} s"
         if progress.error and not self.quiet:

@@ -31,7 +31,7 @@ VARIANTS = {"balanced": BALANCED, "imbalanced": IMBALANCED}
 COMPARED = ("zlpr", "bce")
 METRICS = ("micro-F1", "macro-F1", "SubACC")
 OBJECTIVE = "macro-F1"
-# The same for both losses. A small body, so that all runs fit into two minutes. One thread, because threads that synchronise
+# The same for both losses. The body is small, so that all runs take two minutes. One thread, because threads that synchronise
 # after every small layer are many times slower on a busy machine.
 SMALL: dict[str, Any] = {
     "model": "conv",
@@ -41,14 +41,14 @@ SMALL: dict[str, Any] = {
     "patience": 0,
     "threads": 1,
 }
-# Losses do not share a learning rate: each gets the better of these on the validation scenes of its first seed.
+# Each loss gets the better of these learning rates on the validation scenes of its first seed.
 RATES = (0.004, 0.01)
 DIGITS = tuple(str(digit) for digit in range(10))
 
-RowsFlag = Annotated[int, typer.Option(min=100, help="Training scenes.")]
+RowsFlag = Annotated[int, typer.Option(min=100, help="Number of training scenes.")]
 EpochsFlag = Annotated[int, typer.Option(min=1, help="Epochs of each run.")]
-SeedsFlag = Annotated[int, typer.Option(min=1, help="Runs of each loss, with other scenes and initial weights.")]
-FolderFlag = Annotated[Path, typer.Option(help="Where the results are written.")]
+SeedsFlag = Annotated[int, typer.Option(min=1, help="Runs of each loss, each with its own scenes and initial weights.")]
+FolderFlag = Annotated[Path, typer.Option(help="The folder for the results.")]
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,8 @@ def demo(
 def _compared(
     variant: str, loss: str, first: dict[tuple[str, str], TrainedModel], *, rows: int, epochs: int, seeds: int, quiet: bool
 ) -> Iterator[Outcome]:
-    """Outcomes of all seeds; the first seed is trained with each of ``RATES``, and its best on validation scenes serves all.
-
-    The model of the first seed is left in ``first``.
+    """Outcomes of all seeds. The first seed is trained with each of ``RATES``; the best one on validation scenes is used for
+    all seeds. The model of the first seed is stored in ``first``.
     """
     tried = {rate: _train(variant, loss, 0, rate, rows=rows, epochs=epochs, quiet=quiet) for rate in RATES}
     rate = max(tried, key=lambda each: tried[each].value)
@@ -126,7 +125,7 @@ def _compared(
 
 
 def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs: int, quiet: bool) -> DemoRun:
-    # Imported here because it loads slowly, and no other command should wait for it.
+    # Imported here because it loads slowly, and other commands do not need it.
     from manyhot.training.rows.train import train
 
     fit, held_out, _ = _scenes(variant, rows, seed)
@@ -147,7 +146,7 @@ def _train(variant: str, loss: str, seed: int, rate: float, *, rows: int, epochs
 
 
 def _outcomes(variant: str, loss: str, seed: int, rate: float, run: DemoRun, *, rows: int, quiet: bool) -> Iterator[Outcome]:
-    """The test scenes decided by ``s > 0`` and by the rule tuned on the validation scenes."""
+    """Metrics on the test scenes with ``s > 0`` and with the rule tuned on the validation scenes."""
     from manyhot.metrics.sums import Sums
 
     _, held_out, test = _scenes(variant, rows, seed)
@@ -163,7 +162,7 @@ def _outcomes(variant: str, loss: str, seed: int, rate: float, run: DemoRun, *, 
 
 
 def _scenes(variant: str, rows: int, seed: int) -> tuple[Examples, Examples, Examples]:
-    """Scenes to fit to, to validate with and to test on, of one seed."""
+    """Training, validation and test scenes of one seed."""
     shares = VARIANTS[variant]
     return (
         _examples(digit_scenes(rows, frequencies=shares, seed=3 * seed)),
@@ -177,7 +176,7 @@ def _examples(scenes: DigitScenes) -> Examples:
 
 
 def _show(outcomes: Sequence[Outcome], seeds: int) -> None:
-    """Mean and spread over the seeds, as they came out."""
+    """Print mean and spread over the seeds."""
     rows = []
     for variant, loss, rule in dict.fromkeys((each.variant, each.loss, each.rule) for each in outcomes):
         same = [each for each in outcomes if (each.variant, each.loss, each.rule) == (variant, loss, rule)]

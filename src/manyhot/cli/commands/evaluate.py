@@ -1,4 +1,4 @@
-"""``manyhot evaluate``: how good a model is on examples it has not seen."""
+"""``manyhot evaluate``: metrics of a model on labelled examples."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
 
 MetricFlag = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="A metric (manyhot metrics lists them); may be repeated.", show_default="those most used"),
+    typer.Option("--metric", help="A metric (manyhot metrics lists them); may be repeated.", show_default="the common ones"),
 ]
 
 AFlag = Annotated[
     float | None,
     typer.Option(
         "--propensity-a",
-        help="PSP@k: how fast the propensity grows with a label's count.",
+        help="PSP@k: A of the propensity formula, how fast it grows with a label's count.",
         min=1e-6,
         max=MOST_A,
         show_default="0.55",
@@ -52,7 +52,13 @@ AFlag = Annotated[
 ]
 BFlag = Annotated[
     float | None,
-    typer.Option("--propensity-b", help="PSP@k: added to every label's count.", min=1e-6, max=MOST_B, show_default="1.5"),
+    typer.Option(
+        "--propensity-b",
+        help="PSP@k: B of the propensity formula, added to every label's count.",
+        min=1e-6,
+        max=MOST_B,
+        show_default="1.5",
+    ),
 ]
 ReportFlag = Annotated[Path | None, typer.Option(help="Write a report on these examples into this folder.")]
 
@@ -75,7 +81,7 @@ def evaluate(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Measure a model on files of examples with their labels, or a span model on texts with their spans."""
+    """Evaluate a model on files of labelled examples, or a span model on texts with spans."""
     check_hierarchy_flags(hierarchy, hierarchy_mode, ignore_unknown=hierarchy_ignore_unknown)
     propensity = {flag: value for flag, value in (("--propensity-a", propensity_a), ("--propensity-b", propensity_b)) if value}
     if is_span_bundle(model):
@@ -120,7 +126,7 @@ def evaluate(
 def _evaluate_spans(
     trained: TrainedSpanModel, texts: SpanExamples, model: Path, files: list[str], report: Path | None, *, json: bool
 ) -> None:
-    """Measure a span model on texts, print it, and write its report where one is wanted."""
+    """Evaluate a span model on texts, print the result, and write a report if ``report`` is given."""
     scored, page = span_scores(trained, texts), None
     if report is not None:
         page = report_on_spans(trained, texts, report, files=files, title=f"{model.absolute().name}, test texts")
@@ -143,7 +149,7 @@ def _parsed(metrics: Sequence[str]) -> list[MetricName]:
 def _check_enough_labels(asked: Sequence[MetricName], num_labels: int) -> None:
     for name in asked:
         if name.k > num_labels:
-            raise typer.BadParameter(f"--metric {name.text} looks at more labels than the model has, {num_labels}.")
+            raise typer.BadParameter(f"--metric {name.text} needs more labels than the model has, {num_labels}.")
 
 
 def _propensities(model: Any, asked: set[str], given: dict[str, float]) -> Any:
@@ -169,13 +175,13 @@ def _hierarchical(tree: ChosenHierarchy, predicted: SparseLabels, labels: Sparse
 
 
 def tell_unseen(examples: Examples, *, quiet: bool) -> None:
-    """Say which labels of the file the model does not know; a file of which it knows none is an error."""
+    """Print the labels of the file that the model does not know; it is an error if it knows none of them."""
     unseen = examples.unseen
     if unseen and not len(examples.labels.indices):
         files = ", ".join(source.path for source in examples.source)
         known = ", ".join(map(repr, examples.label_names[:3]))
-        raise DataError(f"none of its labels is one of the model's, {known}, ...; got {next(iter(unseen))!r}.", file=files)
+        raise DataError(f"none of its labels is a label of the model, {known}, ...; got {next(iter(unseen))!r}.", file=files)
     if unseen:
         named = ", ".join(sorted(unseen, key=lambda name: (-unseen[name], name))[:5])
         more = ", ..." if len(unseen) > 5 else ""
-        say(f"{len(unseen):,} labels of the file are not in the model and are left out: {named}{more}", quiet=quiet)
+        say(f"{len(unseen):,} labels of the file are not in the model and are ignored: {named}{more}", quiet=quiet)

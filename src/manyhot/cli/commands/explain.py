@@ -1,4 +1,4 @@
-"""``manyhot explain``: which words or features count for and against a label."""
+"""``manyhot explain``: the words or features that count for and against each label."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ExplainFiles = Annotated[
 ]
 LabelFlag = Annotated[
     list[str] | None,
-    typer.Option("--label", help="A label to explain; may be repeated.", show_default="the predicted and the best"),
+    typer.Option("--label", help="A label to explain; may be repeated.", show_default="the predicted ones and the best"),
 ]
 TopFlag = Annotated[
     int, typer.Option("--top", min=1, help="Explain at least this many labels per row: the predicted ones and the next best.")
@@ -45,7 +45,7 @@ RowsFlag = Annotated[
 WordsFlag = Annotated[bool, typer.Option("--words", help="List the words of each label, independent of any row (linear, bag).")]
 FOR, AGAINST = Style(color="green", bold=True), Style(color="red")
 ROWS_SHOWN = 10
-# Words whose part is below this share of the largest are not highlighted.
+# Words whose contribution is below this share of the largest are not highlighted.
 FAINT = 0.15
 
 
@@ -64,10 +64,10 @@ def explain(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """Explain the labels of rows: what counts for and against each, and how it adds up to the score.
+    """Explain the labels of rows: which inputs count for and against each label, and how they add up to the score.
 
-    Exact for linear and bag models. For other models gradient times input, with the unexplained rest. For a span model the
-    predicted spans and the next best.
+    Linear and bag models are explained exactly, other models by gradient times input, with the unexplained rest. For a span
+    model the predicted spans and the next best are explained.
     """
     if is_span_bundle(model):
         if words:
@@ -84,7 +84,9 @@ def explain(
         )
     if words:
         if files or rows is not None or reading:
-            raise typer.BadParameter("--words describes the model alone; leave out the files, --rows and how to read them.")
+            raise typer.BadParameter(
+                "--words describes the model, not rows; leave out files, --rows and the flags for reading."
+            )
         _show_words(trained, label, most, as_json=json)
         return
     inherited = inherited_reading(model, labels=False)
@@ -120,7 +122,7 @@ def _show_words(model: TrainedModel, labels: Sequence[str] | None, most: int, *,
         )
         for each in found
     ]
-    show_table(("label", "speaks for it", "speaks against it"), table)
+    show_table(("label", "counts for it", "counts against it"), table)
 
 
 def _show_row(found: Explanation, row: int, name: str | None) -> None:

@@ -20,7 +20,7 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
 TARGETS = ("onnx", "huggingface", "weights")
-ToFlag = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
+ToFlag = Annotated[str, typer.Option("--to", help=f"The target: {', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
 FolderFlag = Annotated[Path | None, typer.Option("--folder", help="The folder to write to.", show_default="MODEL-TARGET")]
 RowsArgument = Annotated[
     list[str] | None,
@@ -28,7 +28,7 @@ RowsArgument = Annotated[
         help="Files of real rows to compare the export with the model on.", show_default="the files that the run was trained on"
     ),
 ]
-MostFlag = Annotated[int, typer.Option("--rows", min=2, help="Compare on at most this many rows.")]
+MostFlag = Annotated[int, typer.Option("--rows", min=1, help="Compare on at most this many rows.")]
 
 
 @read_flags
@@ -45,7 +45,7 @@ def export(
 ) -> None:
     """Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights.
 
-    The export is first run on real rows and compared with the model; if a decision differs, nothing is written.
+    The export is compared with the model on real rows; if one decision differs, nothing is written.
     """
     try:
         check_choice("export", "to", to, TARGETS)
@@ -53,7 +53,7 @@ def export(
         raise typer.BadParameter(str(error)) from None
     if is_span_bundle(model):
         if to != "onnx":
-            raise typer.BadParameter("a span model is exported --to onnx; manyhot serve answers for it too.")
+            raise typer.BadParameter("a span model can be exported --to onnx only; manyhot serve takes it too.")
         target = folder or model.with_name(f"{model.absolute().name}-{to}")
         export_span_files(model, files, target, span_reading_of(reading, {}), rows=rows, as_json=json, quiet=quiet)
         return
@@ -80,12 +80,9 @@ def _exported(trained: TrainedModel, target: Path, to: str, examples: Any) -> An
 
         return export_weights(trained, target, rows=examples)
     if trained.shape["body"] == "classifier":
-        from manyhot.export.onnx_file import Parity
-        from manyhot.integrations.huggingface import from_manyhot, save_folded
+        from manyhot.integrations.huggingface.export import export_classifier
 
-        network, tokenizer = from_manyhot(trained)
-        save_folded(network, tokenizer, trained.rule, target, texts=list(examples.texts), link=trained.link or "hard")
-        return Parity(len(examples), len(examples) * trained.num_labels, 0, 0.0, None)
+        return export_classifier(trained, target, texts=list(examples.texts))
     from manyhot.export.huggingface_folder import export_huggingface
 
     return export_huggingface(trained, target, rows=examples)
@@ -96,6 +93,6 @@ def _examples(model: Path, trained: TrainedModel, files: list[str] | None, readi
         config = read_config(model / CONFIG) if (model / CONFIG).is_file() else None
         files = list(config["files"].get("train", [])) if config else []
         if not files:
-            raise typer.BadParameter("name a file of real rows to compare the export on: manyhot export MODEL FILE")
+            raise typer.BadParameter("name a file of real rows for the comparison: manyhot export MODEL FILE")
     inherited = inherited_reading(model, labels=False)
     return fitted_to(trained, read_files(files, reading_of(reading), inherited=inherited, need_labels=False))

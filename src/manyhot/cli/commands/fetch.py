@@ -1,4 +1,4 @@
-"""``manyhot data get``: public sets by name."""
+"""``manyhot data get``: public data sets by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def get(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Download a multi-label set from OpenML and write it as JSON lines."""
+    """Download a multi-label data set from OpenML and write it as JSON lines."""
     if version != "active" and not version.isdecimal():
         raise typer.BadParameter(f"--version must be a number or active; got {version!r}.")
     target = to or f"{Path(name).name}.jsonl"

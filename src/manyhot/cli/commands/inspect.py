@@ -1,4 +1,4 @@
-"""``manyhot inspect``: how a file is read, with a bar chart of its labels."""
+"""``manyhot inspect``: how files are read, with a bar chart of their labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manyhot.data.reading import Reading
 
 SHOWN_LABELS = 20
 TestFlag = Annotated[
-    list[str] | None, typer.Option("--test", help="The test part, to look for leaks and for labels unseen in training.")
+    list[str] | None, typer.Option("--test", help="Test files, to find leaks and labels that do not occur in training.")
 ]
 
 
@@ -36,7 +36,7 @@ def inspect(
 ) -> None:
     """Show how files of examples are read, and their problems.
 
-    Exit code 1 where rows have problems.
+    The exit code is 1 if rows have problems.
     """
     try:
         if checked_task(task) == "spans":
@@ -65,7 +65,7 @@ def inspect(
 
 
 def _typed(told: dict[str, Any]) -> dict[str, Any]:
-    """Remarks and problems with arguments written as flags; text from the files is left unchanged."""
+    """Remarks and problems with arguments as flags; text from the files is unchanged."""
     told = {**told, "remarks": [as_typed(remark) for remark in told["remarks"]]} if "remarks" in told else dict(told)
     told["problems"] = [{**each, "message": as_typed(each["message"])} for each in told.get("problems", ())]
     if isinstance(told.get("test"), dict):
@@ -118,7 +118,7 @@ def _show_numbers(found: Inspection) -> None:
             ("rows", found.rows),
             ("inputs", f"{found.kind}: {inputs}"),
             ("labels", labels.labels),
-            ("labels a row", f"{labels.cardinality:.3f} on average (density {labels.density:.4g})"),
+            ("labels per row", f"{labels.cardinality:.3f} on average (density {labels.density:.4g})"),
             ("label sets", f"{labels.distinct_sets:,} different"),
             ("imbalance", f"{labels.imbalance:,.1f} (most frequent over rarest), {labels.mean_imbalance:,.1f} on average"),
         ],
@@ -126,7 +126,7 @@ def _show_numbers(found: Inspection) -> None:
 
 
 def _show_frequencies(found: Inspection) -> None:
-    """The most frequent labels and, where there are many, what the others come to."""
+    """Print the most frequent labels and, if there are many, a summary of the others."""
     if not found.labels.counts:
         return
     every = np.asarray(found.labels.counts)

@@ -1,4 +1,4 @@
-"""``manyhot pack``: files of examples to a folder of memory-mapped rows."""
+"""``manyhot pack``: pack files of examples into a folder of memory-mapped rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json
 from manyhot.cli.io.reading import read_flags, read_options, reading_of, tell
 from manyhot.data.examples import Source
 
-PackFiles = Annotated[list[str], typer.Argument(help="Files of examples with a row in every line, read as one set.")]
-FolderFlag = Annotated[Path, typer.Option("--output", "-o", help="The folder to create; the same command continues one.")]
-# Seconds between two lines of progress.
+PackFiles = Annotated[list[str], typer.Argument(help="Files of examples with one row per line, read as one set.")]
+FolderFlag = Annotated[
+    Path, typer.Option("--output", "-o", help="The folder to create; repeat the command to continue after a kill.")
+]
+# Seconds between two progress lines.
 EVERY = 5.0
 
 
@@ -24,7 +26,7 @@ def pack(
 ) -> None:
     """Pack files of examples into a folder of memory-mapped rows, for data larger than memory.
 
-    train, evaluate and predict read the folder like a file. A pack that was killed goes on where it was.
+    train, evaluate and predict read the folder like a file.
     """
     from manyhot.data.mapped.pack import pack as pack_files
 

@@ -1,4 +1,4 @@
-"""``manyhot predict``: labels for rows that have none, from files or a pipe, to files or a pipe."""
+"""``manyhot predict``: predict the labels of rows from files or a pipe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from manyhot.training.spans.bundle import is_span_bundle
 PredictFiles = Annotated[
     list[str] | None, typer.Argument(help="Files of rows to predict; - is the standard input.", show_default=STDIN)
 ]
-InputFlag = Annotated[list[str] | None, typer.Option("--input", help="A text to predict, instead of files; repeatable.")]
+InputFlag = Annotated[list[str] | None, typer.Option("--input", help="A text to predict, instead of files; may be repeated.")]
 TopFlag = Annotated[
     int | None,
     typer.Option("--top-k", min=1, help="Predict the k best labels of each row instead of applying the decision rule."),
@@ -40,7 +40,7 @@ OutputFlag = Annotated[
     str | None,
     typer.Option(
         "--output-format",
-        help="jsonl or csv.",
+        help="The output format: jsonl or csv.",
         show_default="csv if --to ends in .csv, otherwise jsonl",
         autocompletion=lambda incomplete: _offered(incomplete),
     ),
@@ -74,16 +74,16 @@ def predict(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Predict the labels of rows as they arrive; writes JSON lines or CSV, best labels first.
+    """Predict the labels of rows; writes JSON lines or CSV, highest score first.
 
-    A span model marks the spans of texts: highlighted on a terminal, otherwise JSON lines, or a page. --shard divides very
-    many rows among processes or machines; --to-folder has one output for each input file.
+    Rows of a pipe are predicted as they arrive. A span model predicts the spans of texts: highlighted on a terminal, otherwise
+    JSON lines, or an HTML page. --shard divides very many rows among processes or machines.
     """
     part = parse_shard(shard)
     _check_part(part, to, to_folder, files, html=html)
     check_outputs({"--to": to, "--html": html, "--to-folder": to_folder}, [model, *(files or ())])
     if input and files:
-        raise typer.BadParameter("--input and files: give one or the other.")
+        raise typer.BadParameter("--input and files must not be combined. Leave one of them out.")
     check_hierarchy_flags(hierarchy, hierarchy_mode, ignore_unknown=hierarchy_ignore_unknown)
     asked = {"scores": scores, "probabilities": probabilities}
     if is_span_bundle(model):
@@ -113,7 +113,7 @@ def predict(
 
 
 class _Rows(NamedTuple):
-    """Where rows come from: files, or texts of the command line."""
+    """The source of rows: files, or texts of the command line."""
 
     files: list[str]
     texts: list[str]
@@ -132,7 +132,7 @@ def _predict_spans(
     model: Path, files: list[str], to: Path | None, to_folder: Path | None, part: Shard, given: dict[str, Any]
 ) -> None:
     if to_folder is None and part != WHOLE:
-        raise typer.BadParameter("--shard of a span model divides files; give --to-folder too.")
+        raise typer.BadParameter("--shard of a span model divides files; it needs --to-folder.")
     if to_folder is None:
         predict_spans(model, files or None, to=to, **given)
         return
@@ -142,7 +142,7 @@ def _predict_spans(
 
 
 def _check_asked(trained: TrainedModel, *, texts: bool, probabilities: bool) -> None:
-    """Refuse flags that the model cannot serve."""
+    """Refuse flags that the model does not support."""
     if texts and trained.inputs.kind in ("features", "images"):
         raise typer.BadParameter(f"--input is for models that read texts; this one reads {trained.inputs.kind}. Name a file.")
     if probabilities and trained.link is None and trained.calibration is None:
@@ -153,7 +153,7 @@ def _check_asked(trained: TrainedModel, *, texts: bool, probabilities: bool) -> 
 
 
 def _chosen_format(asked: str | None, to: Path | None, *, json: bool) -> str:
-    """The format that was asked for; without one, CSV for a file of that name and JSON lines for all others."""
+    """The requested format; by default CSV if ``to`` ends in .csv, otherwise JSON lines."""
     if asked is None:
         return "csv" if to is not None and to.suffix.lower() == ".csv" and not json else "jsonl"
     try:
@@ -168,7 +168,7 @@ def _chosen_format(asked: str | None, to: Path | None, *, json: bool) -> str:
 def _check_part(part: Shard, to: Path | None, to_folder: Path | None, files: Sequence[str] | None, **others: Any) -> None:
     """Refuse flags that contradict each other."""
     if to_folder is not None and (to is not None or others["html"] is not None):
-        raise typer.BadParameter("--to-folder and --to or --html: give one or the other.")
+        raise typer.BadParameter("--to-folder must not be combined with --to or --html. Leave one of them out.")
     if (to_folder is not None or part != WHOLE) and (not files or STDIN in files):
         raise typer.BadParameter("--to-folder and --shard need files that can be read more than once; name them.")
 
@@ -176,17 +176,17 @@ def _check_part(part: Shard, to: Path | None, to_folder: Path | None, files: Seq
 def _unfinished(
     folder: Path, model: Path, files: Sequence[str], about: dict[str, Any], format: str, part: Shard, *, quiet: bool
 ) -> Iterator[tuple[str, Path]]:
-    """``(input, output)`` of the files of this part that are still to be predicted."""
+    """``(input, output)`` of the files of this shard that are not predicted yet."""
     outputs = output_files(folder, files, f".{format}")
     check_outputs({"--to-folder": None, **{f"--to-folder, for {name}": path for name, path in outputs.items()}}, files)
     claim_folder(folder, model, {**about, "format": format})
     own = part.files(files)
     finished = sum(outputs[name].exists() for name in own)
     if finished:
-        say(f"{folder}: {finished:,} of {len(own):,} files are there already", quiet=quiet)
+        say(f"{folder}: {finished:,} of {len(own):,} files exist already", quiet=quiet)
     for name in own:
         if not outputs[name].exists():
-            # No other part writes this file: a draft of it was left by a call that was killed.
+            # No other shard writes this file, so a partial one was left by a killed call.
             remove_drafts(folder, outputs[name].name)
             yield name, outputs[name]
 

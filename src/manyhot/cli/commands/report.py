@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HTML, JSON = "report.html", "report.json"
 TEST_REPORT = "test"
-# Metrics of the line that ends a training run.
+# Metrics in the last line of a training run.
 HEADLINES = 3
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a run, of a comparison, or of another report.")]
 ToFlag = Annotated[Path | None, typer.Option(help="The folder to write to.", show_default="the same folder")]
@@ -27,7 +27,7 @@ TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", sh
 
 def report(folder: FolderArgument, *, to: ToFlag = None, title: TitleFlag = None, json: JsonFlag = False) -> None:
     """Rebuild the report of a run or of a comparison from its saved results, without the data."""
-    # Imported here because reports load metrics, and no other command should wait for them.
+    # Imported here because reports load metrics, which other commands do not need.
     from manyhot.report.files import read_report, write_report
 
     if not folder.is_dir():
@@ -40,7 +40,7 @@ def report(folder: FolderArgument, *, to: ToFlag = None, title: TitleFlag = None
 
 
 def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: Sequence[str], title: str) -> Path:
-    """Write the report of a model on examples it was not trained on; the path of its page."""
+    """Write the report of a model on examples it was not trained on; returns the path of its page."""
     from manyhot.report.files import write_report
     from manyhot.report.run.judged import Judged, Origin, drawn_rows
     from manyhot.report.run.measure import measure_run
@@ -60,7 +60,7 @@ def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: S
 def run_reporter(
     folder: Path, examples: Examples, validation: Examples | None, files: Mapping[str, Sequence[str]]
 ) -> Callable[[TrainedModel, Tuning | None], None]:
-    """What ``train`` calls with the scores it held out, to leave a report in the run folder."""
+    """A callback for ``train`` that writes a report on the held-out scores into the run folder."""
 
     def write(model: TrainedModel, tuning: Tuning | None) -> None:
         from manyhot.report.files import write_report
@@ -94,7 +94,7 @@ def has_report(folder: Path) -> bool:
 
 
 def headline(folder: Path) -> str | None:
-    """The first figures of a run's report in one line, None where it has none."""
+    """The main metrics of a run's report in one line; None if it has no report."""
     if not (folder / JSON).is_file():
         return None
     from manyhot.report.files import read_report
@@ -106,7 +106,7 @@ def headline(folder: Path) -> str | None:
 
 
 def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None) -> None:
-    """The last lines of a training: its figures, those of the test part, and where everything is."""
+    """Print the last lines of a training: its metrics, those on the test files, and the paths of its results."""
     found = headline(folder)
     if found is not None:
         show_text(found)

@@ -1,4 +1,4 @@
-"""``manyhot sample``: which rows to label next."""
+"""``manyhot sample``: choose the rows to label next."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def sample(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """Choose the rows to label next: the least certain, spread over different decisions."""
+    """Choose the rows to label next: uncertain ones, with different uncertain labels."""
     if is_span_bundle(model):
-        raise typer.BadParameter("sample reads models of labels; this is a span model.")
+        raise typer.BadParameter("sample is for models of labels; this is a span model.")
     trained = open_model(model)
     inherited = inherited_reading(model, labels=False)
     logits: list[torch.Tensor] = []
@@ -60,7 +60,7 @@ def sample(
         (ids[each.row] or each.row, each.uncertainty, ", ".join(names[n] for n in each.labels), _shortened(texts[each.row]))
         for each in found
     ]
-    show_table(("row", "uncertainty", "labels in question", "text"), table, right=(1,))
+    show_table(("row", "uncertainty", "uncertain labels", "text"), table, right=(1,))
 
 
 def _shortened(text: str | None) -> str:

@@ -1,4 +1,4 @@
-"""``manyhot serve``: a model behind HTTP, with a page to try it."""
+"""``manyhot serve``: serve a model over HTTP, with a page to try it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manyhot show``: a model or a run in words."""
+"""``manyhot show``: describe a model or a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manyhot.decisions.links import LINK_WORDS
 from manyhot.training.spans.bundle import is_span_bundle
 
 SHOWN = 10
-AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, also defaults.")]
+AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, not only those that differ from the defaults.")]
 
 
 def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False) -> None:

@@ -29,7 +29,7 @@ SourcesArgument = Annotated[
     list[str], typer.Argument(help="A run folder, for its training files and settings, or files of examples.")
 ]
 MostFlag = Annotated[int, typer.Option("--most", min=1, help="List at most this many suspects.")]
-KindFlag = Annotated[str, typer.Option("--kind", help="wrong, missing or both.")]
+KindFlag = Annotated[str, typer.Option("--kind", help="Which suspects: wrong, missing or both.")]
 FoldsFlag = Annotated[
     int, typer.Option("--folds", min=2, help="Cross-fitting folds: each model scores the rows it was not trained on.")
 ]
@@ -51,9 +51,9 @@ def suspects(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """List the labels that look wrong or missing, with the precision to expect.
+    """List the labels that look wrong or missing, with the expected precision.
 
-    The most doubtful come first. Every row is scored by a model that has not seen it.
+    The most doubtful come first. Every row is scored by a model that was trained without it.
     """
     if kind not in SUSPECT_KINDS:
         raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
@@ -100,7 +100,7 @@ def _print_lines(examples: Examples, found: Sequence[Suspect], reasons: Reasons)
 
 
 def _print_table(examples: Examples, found: Sequence[Suspect], reasons: Reasons) -> None:
-    """A table of the suspects, and how many of them to expect to be mistakes."""
+    """Print a table of the suspects, and the share of them that are expected to be mistakes."""
     rows: list[tuple[Any, ...]] = []
     for each in found:
         name = each.row if examples.ids is None else examples.ids[each.row]
@@ -110,9 +110,7 @@ def _print_table(examples: Examples, found: Sequence[Suspect], reasons: Reasons)
     told = () if examples.texts is None else ("text",)
     show_table(("row", "label", "looks", "probability", "doubt", "because", *told), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
-    show_text(
-        f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; the better the model, the better this estimate."
-    )
+    show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; a better model gives a better estimate.")
 
 
 def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, TrainSettings | None]:

@@ -1,4 +1,4 @@
-"""``manyhot train``: from files of examples to a run folder with a model in it."""
+"""``manyhot train``: train a model on files of examples, in a run folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from manyhot._files import is_unused
 from manyhot.cli.commands.evaluate import tell_unseen
 from manyhot.cli.commands.report import HTML, TEST_REPORT, has_report, report_on, run_reporter, show_end
 from manyhot.cli.commands.spans.reading import TaskFlag, checked_task, refuse_span_flags, span_read_flags, span_reading_of
-from manyhot.cli.commands.spans.train import is_span_config, read_span_config, span_only_flags, span_tables, train_on_spans
+from manyhot.cli.commands.spans.train import (
+    is_span_config,
+    read_span_config,
+    span_only_flags,
+    span_tables,
+    train_on_spans,
+    with_span_defaults,
+)
 from manyhot.cli.io.config import CONFIG, read_config, write_config
 from manyhot.cli.io.console import JsonFlag, QuietFlag, say, show_json
 from manyhot.cli.io.flags import flags_of, with_flags
@@ -65,9 +72,9 @@ ValidationFlag = Annotated[
     list[str] | None,
     typer.Option("--validation-file", help="Examples for early stopping and tuning. Default: part of the training examples."),
 ]
-TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to measure the finished model on.")]
+TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to evaluate the trained model on.")]
 RunFlag = Annotated[
-    Path | None, typer.Option(help="The run folder to create; it must not exist yet.", show_default="runs/NAME")
+    Path | None, typer.Option(help="The run folder to create; it must be new or empty.", show_default="runs/NAME")
 ]
 ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this interrupted run from its last checkpoint.")]
 ReportFlag = Annotated[
@@ -80,7 +87,7 @@ ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; 
 @span_read_flags
 @with_flags("span_settings", span_only_flags(), panel="Further settings of --task spans")
 @with_flags("search", SEARCH_FLAGS, panel="Search for settings")
-@with_flags("settings", flags_of(TrainSettings, choices=CHOICES), panel="Settings")
+@with_flags("settings", with_span_defaults(flags_of(TrainSettings, choices=CHOICES)), panel="Settings")
 @read_flags
 def train(
     files: TrainFiles = None,
@@ -182,7 +189,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
 
 
 def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -> Examples:
-    """Read the training files; kernels that the settings name are compiled meanwhile."""
+    """Read the training files; meanwhile compile the kernels that the settings need."""
     from manyhot.training.rows.wide.warming import warm_early
 
     warm_early(settings)
@@ -190,11 +197,11 @@ def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -
 
 
 def _tell_other_rows(loss: str, examples: Examples, *, quiet: bool) -> None:
-    """Say how many rows a loss is not made for: those without exactly one label, for a loss of one label a row."""
+    """For a loss that needs exactly one label per row, print the number of rows with none or several."""
     if loss in LOSSES and LOSSES[loss].one_label:
         others = int((examples.labels.counts() != 1).sum())
         if others:
-            say(f"{loss} is for one label a row, and predicts one; {others:,} rows have none or several", quiet=quiet)
+            say(f"{loss} is for one label per row, and predicts one; {others:,} rows have none or several", quiet=quiet)
 
 
 def _tell(
@@ -207,7 +214,7 @@ def _tell(
     json: bool,
     search: dict[str, Any] | None,
 ) -> None:
-    """Measure on the test examples, and print what came out."""
+    """Evaluate on the test examples, and print the results."""
     scores = None
     if test is not None:
         from manyhot.evaluation import evaluate
@@ -225,7 +232,7 @@ def _tell(
 
 
 def settings_from(given: Mapping[str, Any]) -> TrainSettings:
-    """Settings of flags and files; what they do not allow is wrong usage."""
+    """Settings from flags and files; invalid ones are a usage error."""
     try:
         return TrainSettings.from_dict(given)
     except (ValueError, TypeError) as error:
@@ -235,7 +242,7 @@ def settings_from(given: Mapping[str, Any]) -> TrainSettings:
 def _read_like(
     examples: Examples, files: Sequence[str] | None, reading: Mapping[str, Any], *, quiet: bool, processes: Processes
 ) -> Examples | None:
-    """Read files as the training files were read; prints labels that training does not have."""
+    """Read files like the training files; prints labels that do not occur in training."""
     if not files:
         return None
     inherited = {**Reading.of(examples).options(labels=True), **reading}
@@ -251,7 +258,7 @@ def _read_like(
 
 
 def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
-    """How files were read, with the columns that were chosen, so that they are read the same way again."""
+    """The reading flags completed by the chosen columns, so that files are read the same way again."""
     resolved = {name: absolute(value) if name in ("label_names", "label_file") else value for name, value in reading.items()}
     chosen = Reading.of(examples).options(labels=True)
     known = formats("labels")
@@ -261,7 +268,7 @@ def _resolved(reading: Mapping[str, Any], examples: Examples) -> dict[str, Any]:
 
 
 def _refuse_beside_resume(given: Mapping[str, Any]) -> None:
-    """A run is continued as it was begun: a flag that would change it is an error, not ignored."""
+    """Refuse flags that would change a resumed run."""
     flags = {"train": "files", "validation": "--validation-file"}
     set_here = [
         flags.get(name, f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
@@ -269,7 +276,7 @@ def _refuse_beside_resume(given: Mapping[str, Any]) -> None:
         if value is not None and value != []
     ]
     if set_here:
-        raise typer.BadParameter(f"--resume continues a run as it was begun; leave out: {', '.join(set_here)}.")
+        raise typer.BadParameter(f"--resume continues a run with its own settings; leave out: {', '.join(set_here)}.")
 
 
 def _config_of(folder: Path) -> Path:
@@ -284,7 +291,7 @@ def _check_new(folder: Path) -> None:
 
 
 def _new_folder(file: str) -> Path:
-    """``runs/NAME``, or the first of ``runs/NAME-2``, ``-3``, ... that is not there yet."""
+    """``runs/NAME``, or the first of ``runs/NAME-2``, ``-3``, ... that does not exist."""
     stem = "stdin" if file == "-" else Path(bare_name(file)).stem or "run"
     names = itertools.chain([stem], (f"{stem}-{count}" for count in itertools.count(2)))
     return next(folder for folder in (Path("runs") / name for name in names) if not folder.exists())

@@ -19,16 +19,19 @@ from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.training.run.folder import fingerprint
 
 ObjectiveFlag = Annotated[str, typer.Option("--metric", "--objective", help=f"Metric to tune for: {', '.join(OBJECTIVES)}.")]
-PerLabelFlag = Annotated[bool, typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.")]
-SetsFlag = Annotated[bool, typer.Option("--sets", help="A rule for whole label sets, for SubACC.")]
+PerLabelFlag = Annotated[
+    bool,
+    typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.", show_default="one-for-all"),
+]
+SetsFlag = Annotated[bool, typer.Option("--sets", help="Tune a rule for whole label sets, for SubACC.")]
 ShrinkFlag = Annotated[
     float, typer.Option(min=0, help="How strongly thresholds per label are shrunk towards the common one, in pseudo-positives.")
 ]
 FoldsFlag = Annotated[int, typer.Option(help="Cross-fitting folds, to estimate the gain on new data; 0 for none.")]
 MinFlag = Annotated[
-    int | None, typer.Option(min=0, help="Predict at least this many labels per row.", show_default="as before")
+    int | None, typer.Option(min=0, help="Predict at least this many labels per row.", show_default="as in the model")
 ]
-CalibrateFlag = Annotated[str, typer.Option(help=f"Fit probabilities: none, {', '.join(KINDS)}.")]
+CalibrateFlag = Annotated[str, typer.Option(help=f"Calibrate probabilities: none, {', '.join(KINDS)}.")]
 AlwaysFlag = Annotated[bool, typer.Option("--always", help="Save the tuned rule even if it gains nothing.")]
 DryFlag = Annotated[bool, typer.Option("--dry-run", help="Print the result and save nothing.")]
 
@@ -51,18 +54,18 @@ def tune(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """Tune the decision rule, and the probabilities, on examples the model was not trained on; saved with the model."""
+    """Tune the decision rule and the probabilities on held-out examples, and save them with the model."""
     try:
         check_choice("tune", "metric", objective, tuple(OBJECTIVES))
         check_choice("tune", "calibrate", calibrate, ("none", *KINDS))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if sets and objective != "SubACC":
-        raise typer.BadParameter("--sets must go with --metric SubACC, the metric of whole label sets.")
+        raise typer.BadParameter("--sets needs --metric SubACC, the metric of whole label sets.")
     trained = open_model(model)
     if trained.lazy:
         raise typer.BadParameter(
-            f"the body {trained.shape['body']} has too many labels to score all at once. Its threshold is tuned in training:"
+            f"the body {trained.shape['body']} has too many labels to score them all at once. Tune its threshold in training:"
             " manyhot train --validation-file FILE"
         )
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
@@ -98,19 +101,19 @@ def rule_in_words(rule: DecisionRule) -> str:
 
     Example:
         >>> rule_in_words(DecisionRule(threshold=(0.5, 1.5), min_labels=1))
-        'score above a threshold per label, 0.5000 to 1.500; at least 1 label a row'
+        'score above a threshold per label, 0.5000 to 1.500; at least 1 label per row'
     """
     if rule.top_k is not None:
         return f"the {number(rule.top_k)} best labels of each row"
     if rule.sets is not None:
-        return f"the best label set of each row, {number(len(rule.sets.sets))} known ones before others"
+        return f"the best label set of each row, {number(len(rule.sets.sets))} known sets preferred"
     if isinstance(rule.threshold, tuple):
         low, high = min(rule.threshold), max(rule.threshold)
         text = f"score above a threshold per label, {low:#.4g} to {high:#.4g}"
     else:
         text = f"{'log of the softmax of the row' if rule.softmax else 'score'} above {rule.threshold:.4g}"
     if rule.min_labels:
-        text += f"; at least {rule.min_labels} label{'s' if rule.min_labels > 1 else ''} a row"
+        text += f"; at least {rule.min_labels} label{'s' if rule.min_labels > 1 else ''} per row"
     if rule.max_labels is not None:
         text += f"; at most {rule.max_labels}"
     return text

@@ -1,1 +1,1 @@
-"""What the commands share: flags, settings files, console, progress, reading."""
+"""Shared parts of the commands: flags, settings files, console, progress, reading."""

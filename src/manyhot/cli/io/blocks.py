@@ -1,4 +1,4 @@
-"""Rows to predict, some at a time: a file of any size, or a pipe that is still being written to."""
+"""Rows to predict, block by block: from a file of any size, or a pipe that is still being written to."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 def read_blocks(
     files: Sequence[str] | None, reading: Mapping[str, Any], *, inherited: Mapping[str, Any], quiet: bool = False
 ) -> Iterator[Examples]:
-    """Examples without labels, block by block: formats of one row per line are streamed, others are read whole, once.
+    """Examples without labels, block by block. Formats with one row per line are streamed; other files are read whole.
 
     Args:
-        files: one after the other; none is the standard input.
-        reading: flags that were given; one that a single file does not use is an error.
-        inherited: the model's reading, used where it fits. What neither says is chosen on a file's first block.
-        quiet: say nothing.
+        files: read one after the other; None reads the standard input.
+        reading: the given flags; a flag that a file does not use is an error.
+        inherited: how the model's training files were read, used where ``reading`` says nothing. The rest is detected on the
+            first block of a file.
+        quiet: print no messages.
     """
     options, format = read_options({**inherited, **reading}, need_labels=False)
     named = None if format is None else format_named("read_examples", format, "labels")
@@ -63,7 +64,7 @@ def _file(path: str, named: Format | None, options: ReadOptions) -> Iterator[Exa
 
 
 def _cut(whole: Examples) -> Iterator[Examples]:
-    """Blocks of examples; what there is to say of the file comes with the first."""
+    """Blocks of examples; the first one carries the messages about the file."""
     yield whole[:ROWS]
     silent = tuple(replace(source, remarks=(), problems=(), num_problems=0) for source in whole.source)
     rest = replace(whole, source=silent)
@@ -76,7 +77,7 @@ def _stdin(named: Format | None, options: ReadOptions) -> Iterator[Examples]:
     chunks = _whole_lines(options.max_line_bytes)
     start = next(chunks, b"")
     if start.startswith(_COMPRESSED):
-        raise DataError("the standard input must not be compressed. Pipe it through zcat or the like.", file=STDIN)
+        raise DataError("the standard input must not be compressed. Decompress it first, for example with zcat.", file=STDIN)
     first = LineBlock(STDIN, start, first=1, max_line_bytes=options.max_line_bytes)
     entry = named or recognise_format(first, labelled=False)
     contents = itertools.chain([start], chunks)
@@ -84,7 +85,7 @@ def _stdin(named: Format | None, options: ReadOptions) -> Iterator[Examples]:
 
 
 def _whole_lines(limit: int) -> Iterator[bytes]:
-    """What the standard input has, as soon as it has a whole line."""
+    """Chunks of whole lines of the standard input, as soon as they arrive."""
     read = cast(Any, sys.stdin.buffer).read1
     pending: list[bytes] = []
     while chunk := read(2**20):
@@ -101,7 +102,7 @@ def _whole_lines(limit: int) -> Iterator[bytes]:
 
 
 def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[bytes]) -> Iterator[Examples]:
-    """Each block by the format's reader; what it chose for the first one holds for all."""
+    """Blocks parsed by the format's reader; its choices for the first one hold for all."""
     first, chosen = 1, False
     for content in contents:
         if content.strip():
@@ -110,7 +111,7 @@ def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[b
             try:
                 examples = read_open(block, entry, options, problems)
             except DataError:
-                # A block in which every row was left out holds nothing to predict; the others may.
+                # All rows of this block were skipped; other blocks may have rows.
                 if not problems.count:
                     raise
                 tell([Source(name, entry.name, {}, tuple(problems.kept), problems.count)])
@@ -122,8 +123,8 @@ def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[b
 
 
 def _filled(options: ReadOptions, examples: Examples) -> ReadOptions:
-    """Options with what a reader chose where they say nothing."""
+    """Options completed by the reader's choices."""
     found = Reading.of(examples).options()
-    # The names of a nominal column are known by the model, or grow from block to block.
+    # The categories of a column come from the model, or grow from block to block.
     found.pop("nominal", None)
     return replace(options, **{name: value for name, value in found.items() if getattr(options, name) is None})

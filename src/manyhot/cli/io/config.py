@@ -27,7 +27,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 
 def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
-    """The tables of a settings file, empty where it has none; an unknown table or key is an error with the nearest name."""
+    """The tables of a settings file; missing ones are empty. The error for an unknown name suggests the nearest one."""
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -54,8 +54,8 @@ def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def write_config(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write a settings file that ``read_config`` reads back; it is written atomically. None is left out: it is the default."""
-    lines = ["# The settings of this run, resolved. Repeat it with: manyhot train --config THIS_FILE"]
+    """Write a settings file for ``read_config``, atomically. None is the default and is not written."""
+    lines = ["# All settings of this run. Repeat it with: manyhot train --config THIS_FILE"]
     for table, content in tables.items():
         if table == "search" and not content:
             continue
@@ -64,7 +64,7 @@ def write_config(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def toml_value(value: Any) -> str:
-    r"""A string, number, truth value or list in TOML.
+    r"""A string, number, bool or list in TOML.
 
     Example:
         >>> print(toml_value(["a\t\"b\"", 0.1, True]))

@@ -1,4 +1,4 @@
-"""What commands print: tables and progress for people, JSON for machines; results to stdout, everything else to stderr."""
+"""Output of the commands: tables or JSON on the standard output, messages and progress on the standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from manyhot.cli.io.terminal import printable, safe_json
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, without progress and messages.")]
 
 results = Console(soft_wrap=False, highlight=False)
@@ -23,23 +23,23 @@ messages = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def say(text: str, *, quiet: bool = False) -> None:
-    """Print a remark to the standard error."""
+    """Print a message to the standard error."""
     if not quiet:
         messages.print(Text(printable(text)))
 
 
 def show_json(value: Any) -> None:
-    """One JSON document; numbers that JSON does not have become null."""
+    """Print one JSON document; NaN and infinity become null."""
     sys.stdout.write(safe_json(json.dumps(_finite(value), ensure_ascii=False, indent=1, default=str)) + "\n")
 
 
 def show_text(text: str = "", *, style: str = "") -> None:
-    """Print a line of the result; brackets in it are not read as markup."""
+    """Print a line of the result; brackets are not interpreted as markup."""
     results.print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def show_pairs(title: str, pairs: Sequence[tuple[str, Any]]) -> None:
-    """Names and values under a title."""
+    """Print names and values under a title."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -53,13 +53,13 @@ def show_pairs(title: str, pairs: Sequence[tuple[str, Any]]) -> None:
 def show_table(
     headings: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = (), whole: Sequence[int] = (0,)
 ) -> None:
-    """A table.
+    """Print a table.
 
     Args:
         headings: one per column.
-        rows: one value per column each.
+        rows: one value per column.
         right: the columns that are aligned to the right.
-        whole: the columns that are never broken.
+        whole: the columns that are never wrapped.
     """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for place, heading in enumerate(headings):
@@ -72,7 +72,7 @@ def show_table(
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of text for a share in [0, 1], to an eighth of a character where the terminal has the characters.
+    """A bar of text for a share in [0, 1], to an eighth of a character if the terminal supports it.
 
     Example:
         >>> bar(0.5, 4)
@@ -85,7 +85,7 @@ def bar(share: float, width: int) -> str:
 
 
 def number(value: Any) -> str:
-    """A value for people: thousands apart, four digits after the point where there are any.
+    """A value as text: thousands separators, four decimals for fractions.
 
     Example:
         >>> number(1234567), number(0.25), number(5.0), number(None)

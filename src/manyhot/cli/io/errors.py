@@ -1,4 +1,4 @@
-"""How errors end a command: one line that says what to do, and an exit code. Never a traceback, unless it is asked for."""
+"""How errors end a command: one line that says what to do, and an exit code; a traceback only if requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
 LONGEST = 1000
-# The class that an argument belongs to means nothing to a user who typed a flag.
+# Prefixes that mean nothing to a user who typed a flag.
 _SETTINGS = re.compile(r"^\w+Settings: ")
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
@@ -48,15 +48,15 @@ def ending_of_error(error: BaseException, switches: Callable[[], Mapping[str, bo
     """Print one line about the error; returns the exit code.
 
     Args:
-        error: what ended the command.
-        switches: gives the command's flags, as ``name_flags`` takes them; called where the message names arguments.
+        error: the error that ended the command.
+        switches: returns the command's flags for ``name_flags``; called if the message names arguments.
     """
     if isinstance(error, SystemExit):
         raise error
     if os.environ.get(TRACEBACK) and not _expected(error):
         raise error
     if isinstance(error, BrokenPipeError):
-        # The reader has closed our output. Python's own flush at exit would raise again.
+        # The reader has closed our output; Python's own flush at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     message, code = _message(error)
@@ -69,12 +69,12 @@ def ending_of_error(error: BaseException, switches: Callable[[], Mapping[str, bo
 
 
 def stop(message: str) -> None:
-    """Write one line to the standard error, whatever is in the message."""
+    """Write the message to the standard error as one line."""
     from manyhot.cli.io.terminal import printable
 
     text = printable(" ".join(message.split()))
     if len(text) > LONGEST:
-        # A hostile value can be a megabyte; what is wrong stands at the beginning, the remedy at the end.
+        # A quoted value can be a megabyte. Keep the beginning, which says what is wrong, and the end, which has the remedy.
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     sys.stderr.write(f"manyhot: {text}\n")
 

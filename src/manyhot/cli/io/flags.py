@@ -1,4 +1,4 @@
-"""Flags made from descriptions, so that a setting is named and explained in one place only."""
+"""Command-line flags made from the fields of settings classes, so that a setting is named and explained in one place only."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-# Arguments as messages of the library name them: `labels`, `header=False`, `separator=' '`.
+# How messages of the library name arguments: `labels`, `header=False`, `separator=' '`.
 _ARGUMENT = re.compile(r"`([a-z_]+)(?:=('[^`]*'|[A-Za-z0-9]+))?`")
 METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "X", list[str]: "TEXT"}
+DEFAULT = "Default: "
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Flag:
     Args:
         name: the Python name; the flag is the same with dashes.
         type: ``str``, ``int``, ``float``, ``bool`` or ``list[str]``.
-        help: one line.
+        help: one line; it ends with ``Default: ...`` if the default is not a fixed value.
         default: the default value, for the help text only.
-        choices: offered by the shell's completion.
+        choices: values that shell completion offers.
     """
 
     name: str
@@ -34,6 +35,23 @@ class Flag:
     help: str
     default: Any = None
     choices: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The help text as a sentence.
+
+        Example:
+            >>> Flag("clip", float, "clip the gradient to this norm").sentence
+            'Clip the gradient to this norm.'
+        """
+        return self.help[:1].upper() + self.help[1:].removesuffix(".") + "."
+
+    @property
+    def shown_default(self) -> str | None:
+        """The default as the help prints it; None if there is none, or if the help text describes it."""
+        if self.default in (None, "", ()) or DEFAULT in self.help:
+            return None
+        return {True: "yes", False: "no"}[self.default] if isinstance(self.default, bool) else str(self.default)
 
 
 def flags_of(settings: type, *, choices: dict[str, tuple[str, ...]] | None = None) -> list[Flag]:
@@ -51,11 +69,38 @@ def flags_of(settings: type, *, choices: dict[str, tuple[str, ...]] | None = Non
     ]
 
 
-def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command flags that arrive together as the dict ``into``, which holds those that were given and no others.
+def with_other_defaults(flags: Iterable[Flag], others: Iterable[Flag], *, name: str) -> list[Flag]:
+    """``flags`` whose help also says where the default differs in ``others``, which share some of their names.
 
     Args:
-        into: the name of the command's argument that takes the dict.
+        flags: the flags that are shown.
+        others: the same flags, as another task understands them.
+        name: the other task.
+
+    Example:
+        >>> rows, spans = Flag("clip", float, "largest norm", 1.0), Flag("clip", float, "largest norm", 5.0)
+        >>> with_other_defaults([rows], [spans], name="spans")[0].help
+        'largest norm; 5.0 by default for spans'
+    """
+    by_name, found = {flag.name: flag for flag in others}, []
+    for flag in flags:
+        other = by_name.get(flag.name, flag)
+        said = other.help.partition(DEFAULT)[2] or other.shown_default
+        own = flag.help.partition(DEFAULT)[2] or flag.shown_default
+        if said in (None, own):
+            found.append(flag)
+        elif DEFAULT in flag.help:
+            found.append(replace(flag, help=f"{flag.help}; for {name} {said}"))
+        else:
+            found.append(replace(flag, help=f"{flag.help}; {said} by default for {name}"))
+    return found
+
+
+def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add flags to a command, which gets those that were given as one dict.
+
+    Args:
+        into: the argument of the command that takes the dict.
         flags: the flags to add.
         panel: the heading above them in the help.
     """
@@ -84,11 +129,11 @@ def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Cal
 
 
 def name_flags(message: str, switches: Mapping[str, bool]) -> str:
-    """A message of the library with its arguments as flags.
+    """A message of the library with arguments replaced by flags.
 
     Args:
-        message: names arguments between backticks.
-        switches: the flags there are, by their Python names; True for a flag that takes no value.
+        message: names arguments in backticks.
+        switches: the command's flags by their Python names; True for a flag that takes no value.
 
     Example:
         >>> name_flags("`learning_rate` must be a number > 0; got -1.", {"learning_rate": False})
@@ -113,22 +158,15 @@ def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
     declared = f"{dashed}/--no-{dashed[2:]}" if flag.type is bool else dashed
     option = typer.Option(
         declared,
-        help=flag.help,
+        help=flag.sentence,
         metavar=METAVARS.get(flag.type),
         rich_help_panel=panel,
-        show_default=_shown(flag.default),
+        show_default=flag.shown_default or False,
         autocompletion=_completer(flag.choices) if flag.choices else None,
     )
     return inspect.Parameter(
         flag.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[flag.type | None, option]
     )
-
-
-def _shown(default: Any) -> str | bool:
-    """The default as the help prints it; a default that depends on the data is not printed."""
-    if default is None or default == "":
-        return False
-    return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
 
 
 def _completer(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -139,7 +177,7 @@ def _completer(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _plain_type(hint: Any) -> Any:
-    """``T`` for ``T`` and ``T | None``; ``str`` for a setting that takes a number or a word."""
+    """``T`` for ``T`` and ``T | None``; ``str`` for a setting that takes a number or a string."""
     if isinstance(hint, UnionType):
         parts = [part for part in get_args(hint) if part is not type(None)]
         hint = str if str in parts else parts[0]

@@ -1,4 +1,4 @@
-"""A hierarchy of labels as it is named on the command line."""
+"""The command-line flags for a hierarchy of labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HierarchyFlag = Annotated[
     Path | None,
     typer.Option(
         "--hierarchy",
-        help="A hierarchy of labels, lines of label, tab, parent; predictions are made consistent with it.",
+        help="File of the label hierarchy, one line per label, tab, parent; predictions are made consistent with it.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -25,7 +25,7 @@ ModeFlag = Annotated[
     str | None,
     typer.Option(
         "--hierarchy-mode",
-        help="up adds the ancestors of predicted labels, down removes labels without a predicted parent.",
+        help="How: up adds the ancestors of predicted labels, down removes labels without a predicted parent.",
         show_default=UP,
         rich_help_panel=PANEL,
     ),
@@ -33,35 +33,37 @@ ModeFlag = Annotated[
 IgnoreFlag = Annotated[
     bool,
     typer.Option(
-        "--hierarchy-ignore-unknown", help="Skip names in the hierarchy that are no labels of the model.", rich_help_panel=PANEL
+        "--hierarchy-ignore-unknown",
+        help="Skip names in the hierarchy that are not labels of the model.",
+        rich_help_panel=PANEL,
     ),
 ]
 
 
 class ChosenHierarchy(NamedTuple):
-    """A hierarchy and how predictions are closed under it."""
+    """A hierarchy and the mode in which predictions are closed."""
 
     tree: Hierarchy
     mode: str
 
     def close(self, labels: SparseLabels) -> SparseLabels:
-        """Predictions that keep to the hierarchy."""
+        """Predictions made consistent with the hierarchy."""
         return self.tree.close(labels, self.mode)
 
 
 def check_hierarchy_flags(path: Path | None, mode: str | None, *, ignore_unknown: bool) -> None:
-    """Flags about a hierarchy say something only beside its file."""
+    """Refuse flags of a hierarchy without ``--hierarchy``."""
     if mode is not None and mode not in MODES:
         raise typer.BadParameter(f"--hierarchy-mode must be {' or '.join(MODES)}; got {mode!r}.")
     if path is None and (mode is not None or ignore_unknown):
         given = "--hierarchy-ignore-unknown" if mode is None else "--hierarchy-mode"
-        raise typer.BadParameter(f"{given} goes with --hierarchy, the file of the hierarchy; got none.")
+        raise typer.BadParameter(f"{given} needs --hierarchy, the file of the hierarchy; got none.")
 
 
 def chosen_hierarchy(
     path: Path | None, mode: str | None, label_names: Sequence[str], *, ignore_unknown: bool
 ) -> ChosenHierarchy | None:
-    """What the flags say; None without a file."""
+    """The hierarchy of the flags; None without ``--hierarchy``."""
     if path is None:
         return None
     mode = mode or UP

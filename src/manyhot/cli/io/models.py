@@ -1,4 +1,4 @@
-"""A model as it is named on the command line: a bundle, or a run folder that holds one."""
+"""The model argument of the commands: a bundle, or a run folder that holds one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bundle_folder(folder: Path) -> Path:
         return folder / BUNDLE
     if (folder / CONFIG).is_file():
         raise DataError(
-            f"holds no model yet: the run is not finished. Continue it with: manyhot train --resume {folder}", file=str(folder)
+            f"has no model yet: the run is not finished. Continue it with: manyhot train --resume {folder}", file=str(folder)
         )
     return folder
 
@@ -46,7 +46,7 @@ def open_model(folder: Path) -> TrainedModel:
 
 
 def open_for_scoring(folder: Path) -> TrainedModel:
-    """The same, on a GPU where there is one and the model is made for it: the bodies with lazy scores."""
+    """The same; bodies with lazy scores go to a GPU if there is one."""
     model = open_model(folder)
     if model.lazy:
         model.body.to(choose_device("auto"))
@@ -54,7 +54,7 @@ def open_for_scoring(folder: Path) -> TrainedModel:
 
 
 def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
-    """Examples with the features that the model reads: sparse files without names end where their last feature does."""
+    """Examples with as many features as the model has: a sparse file without names ends at its last feature."""
     if examples.features is None or isinstance(examples.features, np.ndarray):
         return examples
     names = getattr(model.inputs, "names", None)
@@ -64,25 +64,25 @@ def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
 
 
 def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: bool) -> None:
-    """Warn if rows are those that a run was trained on, because figures on them are too good.
+    """Warn if the rows are those that the model was trained on.
 
     Args:
-        folder: of the run; without it, nothing can be compared.
-        digest: computes the fingerprint of the rows, to compare with that of the run.
-        quiet: say nothing.
+        folder: the run folder, which stores the fingerprint of the training rows.
+        digest: computes the fingerprint of the rows.
+        quiet: print no warning.
     """
     described = folder / RUN_SETTINGS
     if quiet or not described.is_file():
         return
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
         if json.loads(described.read_text(encoding="utf-8"))["data"]["train"] == digest():
-            say("these are the rows the model was trained on: figures will be too good. Use rows it has not seen.")
+            say("these are the rows the model was trained on, so the metrics are too good. Use rows it was not trained on.")
 
 
 def inherited_reading(folder: Path, *, labels: bool) -> dict[str, Any]:
-    """How the model's rows were read, so that others are read the same way; with ``labels`` also their labels.
+    """How the training files were read, so that other files are read the same way; with ``labels`` also their labels.
 
-    It is saved with the model; what the command line said about labels is in the settings of the run.
+    It is saved with the model; flags about labels are in the settings of the run.
     """
     model = model_folder(folder)
     data = read_description("load_model", model, FORMAT) if (model / DESCRIPTION).is_file() else {}

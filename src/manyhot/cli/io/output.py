@@ -1,4 +1,4 @@
-"""Files that commands write: they never replace an input, and they are written atomically."""
+"""Output files of the commands: they never replace an input, and are written atomically."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from manyhot.cli.io.config import CONFIG
 from manyhot.cli.io.models import BUNDLE, RUN_SETTINGS
 from manyhot.training.run.bundle_folder import DESCRIPTION
 
-# What a run leaves beside its model: its settings and its log.
+# Files of a run beside its model: settings and log.
 RUN_FILES = (CONFIG, RUN_SETTINGS, "metrics.jsonl")
 
 
 def check_outputs(outputs: dict[str, Path | None], inputs: Iterable[str | Path]) -> None:
-    """Refuse to write over a file that is read, and to write two outputs to one file.
+    """Refuse outputs that would replace an input, and two outputs to one file.
 
     Args:
-        outputs: paths of files or folders by the flag that gave them.
+        outputs: files or folders by flag.
         inputs: files that the command reads, and folders of models and runs.
     """
     read = [Path(name) for name in inputs]
@@ -34,7 +34,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Iterable[str | Path])
             continue
         if str(path) == "-":
             raise typer.BadParameter(
-                f"{flag} must be the name of a file or folder; got -. Leave it out for the standard output."
+                f"{flag} must be the name of a file or folder; got -. Without {flag} the output is the standard output."
             )
         place = path.resolve()
         if any(_same(path, other) or _is_part(place, other) for other in read):
@@ -60,7 +60,7 @@ def text_output(path: Path | None) -> Iterator[IO[str]]:
 
 
 def _is_part(place: Path, folder: Path) -> bool:
-    """Whether a place is the folder of a run or model, its model, or one of the files that a run leaves beside it."""
+    """Whether a path is the folder of a run or model, its model, or one of the files of a run."""
     own = folder.resolve()
     described = next((each for each in (own / BUNDLE, own) if (each / DESCRIPTION).is_file()), None)
     return described is not None and (
@@ -69,5 +69,5 @@ def _is_part(place: Path, folder: Path) -> bool:
 
 
 def _same(path: Path, other: Path) -> bool:
-    """Whether both name one regular file, also through links."""
+    """Whether both paths are the same regular file, also through links."""
     return path.is_file() and other.is_file() and path.samefile(other)

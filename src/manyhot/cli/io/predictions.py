@@ -1,4 +1,4 @@
-"""Predictions as JSON lines or CSV: what is written of each row, and how."""
+"""Predictions as JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class PredictionTask:
-    """Which values are written for each row."""
+    """The model, the rule and the values to write for each row."""
 
     def __init__(
         self, model: TrainedModel, rule: DecisionRule, close: Any, format: str, *, scores: bool, probabilities: bool
@@ -33,7 +33,7 @@ class PredictionTask:
         self.asked = {"scores": scores, "probabilities": probabilities}
 
     def write(self, to: Path | None, blocks: Iterable[Examples], own: range | None = None, *, header: bool = True) -> int:
-        """Predict blocks of rows, or ``own`` ones of them, into a file or the standard output; returns the number of rows."""
+        """Predict all blocks, or those of ``own``, into a file or the standard output; returns the number of rows."""
         count = 0
         numbered = own_blocks(blocks, range(sys.maxsize) if own is None else own)
         with text_output(to) as out:
@@ -57,7 +57,7 @@ def _writer(out: IO[str], format: str, names: Sequence[str], asked: Sequence[str
     table = csv.writer(out, lineterminator="\n")
     if header:
         table.writerow(["row", "id", "labels", *asked])
-    # A name that contains the separator would be read as two names; then every cell is a JSON list, which readers accept too.
+    # If a name contains the separator, every cell is a JSON list, which readers accept too.
     join = _as_json_list if any(SEPARATOR in name for name in names) else SEPARATOR.join
 
     def write(row: int, name: str | None, prediction: Prediction) -> None:
@@ -73,7 +73,7 @@ def _as_json_list(labels: Sequence[str]) -> str:
 
 
 def guarded(cell: str) -> str:
-    """A cell that a spreadsheet will not run as a formula: an apostrophe before the signs that begin one.
+    """A cell that a spreadsheet does not run as a formula: an apostrophe precedes the signs that begin one.
 
     Example:
         >>> guarded("=1+1"), guarded("eggs|pans")

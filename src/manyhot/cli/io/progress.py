@@ -16,18 +16,18 @@ from manyhot.training.run.progress import Event
 from manyhot.training.spans.settings import SpanSettings
 
 FINAL = "final"
-# Notes of a run name its settings, which are flags here.
+# Notes of a run name its settings; here they become flags.
 SWITCHES = {flag.name: flag.type is bool for kind in (TrainSettings, SpanSettings) for flag in flags_of(kind)}
-# The longest time in seconds without a line in a log while epochs end.
+# Most seconds without a line in a log while epochs end.
 SECONDS_BETWEEN_LINES = 10.0
 
 
 class Watch:
-    """Takes a run's events and shows them on stderr.
+    """Shows the events of a run on the standard error.
 
     Args:
         quiet: show nothing.
-        title: printed before the lines where several runs follow each other.
+        title: printed before each line, if there are several runs.
     """
 
     def __init__(self, *, quiet: bool = False, title: str = "") -> None:
@@ -59,8 +59,8 @@ class Watch:
             about = self.title or ("training" if fit == FINAL else fit)
             done = event.epoch if event.kind == "epoch" else event.epoch - 1
             self._bar.update(self._task, description=about, completed=done, total=event.epochs)
-        # Fits before the final one only serve to choose and tune settings: their last line is enough. Inside a long epoch the
-        # bar moves on a terminal; elsewhere a line says that training continues.
+        # Fits before the final one only choose and tune settings: their last line is enough. Within a long epoch the bar moves
+        # on a terminal; elsewhere a line shows that training continues.
         line = event.line()
         if event.kind == "step":
             shown = self._bar is None

@@ -1,4 +1,4 @@
-"""How files of examples are named and read on the command line, the same for every verb."""
+"""The command-line flags for reading files of examples, the same for every command."""
 
 from __future__ import annotations
 
@@ -28,11 +28,16 @@ FORMAT_NAMES = tuple(formats("labels"))
 READ_FLAGS = (
     Flag("format", str, f"The format: {', '.join(FORMAT_NAMES)}. Default: detected.", choices=FORMAT_NAMES),
     Flag("text", list[str], "The text column; several are joined. Default: chosen by name and content."),
-    Flag("labels", list[str], "The column with each row's labels; several, or a pattern with *, are columns of 0 and 1."),
+    Flag(
+        "labels",
+        list[str],
+        "The column with each row's labels; several, or a pattern with *, are columns of 0 and 1. Default: chosen by name and"
+        " content.",
+    ),
     Flag("separator", str, "Separator of the labels in a delimited string. Default: the one of | ; , that occurs."),
-    Flag("features", list[str], "Feature columns, or patterns with *."),
-    Flag("ids", str, "The column with the row ids."),
-    Flag("label_names", str, "A file with all label names, one per line, in order."),
+    Flag("features", list[str], "Feature columns, or patterns with *. Default: all other columns, if there is no text."),
+    Flag("ids", str, "The column with the row ids. Default: a column named id or similar."),
+    Flag("label_names", str, "A file with all label names, one per line, in order. Default: the labels that occur."),
     Flag(
         "label_file",
         str,
@@ -48,19 +53,19 @@ READ_FLAGS = (
         "Whether svmlight counts features from 0 or 1. Default: as in training; otherwise 1, or 0 if there is a feature 0.",
     ),
     Flag("skip_bad", bool, "Skip and list rows that cannot be read, instead of stopping at the first.", False),
-    Flag("max_line_bytes", int, "A longer line is an error.", MAX_LINE_BYTES),
-    Flag("max_expansion", int, "A compressed file that expands by more than this factor is an error.", MAX_EXPANSION),
-    Flag("max_labels", int, "The most labels that a file's header may claim.", MAX_LABELS),
+    Flag("max_line_bytes", int, "Most bytes in a line; a longer one is an error.", MAX_LINE_BYTES),
+    Flag("max_expansion", int, "Largest factor by which a compressed file may expand.", MAX_EXPANSION),
+    Flag("max_labels", int, "Most labels that a file's header may claim.", MAX_LABELS),
 )
 
 read_flags = with_flags("reading", READ_FLAGS, panel=PANEL)
 FilesArgument = Annotated[list[str], typer.Argument(help="Files of examples, read as one set; - is the standard input.")]
-# Whether a flag is a switch, which takes no value.
+# True for a switch, which takes no value.
 _SWITCHES = {flag.name: flag.type is bool for flag in READ_FLAGS} | {"task": False, "scheme": False}
 
 
 def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as they are kept in the table ``[read]`` of a settings file."""
+    """Flags as the table ``[read]`` of a settings file stores them."""
     chosen = dict(given)
     # One name is a column that holds a row's labels; a pattern or several names are columns of 0 and 1.
     for name in ("labels", "text", "features"):
@@ -73,7 +78,7 @@ def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_options(reading: Mapping[str, Any], **more: Any) -> tuple[ReadOptions, str | None]:
-    """Options for readers, and the format's name where one is given, from flags or a settings file."""
+    """The options of a reader, and the name of the format if given, from flags or a settings file."""
     given = {**reading, **more}
     format, nominal = given.pop("format", None), given.pop("nominal", None)
     if given.pop("skip_bad", False):
@@ -93,14 +98,14 @@ def read_files(
     processes: Processes | None = None,
     **more: Any,
 ) -> Examples:
-    """Examples of one file or several; prints what was guessed or skipped.
+    """Read one file or several; prints what was guessed or skipped.
 
     Args:
         files: their names.
-        reading: flags that were given, or a settings file's; one that no file uses is an error.
-        inherited: how other rows were read, for what ``reading`` does not say; used where it fits.
-        quiet: say nothing.
-        processes: several that read the files together, each its share; None for one.
+        reading: flags or the table of a settings file; a flag that no file uses is an error.
+        inherited: how other files were read, used where ``reading`` says nothing.
+        quiet: print no messages.
+        processes: processes that read the files together, each its share; None for one.
         more: further arguments of ``read_options``.
     """
     options, format = read_options({**(inherited or {}), **reading}, **more)
@@ -115,7 +120,7 @@ def read_files(
 
 
 def tell(sources: Sequence[Source], *, quiet: bool = False, said: MutableSet[str] | None = None) -> None:
-    """Say what the readers guessed, each sentence once, and list the rows that were left out."""
+    """Print what the readers guessed, each sentence once, and the rows that were skipped."""
     known = set() if said is None else said
     for source in sources:
         for remark in source.remarks:
@@ -124,13 +129,13 @@ def tell(sources: Sequence[Source], *, quiet: bool = False, said: MutableSet[str
                 say(f"{source.path}: {as_typed(remark)}", quiet=quiet)
         if source.num_problems:
             more = ", the first of them" if source.num_problems > len(source.problems) else ""
-            say(f"{source.path}: {source.num_problems:,} bad rows were left out{more}:", quiet=quiet)
+            say(f"{source.path}: {source.num_problems:,} bad rows were skipped{more}:", quiet=quiet)
             for problem in source.problems:
                 say(f"- {as_typed(str(problem))}", quiet=quiet)
 
 
 def as_typed(message: str) -> str:
-    """A message of the library with its arguments as the flags that are typed here.
+    """A message of the library with its arguments replaced by flags.
 
     Example:
         >>> as_typed("Name it with `label_names`, or give `header=False` or `separator=' '`.")
@@ -140,5 +145,5 @@ def as_typed(message: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A path that holds in any folder; ``-`` stays."""
+    """The absolute path; ``-`` stays."""
     return path if path == "-" else str(Path(path).absolute())

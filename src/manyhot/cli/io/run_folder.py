@@ -1,4 +1,4 @@
-"""The folder of a training run from the command line: claimed while it runs, and what is said when the run is interrupted."""
+"""The run folder of a training: locked while it runs, with a message if the run is interrupted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def claimed_run(folder: Path, *, new: bool, first: bool = True) -> Iterator[Path | RunClaim]:
-    """Hold a run folder for the time of the block; with several processes only the ``first`` one writes and prints.
+    """Lock a run folder during the block; with several processes only the ``first`` one writes and prints.
 
-    A new run needs a folder that is not there or empty. A new run that is refused leaves no folder behind, one that is
-    interrupted can be resumed.
+    A new run needs a folder that does not exist or is empty. A new run that ends with an error leaves no folder; an
+    interrupted one can be resumed.
     """
     # Imported here because it loads slowly, and --help should be fast.
     from manyhot.training.run.claim import RunClaim
@@ -40,8 +40,7 @@ def claimed_run(folder: Path, *, new: bool, first: bool = True) -> Iterator[Path
 
 
 def not_new(folder: Path) -> typer.BadParameter:
-    """The folder of a new run holds something."""
+    """The error for a folder of a new run that is not empty."""
     return typer.BadParameter(
-        f"--run must be a folder that is not there yet, or empty; {folder} is not."
-        f" To continue a run: manyhot train --resume {folder}"
+        f"--run must be a new or empty folder; {folder} is neither. To continue a run: manyhot train --resume {folder}"
     )

@@ -1,4 +1,4 @@
-"""Values of metrics as people read them."""
+"""Tables of metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from manyhot.cli.io.console import show_table, show_text
 from manyhot.metrics.names import parse_metric
 
-# What an evaluation tells besides the metrics that were asked for: what is better, and what it is.
+# Values of an evaluation that are not in the catalog of metrics: which direction is better, and the description.
 BESIDES = {
-    "empty": ("", "share of rows for which nothing is predicted"),
+    "empty": ("", "share of rows without a predicted label"),
     "h-precision": ("more", "precision of predicted labels with their ancestors"),
     "h-recall": ("more", "recall of labels with their ancestors"),
     "h-F1": ("more", "F1 of labels with their ancestors"),
@@ -20,7 +20,7 @@ BESIDES = {
 
 
 def show_scores(scores: Mapping[str, float], *, title: str = "") -> None:
-    """A table of metrics with what each one is."""
+    """Print a table of metrics with their descriptions."""
     if title:
         show_text(title, style="bold")
     better = {"up": "more", "down": "less"}
@@ -31,4 +31,4 @@ def show_scores(scores: Mapping[str, float], *, title: str = "") -> None:
         else:
             info = parse_metric(name).info
             rows.append((name, f"{value:.4f}", better[info.direction], info.summary))
-    show_table(("metric", "value", "better", "what it is"), rows, right=(1,), whole=(0, 1, 2))
+    show_table(("metric", "value", "better", "meaning"), rows, right=(1,), whole=(0, 1, 2))

@@ -16,24 +16,24 @@ from manyhot.training.rows.settings import TrainSettings
 
 FOLDER = "search"
 SEARCH_FLAGS = (
-    Flag("search", int, "search settings first: N trials on a part of the rows; the best settings train the model (optuna)"),
+    Flag("search", int, "search settings first, with N trials on a part of the rows; then train with the best ones (optuna)"),
     Flag(
         "search_space",
         list[str],
-        "what --search tries: NAME=LOW..HIGH, NAME=LOW..HIGH..log or NAME=A,B,C; may be repeated. Default: chosen by loss, body"
-        " and rows",
+        "search space: NAME=LOW..HIGH, NAME=LOW..HIGH..log or NAME=A,B,C; may be repeated. Default: depends on loss, body and"
+        " rows",
     ),
-    Flag("search_metric", str, "metric on held-out rows that --search goes by. Default: --metric"),
+    Flag("search_metric", str, "metric on held-out rows that --search optimises. Default: --metric"),
 )
 
 
 def search_table(before: Mapping[str, Any], given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The table ``[search]`` of the flags and of a settings file; empty where nothing is searched.
+    """The table ``[search]`` from flags and a settings file; empty if nothing is searched.
 
     Args:
         before: the table of the settings file.
-        given: the flags of the search that were given.
-        settings: the settings that were given, by flags or a file: what they set cannot be searched.
+        given: the given flags of the search.
+        settings: the settings given by flags or a file; they cannot be searched.
     """
     names = {"search": "trials", "search_space": "space", "search_metric": "metric"}
     table = {**before, **{names[name]: value for name, value in given.items() if value is not None and value != []}}
@@ -42,7 +42,7 @@ def search_table(before: Mapping[str, Any], given: Mapping[str, Any], settings: 
     if table and (not isinstance(table["trials"], int) or table["trials"] < 1):
         raise typer.BadParameter(f"--search must be a whole number >= 1; got {table['trials']!r}.")
     if table and settings.get("budget"):
-        raise typer.BadParameter("--search and --budget must not go together: both choose settings. Leave one of them out.")
+        raise typer.BadParameter("--search and --budget must not be combined: both choose settings. Leave one of them out.")
     usual = TrainSettings().to_dict()
     fixed = [name for name in parse_space(table.get("space", [])) if name in settings and settings[name] != usual[name]]
     if fixed:
@@ -92,7 +92,7 @@ def searched(
     quiet: bool,
 ) -> tuple[TrainSettings, dict[str, Any]]:
     """The best settings and the result of the search; the study is stored in ``folder`` and continues after an interruption."""
-    # Imported here because it needs a package that the other commands do not.
+    # Imported here because it needs optuna, which other commands do not.
     from manyhot.integrations.optuna import search_settings
 
     trials, metric = table["trials"], table.get("metric", settings.stop_metric)
@@ -126,7 +126,7 @@ def _value(text: str) -> Any:
 
 
 def _is_real(name: str) -> bool:
-    """Whether a setting takes any number, not whole ones alone."""
+    """Whether a setting takes real numbers, not only whole ones."""
     hint = TrainSettings.__annotations__.get(name, "")
     return "float" in str(hint)
 

@@ -1,4 +1,4 @@
-"""One part of a large prediction: which rows or files it takes, and where its output goes."""
+"""Shards of a large prediction: which rows or files a shard takes, and where its output goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ShardFlag = Annotated[
     str | None,
     typer.Option(
         "--shard",
-        help="Predict part i of n, from 1/n to n/n: every n-th file with --to-folder, otherwise consecutive rows.",
+        help="Predict shard i/n, from 1/n to n/n: every n-th file with --to-folder, otherwise consecutive rows.",
         metavar="I/N",
     ),
 ]
@@ -32,17 +32,17 @@ ToFolderFlag = Annotated[
 
 
 class Shard(NamedTuple):
-    """Part ``place``, from 0, of ``parts``."""
+    """Shard number ``place``, from 0, of ``parts``."""
 
     place: int
     parts: int
 
     def files(self, names: Sequence[str]) -> list[str]:
-        """The files of this part."""
+        """The files of this shard."""
         return list(names[self.place :: self.parts])
 
     def blocks(self, sizes: Sequence[int]) -> range:
-        """The blocks of this part, given the rows of each: consecutive blocks, with about as many rows in each part.
+        """The blocks of this shard, given the rows of each: consecutive blocks, with about equal rows per shard.
 
         Example:
             >>> [list(Shard(place, 3).blocks([5, 5, 5, 5, 2])) for place in range(3)]
@@ -60,7 +60,7 @@ WHOLE = Shard(0, 1)
 
 
 def parse_shard(given: str | None) -> Shard:
-    """``"2/8"`` as the second of eight parts; None is the whole.
+    """``"2/8"`` is the second of eight shards; None is all rows.
 
     Example:
         >>> parse_shard("2/8")
@@ -75,7 +75,7 @@ def parse_shard(given: str | None) -> Shard:
 
 
 def own_blocks(blocks: Iterable[Examples], own: range) -> Iterator[tuple[int, Examples]]:
-    """``(number of the first row, block)`` of the blocks of a part."""
+    """``(number of the first row, block)`` of the blocks of a shard."""
     first = 0
     for number, block in enumerate(blocks):
         if number in own:
@@ -86,7 +86,7 @@ def own_blocks(blocks: Iterable[Examples], own: range) -> Iterator[tuple[int, Ex
 
 
 def output_files(folder: Path, inputs: Sequence[str], suffix: str) -> dict[str, Path]:
-    """The output of each input: its name with another suffix."""
+    """The output file of each input file: its name with another suffix."""
     found: dict[str, Path] = {}
     for name in inputs:
         stem = Path(bare_name(name)).stem if Path(bare_name(name)).suffix else bare_name(name)
@@ -99,8 +99,8 @@ def output_files(folder: Path, inputs: Sequence[str], suffix: str) -> dict[str, 
 
 
 def claim_folder(folder: Path, model: Path, about: dict[str, Any]) -> None:
-    """Record in the folder how its files are made, and refuse a folder whose files were made otherwise. Several parts may do
-    this at the same time, because they write the same content.
+    """Record the model and the flags in the folder; refuse a folder with others. Several shards may do this at the same time,
+    because they write the same content.
     """
     make_folder(folder)
     described = hashlib.blake2b((model_folder(model) / DESCRIPTION).read_bytes(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Text from outside made safe to print: control characters, which could drive a terminal, are shown as escapes."""
+"""Text from files made safe to print: control characters, which could control a terminal, become escapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """``text`` with control characters replaced one for one, for texts whose characters are counted.
+    """``text`` with control characters replaced one by one, so that character offsets stay valid.
 
     Example:
         >>> masked("a\\x1bb")
@@ -29,7 +29,7 @@ def masked(text: str) -> str:
 
 
 def safe_json(text: str) -> str:
-    r"""JSON ``text`` whose strings hold no control character unescaped; it means the same.
+    r"""JSON ``text`` with all control characters escaped; its meaning does not change.
 
     Example:
         >>> safe_json('"a\x9b"')

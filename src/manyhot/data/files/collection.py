@@ -1,4 +1,4 @@
-"""Python's garbage collection while very many objects are made."""
+"""Garbage collection paused while very many objects are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files opened for reading: decompressed, lines decoded, their length limited, damage reported.
+"""Input files: decompressed, decoded line by line, with limits on line length and expansion.
 
 Compression is recognised by the first bytes, not by the name. Lines end at a line feed only, so that the other characters that
 Python counts as line ends (form feed, U+2028, ...) stay inside a text.
@@ -53,7 +53,7 @@ class InputFile:
     Args:
         path: the file.
         max_line_bytes: a longer line is an error, so that a file without line ends cannot fill the memory.
-        max_expansion: a compressed file that becomes more than this many times as large is an error (from 8 MiB on).
+        max_expansion: a compressed file that expands by more than this factor is an error (from 8 MiB on).
 
     If ``problems`` is set, lines that are not UTF-8 are reported to it; they are skipped if problems are collected.
 
@@ -152,7 +152,7 @@ class InputFile:
         return block
 
     def lines(self, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
-        """Line numbers from 1 and decoded lines, without their ends unless wanted; a byte order mark is dropped."""
+        """Line numbers from 1 and decoded lines, without line ends unless ``keep_ends``; a byte order mark is dropped."""
         offset = 0
         for number, line in self.raw_lines():
             if number == 1:
@@ -177,8 +177,8 @@ class InputFile:
 
     def _too_long(self, line: int | None) -> DataError:
         return DataError(
-            f"the line must be at most {self.max_line_bytes} bytes long; it is longer. Is it a file with line ends?"
-            " If the line is meant, raise `max_line_bytes`.",
+            f"the line must be at most {self.max_line_bytes} bytes long; it is longer. Does the file have line ends?"
+            " If the line is intended, raise `max_line_bytes`.",
             file=self.name,
             line=line,
         )

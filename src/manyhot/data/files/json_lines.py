@@ -1,7 +1,7 @@
 """JSON lines: one object per line.
 
-Parsed by the standard library, which reports the position of an error to the character. Readers that parse many lines at once
-cannot say which line is wrong.
+Parsed by the standard library, which reports the exact position of an error. Readers that parse many lines at once cannot say
+which line is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def json_object(
         if "\\ud" in text or "\\uD" in text:
             json.dumps(record, ensure_ascii=False).encode("utf-8")
     except _RepeatedKeyError as error:
-        problems.add("the keys of an object must differ; one is there twice. Rename it.", line=line, column=error.args[0])
+        problems.add("the keys of an object must differ; one occurs twice. Rename it.", line=line, column=error.args[0])
     except json.JSONDecodeError as error:
         what = "one JSON object, which is all on one line" if text.strip() in "[{" else "a JSON object"
         hint = ARRAY_HINT if text.lstrip().startswith("[") else ""
@@ -59,7 +59,7 @@ def json_object(
             column=error.pos + 1,
         )
     except UnicodeEncodeError:
-        problems.add("holds half a surrogate pair (\\ud800 to \\udfff), which is no character. Remove it.", line=line)
+        problems.add("holds half a surrogate pair (\\ud800 to \\udfff), which is not a character. Remove it.", line=line)
     except (RecursionError, ValueError) as error:
         problems.add(f"the line could not be parsed as JSON: {error}.", line=line)
     else:
@@ -77,7 +77,7 @@ def write_json_lines(who: str, path: PathLike, rows: Iterable[Mapping[str, Any]]
     Args:
         who: the caller, for messages.
         path: ends in ``.jsonl``, and in ``.gz``, ``.bz2`` or ``.xz`` to compress.
-        rows: what to write.
+        rows: the objects.
     """
     check_target(f"{who}: `path`", path)
     target = Path(path)
@@ -87,7 +87,7 @@ def write_json_lines(who: str, path: PathLike, rows: Iterable[Mapping[str, Any]]
 
 
 def check_target(what: str, path: PathLike) -> None:
-    """Check that the name of a file to write ends as ``write_json_lines`` demands; ``what`` names the argument or flag."""
+    """Check the suffix of a file for ``write_json_lines``; ``what`` names the argument or flag."""
     if not bare_name(path).endswith(".jsonl"):
         raise ValueError(f"{what} must end in .jsonl, or .jsonl.gz, .bz2 or .xz; got {str(path)!r}.")
     if Path(path).suffix.lower() == ".zst":

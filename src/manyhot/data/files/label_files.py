@@ -41,7 +41,7 @@ def names_in_text_file(path: PathLike, *, max_expansion: int = MAX_EXPANSION) ->
 
 
 def names_in_mulan_xml(path: PathLike, *, max_expansion: int = MAX_EXPANSION) -> tuple[str, ...]:
-    """The labels in MULAN's XML, those of a hierarchy included, in the order of the file."""
+    """The labels in MULAN's XML, including those of a hierarchy, in the order of the file."""
     with InputFile(path, max_expansion=max_expansion) as file:
         content = file.read(file.max_line_bytes)
     try:
@@ -56,7 +56,7 @@ def names_in_mulan_xml(path: PathLike, *, max_expansion: int = MAX_EXPANSION) ->
 
 
 def find_mulan_xml(path: PathLike) -> Path | None:
-    """The XML beside an ARFF file: the same name, or the name without -train, -test, -sparse and the like.
+    """The XML beside an ARFF file: the same name, or the name without suffixes such as -train, -test, -sparse.
 
     The first that exists of ``name-train-sparse.xml``, ``name-train.xml``, ``name.xml``, in upper or lower case.
     """
@@ -79,7 +79,7 @@ def _checked(names: Sequence[str], path: PathLike) -> tuple[str, ...]:
     seen: set[str] = set()
     for place, name in enumerate(names):
         if not name or name in seen:
-            what = f"{name!r} is there twice" if name else f"name {place + 1} is empty"
+            what = f"{name!r} occurs twice" if name else f"name {place + 1} is empty"
             raise DataError(f"label names must differ and not be empty; {what}.", file=str(path))
         seen.add(name)
     return tuple(names)

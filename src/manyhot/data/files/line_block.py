@@ -12,7 +12,7 @@ from manyhot.data.files.input_file import InputFile
 
 
 class LineBlock(InputFile):
-    """A block of lines of a file, with their line numbers in it.
+    """A block of lines of a file, which keeps their line numbers.
 
     Args:
         name: the file's name.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 OnProblem = Literal["raise", "collect"]
 NO_MEMORY = "needs more memory than there is. Read fewer rows or columns at a time, or use a machine with more memory."
-# Looks only at the beginning of a value, so that its size does not matter.
+# Shortens a value without reading all of it.
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxtuple = 20
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 120
@@ -16,12 +16,12 @@ _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 120
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a file.
+    """One problem of a file.
 
     Args:
         file: the file's name as it was given.
         message: what was expected, what was found, and what to do.
-        line: counted from 1 (in Parquet and npz: the row), or None where the whole file is meant.
+        line: counted from 1 (in Parquet and npz: the row), or None for the whole file.
         column: a column's name, or a character position counted from 1.
 
     Example:
@@ -48,7 +48,7 @@ class Problem:
 
 
 class DataError(ValueError):
-    """Raised for a file that cannot be read as examples; ``problem`` has the place and the message as separate fields.
+    """Raised for a file that cannot be read as examples; ``problem`` has the position and the message as separate fields.
 
     Example:
         >>> raise DataError("is empty. Give a file with at least one example.", file="a.csv")
@@ -68,7 +68,7 @@ class ProblemLog:
     Args:
         mode: ``"raise"`` or ``"collect"``; with ``"collect"`` a reader skips rows with problems.
         file: the file's name.
-        keep: how many are kept in full.
+        keep: the number of problems that are kept in full.
     """
 
     def __init__(self, mode: OnProblem, file: str, *, keep: int = 10) -> None:
@@ -79,11 +79,11 @@ class ProblemLog:
         self.count = 0
 
     def add(self, message: str, *, line: int | None = None, column: str | int | None = None) -> None:
-        """One more problem."""
+        """Report a problem."""
         if self.mode == "raise":
             raise DataError(message, file=self.file, line=line, column=column)
         self.count += 1
-        # Counted by line: a reader looks at the first rows twice and may find another problem the second time.
+        # Counted by line: a reader parses the first rows twice and may find another problem the second time.
         if len(self.kept) < self.keep or (line or 0) < (self.kept[-1].line or 0):
             self.kept.append(Problem(self.file, message, line, column))
             self.kept.sort(key=lambda problem: problem.line or 0)
@@ -94,7 +94,7 @@ class ProblemLog:
         return f" The first problem: {self.kept[0]}" if self.kept else ""
 
     def fatal(self, message: str, *, line: int | None = None, column: str | int | None = None) -> DataError:
-        """A problem that ends reading, to be raised in both modes."""
+        """An error that ends reading, to be raised in both modes."""
         return DataError(message, file=self.file, line=line, column=column)
 
 
@@ -110,5 +110,5 @@ def shown(value: Any, length: int = 60) -> str:
 
 
 def missing_package(what: str, package: str, *, file: str) -> DataError:
-    """``what`` needs a package that is not installed."""
+    """The error for ``what``, which needs a package that is not installed."""
     return DataError(f"{what} needs the package {package}. Install it with: pip install manyhot[data]", file=file)

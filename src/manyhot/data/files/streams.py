@@ -1,4 +1,4 @@
-"""Byte streams beneath an input file: opened, decompressed, counted and bounded."""
+"""Byte streams of input files: opened, decompressed, counted and bounded."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class CountedStream(UnclosedStream):
 
 
 class BoundedStream(UnclosedStream):
-    """A decompressed stream that raises an error when it grows out of proportion to the compressed bytes."""
+    """A decompressed stream that raises an error if it expands by more than a factor."""
 
     def __init__(self, stream: IO[bytes], packed: CountedStream, max_expansion: int, name: str) -> None:
         super().__init__(stream.read)
@@ -116,7 +116,7 @@ class BoundedStream(UnclosedStream):
         self.count += size
         if self.count > max(FREE_BYTES, self.max_expansion * self.packed.count):
             raise DataError(
-                f"must not become more than {self.max_expansion} times as large when it is decompressed; it does, after"
+                f"must not expand by more than a factor of {self.max_expansion} when it is decompressed; it does, after"
                 f" {self.packed.count:,} bytes. If that is intended, raise `max_expansion`.",
                 file=self.name,
             )

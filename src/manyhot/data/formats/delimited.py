@@ -67,7 +67,7 @@ def looks_like_header(fields: Sequence[str]) -> bool:
 
 
 def _header(first: Fields, options: ReadOptions, problems: ProblemLog) -> tuple[list[str], list[Fields]]:
-    """The column names, and the first line again where it is a row."""
+    """The column names, and the first line again if it is a row."""
     line, fields = first
     if options.header is False:
         return [str(place) for place in range(1, len(fields) + 1)], [first]
@@ -75,14 +75,14 @@ def _header(first: Fields, options: ReadOptions, problems: ProblemLog) -> tuple[
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise problems.fatal(
-            "column names must differ; this one is there twice. Rename it, or give `header=False` if the first line is a row.",
+            "column names must differ; this one occurs twice. Rename it, or use `header=False` if the first line is a row.",
             line=line,
             column=twice,
         )
     if options.header is None and all(is_number(name) for name in names):
         raise problems.fatal(
             f"the first line must name the columns; it holds the numbers {shown(', '.join(names[:5]))}."
-            " Give `header=False` to number the columns from 1.",
+            " Use `header=False` to number the columns from 1.",
             line=line,
         )
     return names, []
@@ -106,8 +106,8 @@ def _fields(file: InputFile, delimiter: str, quoting: bool, problems: ProblemLog
             return
         except csv.Error as error:
             raise problems.fatal(
-                f"the fields could not be told apart: {error}. Double the quotation marks inside a quoted field, or give"
-                " `quoting=False` if they are just characters.",
+                f"the fields could not be split: {error}. Double the quotation marks inside a quoted field, or use"
+                " `quoting=False` if they are ordinary characters.",
                 line=begin,
             ) from None
         if fields:

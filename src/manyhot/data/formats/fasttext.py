@@ -1,6 +1,6 @@
 """fastText's supervised format: words that begin with ``__label__`` are labels, the rest of the line is the text.
 
-Parsed by hand: fastText's own package reads files only to train on them.
+fastText's own package has no reader that returns rows.
 """
 
 from __future__ import annotations

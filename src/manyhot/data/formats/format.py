@@ -22,8 +22,7 @@ class FileStart:
     Args:
         name: the file's name in lower case without the suffix of a compression.
         content: the first bytes.
-        lines: the first complete lines that are not blank; bytes that are not UTF-8 are left to the reader, which reports where
-            they are.
+        lines: the first complete lines that are not blank; the reader reports bytes that are not UTF-8.
     """
 
     name: str
@@ -45,7 +44,7 @@ def _matches_nothing(_: Any) -> bool:
 
 
 def part_as_whole(read: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any, Any], Any]:
-    """The ``read_part`` of a format whose reader looks at nothing but the lines it parses."""
+    """The ``read_part`` of a format whose reader needs only the lines it parses."""
     return lambda part, _, options, problems: read(part, options, problems)
 
 
@@ -54,23 +53,23 @@ class Format:
     """One file format.
 
     Args:
-        name: as ``--format`` takes it.
-        about: what a file holds, in a few words.
-        read: ``(file, options, problems)`` to ``Examples`` or ``SpanExamples``; a ``folder`` format gets the path for the file.
+        name: its name, for ``--format``.
+        about: a short description of the file.
+        read: ``(file, options, problems)`` to ``Examples`` or ``SpanExamples``; a ``folder`` format gets the path as the file.
         holds: rows with labels, or texts with marked spans.
-        suffixes: of file names that always have this format.
-        likely_suffixes: of file names that have this format if the content fits no other.
+        suffixes: suffixes of files that always have this format.
+        likely_suffixes: suffixes of files that have this format if the content fits no other.
         magic: the first bytes of every such file.
         looks: whether the start of a file looks like this format; formats are tried in the order of the registry.
         certain: whether it cannot be another format; used to tell a user who wants labels that a file holds spans.
-        by_lines: each line is a row, whatever the other lines hold, so that a file can be read in blocks.
+        by_lines: whether each line is a row independent of the others, so that a file can be read in blocks.
         read_part: ``(some lines, the file, options, problems)`` to examples, if merging parts that were read separately gives
             the same as reading the whole file; otherwise None.
-        columns: the file has named columns.
+        columns: whether the file has named columns.
         takes: the arguments of ``read_examples`` that it uses, besides limits; others are an error.
-        unlabelled: the file holds texts alone, for predictions.
-        folder: whether a path is of this format, for one that is not a single file.
-        write: ``(examples, path)``, where files of the format can be written.
+        unlabelled: whether the file holds only texts, for prediction.
+        folder: for formats that are not single files: whether a path has this format.
+        write: ``(examples, path)``, if files of the format can be written.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""JSON lines as a table of examples: a row from each object."""
+"""JSON lines: each object is a row of a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manyhot.data.write import write_examples
 
 def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """All rows of a JSON lines file."""
-    # A block of a file has the file's name, which the fast path would read whole.
+    # A block of a file has the name of the file; the fast path would read the whole file.
     plain = None if isinstance(file, LineBlock) else read_plain(file.name, options)
     if plain is not None:
         return plain
@@ -34,7 +34,7 @@ def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> E
 
 
 def read_jsonl_part(part: InputFile, file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """The rows in some lines of a JSON lines file, with the columns that the start of the file has."""
+    """The rows in some lines of a JSON lines file, with the columns found at the start of the file."""
     sample = sample_of(json_objects(file, ProblemLog("collect", file.name)))
     table = TableExamples(_columns(sample, options, problems), options, problems, "jsonl")
     table.extend(json_objects(part, problems))
@@ -53,7 +53,7 @@ def _looks(start: FileStart) -> bool:
 
 FORMAT = Format(
     name="jsonl",
-    about="JSON lines, an object a row",
+    about="JSON lines, one object per row",
     read=read_jsonl,
     suffixes=(".jsonl", ".ndjson"),
     likely_suffixes=(".json",),

@@ -1,4 +1,4 @@
-"""A folder of memory-mapped rows, as ``manyhot pack`` writes it: texts or sparse features that stay on the disk."""
+"""A folder of memory-mapped rows that ``manyhot pack`` wrote: texts or sparse features that stay on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from manyhot.data.options import ReadOptions
 from manyhot.labels.sparse import SparseLabels
 
 NAME = "mapped"
-# What a reader of the packed files chose that other files are read by.
+# Choices of the reader that other files are read with.
 CHOSEN = ("text", "labels", "separator", "first_index")
 _LABELS = {"labels": "int64", "label.ends": "int64"}
 _TEXTS = {"text.content": "uint8", "text.ends": "int64"}
@@ -54,27 +54,27 @@ def read_mapped(folder: Path, options: ReadOptions, problems: ProblemLog) -> Exa
 
 
 def _labels(folder: Path, numbers: Any, ends: Any, num_labels: int) -> SparseLabels:
-    """The labels; those of a row must rise."""
+    """The labels; those of a row must increase."""
     for first, last in block_places(len(ends) - 1, 1 << 20):
         own = slice(int(ends[first]), int(ends[last]))
         starts = np.zeros(own.stop - own.start + 1, dtype=bool)
         starts[ends[first : last + 1] - own.start] = True
         if not ((np.diff(numbers[own]) > 0) | starts[1:-1]).all():
-            raise damaged(folder, "the labels of a row must rise")
+            raise damaged(folder, "the labels of a row must increase")
     maps = (_writable(folder, name, array) for name, array in zip(_LABELS, (numbers, ends), strict=True))
     indices, offsets = map(torch.from_numpy, maps)
     return SparseLabels(indices, offsets, num_labels, validate=False)
 
 
 def _writable(folder: Path, name: str, array: Any) -> Any:
-    """The same as a private map: torch wants memory that may be written to, and the file stays as it is."""
+    """The same as a private map: torch needs writable memory, and the file must not change."""
     if not len(array):
         return np.array(array)
     return np.asarray(np.memmap(folder / f"{name}.bin", dtype=array.dtype, mode="c", shape=array.shape))
 
 
 def _source(folder: Path, about: dict[str, Any]) -> Source:
-    """The folder as a source, with how the packed files were read: rows to predict are read the same way."""
+    """The folder as a source, with the options of the packed files, so that rows to predict are read the same way."""
     chosen = about.get("chosen")
     known = chosen if isinstance(chosen, dict) else {}
     return Source(str(folder), NAME, {name: known[name] for name in CHOSEN if _is_choice(known.get(name))})

@@ -2,7 +2,7 @@
 
 A scipy sparse matrix fills a file, so labels are in a second one: named by ``label_file``, or found beside the first by its
 name with Y for X or labels for features. One file may hold both as arrays ``X`` and ``Y``, or ``features`` and ``labels``.
-Nothing is unpickled, and no claimed size is trusted before the bytes are there: see ``npz_arrays``.
+Nothing is unpickled, and claimed sizes are checked against the bytes of the file: see ``npz_arrays``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
             with InputFile(path, max_expansion=options.max_expansion) as other:
                 labels = _load(other, _LABELS, options).main
     _check_shapes(features, labels, options, problems)
-    # A name may be given for every column; without names columns are called by their numbers.
+    # Without names, columns are named by their numbers.
     names = options.label_names or tuple(map(str, range(labels.shape[1])))
     if len(names) != labels.shape[1]:
         raise problems.fatal(f"`label_names` must have one name per column of labels, {labels.shape[1]}; got {len(names)}.")
@@ -91,7 +91,7 @@ def _load(file: InputFile, wanted: tuple[str, ...], options: ReadOptions) -> _Lo
     except (DataError, MemoryError):
         raise
     except Exception as error:
-        # zipfile, zlib, numpy's header parser and scipy's constructors each raise errors of their own on a damaged file.
+        # zipfile, zlib, numpy's header parser and scipy's constructors each raise their own errors for a damaged file.
         raise DataError(
             f"could not be read as .npz ({error}). Is the file whole, and without pickled objects?", file=file.name
         ) from None
@@ -149,7 +149,7 @@ def _labels(labels: Any, problems: ProblemLog) -> tuple[Any, Any, Array]:
     bad, firsts = np.unique(rows[wrong], return_index=True)
     for row, entry in zip(bad.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
         problems.add(
-            f"a label must be {WANTED}, or NaN where it is not known; got {values[entry]:g}.",
+            f"a label must be {WANTED}, or NaN if it is unknown; got {values[entry]:g}.",
             line=row + 1,
             column=str(int(columns[entry])),
         )

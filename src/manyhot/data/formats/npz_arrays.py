@@ -1,8 +1,8 @@
-"""The arrays of an ``.npz`` archive, read so that no claimed size is trusted before the bytes are there.
+"""The arrays of an ``.npz`` archive, with every claimed size checked.
 
-``numpy.load`` allocates what an array's header claims and decompresses without a limit. Here a header must fit the
-bytes that the archive holds, these may not be out of proportion to the compressed ones, and the index arrays of a sparse matrix
-must confirm its number of rows. Nothing is unpickled.
+``numpy.load`` allocates whatever an array's header claims and decompresses without a limit. Here a header must fit the bytes of
+the archive, the expansion of the compressed bytes is limited, and the index arrays of a sparse matrix must confirm its number
+of rows. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from manyhot.data.files.streams import FREE_BYTES
 
 Array = np.ndarray[Any, Any]
-# The most rows of a matrix stored by columns or by entries, where index pointers cannot confirm their number.
+# Most rows of a matrix stored by columns or by entries, whose index pointers cannot confirm their number.
 MOST_ROWS = 2**24
 
 
@@ -25,7 +25,7 @@ class NpzArrays:
 
     Args:
         source: a path, or a stream that can seek.
-        max_expansion: the most a compressed array may grow, from 8 MiB on.
+        max_expansion: the largest factor by which a compressed array may expand, from 8 MiB on.
 
     Example:
         >>> import io
@@ -48,11 +48,11 @@ class NpzArrays:
         self.archive.close()
 
     def array(self, name: str) -> Array:
-        """One array; ValueError where it is not what its header says."""
+        """One array; ValueError if it does not match its header."""
         info = self.archive.getinfo(f"{name}.npy" if f"{name}.npy" in self.archive.NameToInfo else name)
         if info.file_size > max(FREE_BYTES, self.max_expansion * info.compress_size):
             raise ValueError(
-                f"array {name!r} becomes more than {self.max_expansion} times as large when it is decompressed;"
+                f"array {name!r} expands by more than a factor of {self.max_expansion} when it is decompressed;"
                 " if that is intended, raise `max_expansion`"
             )
         with self.archive.open(info) as stream:
@@ -68,7 +68,7 @@ class NpzArrays:
                 raise ValueError(f"array {name!r} claims the shape {list(shape)}, but its bytes end before")
             content = stream.read(size)
         if len(content) != size:
-            raise ValueError(f"array {name!r} is cut short")
+            raise ValueError(f"array {name!r} is truncated")
         return np.frombuffer(content, dtype=kind).reshape(shape, order="F" if by_columns else "C")
 
     def sparse_matrix(self) -> Any:

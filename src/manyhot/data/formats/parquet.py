@@ -18,7 +18,7 @@ from manyhot.data.tables.columns import choose_columns
 from manyhot.data.tables.table import TableExamples
 
 BATCH_ROWS = 8192
-# Up to this many cells are accepted, however few bytes they take.
+# Up to this many cells are accepted for any number of bytes.
 FREE_CELLS = 2**22
 
 
@@ -48,7 +48,7 @@ def _read(opened: Any, file_bytes: int, options: ReadOptions, problems: ProblemL
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise problems.fatal("column names must differ; this one is there twice. Rename it.", column=twice)
+        raise problems.fatal("column names must differ; this one occurs twice. Rename it.", column=twice)
     if not opened.metadata.num_rows:
         raise problems.fatal("must hold at least one row; it holds none.")
     sizes = _column_sizes(opened)
@@ -110,17 +110,17 @@ def _check_used(
             )
         if sizes.get(name, 0) > affordable:
             raise problems.fatal(
-                f"must not become more than {options.max_expansion} times as large as the file when it is decompressed;"
+                f"must not be more than {options.max_expansion} times as large as the file when it is decompressed;"
                 f" it would have {sizes[name]:,} bytes. If that is intended, raise `max_expansion`.",
                 column=name,
             )
 
 
 def _check_cells(cells: int, affordable: int, options: ReadOptions, problems: ProblemLog) -> None:
-    """Check the number of cells against the size of the file: runs of one value take hardly any bytes."""
+    """Check the number of cells against the size of the file: runs of one value take almost no bytes."""
     if cells > max(FREE_CELLS, affordable // 8 if affordable > FREE_BYTES else 0):
         raise problems.fatal(
-            f"must not hold more than {options.max_expansion // 8} cells for a byte of the file; it claims {cells:,}."
+            f"must not hold more than {options.max_expansion // 8} cells per byte of the file; it claims {cells:,}."
             " If that is intended, raise `max_expansion`."
         )
 

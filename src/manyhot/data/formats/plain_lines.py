@@ -1,8 +1,7 @@
-"""A fast path for JSON lines of texts with label lists, the usual form of very many rows: the native engine parses them in
-blocks.
+"""A fast path for JSON lines of texts with label lists: the native engine parses them in blocks.
 
-The result is that of the reader that parses line by line. A file with anything unusual (a damaged line, a line that is not an
-object, a label that is not a name) is left to that reader from the start, because it has the error messages.
+The result is the same as that of the line-by-line reader. A file with anything unusual (a damaged line, a line that is not an
+object, a label that is not a name) is read by that reader from the start, because it has the error messages.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from manyhot.data.tables.table import TableExamples, columns_of_records
 from manyhot.engines.native import lines as native
 
 BLOCK_BYTES = 1 << 22
-# A smaller file is read in less time than it takes to start a thread.
+# Reading a smaller file takes less time than starting a thread.
 LEAST_BYTES = 1 << 20
 
 
@@ -61,7 +60,7 @@ def _read(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exampl
 
 
 def _blocks(file: InputFile) -> Iterator[bytes]:
-    """Whole lines, the next block decompressed while this one is read."""
+    """Blocks of whole lines; the next block is decompressed while this one is parsed."""
     with ThreadPoolExecutor(1) as pool:
         ahead = pool.submit(file.line_block, BLOCK_BYTES)
         while block := ahead.result():
@@ -70,11 +69,11 @@ def _blocks(file: InputFile) -> Iterator[bytes]:
 
 
 def _add_block(table: TableExamples, block: bytes, keys: tuple[str, str], known: dict[bytes, int], line: int) -> int:
-    """Add the lines of a block, the first of them after ``line``; the number of the last one."""
+    """Add the lines of a block, which begins after ``line``; returns the number of its last line."""
     block.decode("utf-8")
     ends, texts, counts, labels = native.scan(block, *keys)
     names = [block[first:last] for first, last in zip(*labels, strict=True)]
-    # All names of a later block are known as a rule; looking them up together is faster than row by row.
+    # Later blocks rarely have new names; looking all names up together is faster than row by row.
     numbers = list(map(known.get, names))
     every_known, add_plain = None not in numbers, table.add_plain
     start = at = 0

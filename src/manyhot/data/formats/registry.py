@@ -1,4 +1,4 @@
-"""The formats that files can have, in one list; everything else asks their entries."""
+"""The registry of file formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.data.formats.format import FileStart, Format, Holds
 from manyhot.data.spans import brat, conll
 from manyhot.data.spans import jsonl as span_jsonl
 
-# The order is the one in which formats are asked whether a file looks like them.
+# Formats are tried in this order when a file's format is detected.
 FORMATS: list[Format] = [
     jsonl.FORMAT,
     delimited.CSV,
@@ -62,9 +62,9 @@ def recognise_format(file: InputFile, holds: Holds = "labels", *, labelled: bool
     """The format of an open file, by its first bytes, its name and its first lines.
 
     Args:
-        file: stays unread.
+        file: the open file, from which nothing is consumed.
         holds: labels or spans.
-        labelled: False also takes files of texts alone.
+        labelled: False also accepts files of texts only.
 
     Example:
         >>> import tempfile, pathlib
@@ -89,14 +89,14 @@ def recognise_format(file: InputFile, holds: Holds = "labels", *, labelled: bool
         return found[0]
     raise DataError(
         f"its format was not recognised; the first line is {shown(start.lines[0])}."
-        f" Say `format`: one of {', '.join(each.name for each in known)}.{other_task(start, holds)}",
+        f" Set `format` to one of {', '.join(each.name for each in known)}.{other_task(start, holds)}",
         file=file.name,
     )
 
 
 def other_task(start: FileStart, holds: Holds) -> str:
-    """A hint for a file of the other kind: spans where labels were wanted."""
+    """A hint for a file of the other task: spans instead of labels."""
     if holds == "spans":
         return ""
     found = next((each for each in formats("spans").values() if each.certain(start)), None)
-    return "" if found is None else f" It looks like a file of marked spans ({found.name}): give `task='spans'`."
+    return "" if found is None else f" It looks like a file of marked spans ({found.name}): use `task='spans'`."

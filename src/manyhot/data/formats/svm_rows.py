@@ -1,5 +1,5 @@
-"""svmlight lines as labels and features. Lines are split here; numpy parses the numbers of many lines at once. Only a block
-with an error is checked line by line.
+"""svmlight lines as labels and features. numpy parses the numbers of many lines at once; only a block with an error is checked
+line by line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SvmRows:
     """Labels and features of svmlight lines, gathered in blocks.
 
     Args:
-        problems: for lines that are wrong.
+        problems: takes the problems of lines.
         first: the lowest index a feature may have.
         width: one more than the highest.
         names: all label names, if the labels in the file are their numbers; None if they are names themselves.
@@ -42,7 +42,7 @@ class SvmRows:
         self.counts: list[Array] = []
 
     def read(self, lines: Iterator[Line]) -> None:
-        """All lines; empty ones and those that begin with # are left out, unless the number of labels is given."""
+        """Read all lines; empty lines and comments are skipped, unless the number of labels is given."""
         block: list[Line] = []
         size = 0
         for line, text in lines:
@@ -59,7 +59,7 @@ class SvmRows:
             self._add(block)
 
     def extent(self) -> tuple[int, int]:
-        """The lowest and the highest column number; (1, 0) where there is none."""
+        """The lowest and the highest column number; (1, 0) if there is none."""
         filled = [block for block in self.columns if len(block)]
         return (min(int(b.min()) for b in filled), max(int(b.max()) for b in filled)) if filled else (1, 0)
 
@@ -124,7 +124,7 @@ class SvmRows:
             elif not np.isfinite(pair[1]).all():
                 wrong = "have a finite value"
             elif int(pair[0][0]) in seen:
-                wrong = "be there once a row"
+                wrong = "occur once per row"
             else:
                 seen.add(int(pair[0][0]))
                 continue
@@ -164,7 +164,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
-    """Column numbers, values, and how many each line has; None where anything is not ``index:value``."""
+    """Column numbers, values, and their number in each line; None if anything is not ``index:value``."""
     text = "\n".join(bodies)
     if not text.isascii():
         return None
@@ -193,7 +193,7 @@ def _pairs(bodies: Sequence[str]) -> tuple[Array, Array, Array] | None:
 
 
 def _repeats(columns: Array, counts: Array) -> bool:
-    """Whether a column comes twice in a row; files with increasing columns need no sorting."""
+    """Whether a column occurs twice in a row; files with increasing columns need no sorting."""
     rising = np.diff(columns) > 0
     ends = np.cumsum(counts)[:-1]
     rising[ends[(ends > 0) & (ends < len(columns))] - 1] = True

@@ -1,7 +1,7 @@
-"""svmlight with several labels a row, and the XC repository's format: the same beneath a line ``rows features labels``.
+"""svmlight with several labels per row, and the XC repository's format: the same after a line ``rows features labels``.
 
-A line is ``label,label index:value index:value ...``; a row without labels begins with a blank. scikit-learn's reader gives no
-line for an error, takes only numbers as labels and refuses columns out of order, which some of the XC files have.
+A line is ``label,label index:value index:value ...``; a row without labels begins with a space. scikit-learn's reader reports
+errors without a line number, takes only numbers as labels and refuses columns out of order, which some XC files have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _XC_HEADER = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*", re.ASCII)
 
 
 def xc_sizes(line: str) -> tuple[int, int, int] | None:
-    """Rows, features and labels from an XC file's first line, or None where it is not one.
+    """Rows, features and labels from the first line of an XC file, or None if it is not one.
 
     Example:
         >>> xc_sizes("1500 103 14"), xc_sizes("1,2 3:0.5")
@@ -70,7 +70,7 @@ def read_svmlight(file: InputFile, options: ReadOptions, problems: ProblemLog) -
     remarks = []
     if options.index_base is None and first == 1:
         remarks.append(
-            "Features are counted from 1, because no row has a feature 0. If they are counted from 0, give `index_base=0`."
+            "Features are counted from 1, because no row has a feature 0. If they are counted from 0, set `index_base=0`."
         )
     gathered = rows.labels.finish(problems, wanted=options.label_names)
     source = source_of(problems, "svmlight", {"first_index": first}, remarks)
@@ -99,7 +99,7 @@ FORMAT = Format(
 )
 XC = Format(
     name="xc",
-    about="the same beneath a line 'rows features labels', as the XC repository has it",
+    about="the same after a line 'rows features labels', the format of the XC repository",
     read=read_xc,
     looks=_looks_like_xc,
     takes=("label_names",),

@@ -33,7 +33,7 @@ _ROLES = {
 
 
 def tabbed_format(lines: Sequence[str]) -> str | None:
-    """``"text-ids"``, ``"libmultilabel"``, or None where the first lines are neither.
+    """``"text-ids"``, ``"libmultilabel"``, or None if the first lines are neither.
 
     Example:
         >>> tabbed_format(["I like it.\\t3,17\\tx1", "Oh no!\\t2\\tx2"])

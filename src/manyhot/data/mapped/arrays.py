@@ -1,7 +1,7 @@
-"""A folder of arrays in plain files, opened as memory maps and checked.
+"""A folder of memory-mapped arrays with checksums.
 
-``about.json`` names the arrays: type, number of values, and a digest of each ``CHUNK`` bytes. It is written last, so a folder
-that has it is whole. Nothing in a folder is unpickled or run.
+``about.json`` lists the arrays: type, number of values, and a digest of each ``CHUNK`` bytes. It is written last, so a folder
+that has it is complete. Nothing in a folder is unpickled or run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KINDS = ("uint8", "int32", "int64", "float32")
 
 
 def array_path(folder: Path, name: str) -> Path:
-    """Where an array is."""
+    """The path of an array."""
     return folder / f"{name}.bin"
 
 
 def mapped_array(path: Path, dtype: str, size: int) -> Array:
-    """``size`` values of a file, read when they are used; no file can be mapped that has no bytes."""
+    """``size`` values of a file as a memory map; an empty file cannot be mapped and gives an empty array."""
     if not size:
         return np.zeros(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r", shape=(size,)))
@@ -48,7 +48,7 @@ def digests(array: Array) -> list[str]:
 
 
 def write_about(folder: Path, listed: dict[str, tuple[str, int]], about: dict[str, Any]) -> None:
-    """Describe the arrays of a folder by type and size, which makes it whole."""
+    """Write ``about.json`` with the type and size of each array, which completes the folder."""
     arrays = {}
     for name, (kind, size) in listed.items():
         array = mapped_array(array_path(folder, name), kind, size)
@@ -57,7 +57,7 @@ def write_about(folder: Path, listed: dict[str, tuple[str, int]], about: dict[st
 
 
 def open_arrays(folder: Path, wanted: dict[str, str]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What ``about.json`` says, and the arrays, whose bytes are those that were written."""
+    """The content of ``about.json``, and the arrays, with their checksums verified."""
     about = read_about(folder)
     found = {}
     for name, kind in wanted.items():
@@ -69,12 +69,12 @@ def open_arrays(folder: Path, wanted: dict[str, str]) -> tuple[dict[str, Any], d
             raise damaged(folder, f"{path.name} must have {size:,} bytes")
         found[name] = mapped_array(path, kind, told["size"])
         if digests(found[name]) != told.get("digests"):
-            raise damaged(folder, f"{path.name} must have the bytes that were written; they changed")
+            raise damaged(folder, f"{path.name} must match its checksum; it does not")
     return about, found
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What ``about.json`` says."""
+    """The content of ``about.json``."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -91,12 +91,12 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def damaged(folder: Path, why: str) -> DataError:
-    """The error for a folder that is not as it was written."""
+    """The error for a damaged folder."""
     return DataError(f"is damaged: {why}. Pack the files again.", file=str(folder))
 
 
 def check_lists(folder: Path, name: str, offsets: Array, total: int) -> None:
-    """Check that ``offsets`` rise from 0 to ``total``: code that reads the lists relies on it."""
+    """Check that ``offsets`` increase from 0 to ``total``: code that reads the lists relies on it."""
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != total:
         raise damaged(folder, f"the lists of {name} must start at 0 and end at {total:,}")
     for start in range(0, len(offsets), CHUNK):

@@ -1,7 +1,7 @@
-"""Arrays that grow block by block, and go on after a kill from the last whole block.
+"""Arrays that grow block by block, and continue after a kill from the last complete block.
 
-The values of a block are appended to drafts of the arrays' files and flushed; a line in ``.blocks.jsonl`` then says how far
-each draft reaches. What lies behind the last line's ends is cut off when the folder is opened again. At the end drafts are
+The values of a block are appended to temporary files of the arrays and flushed; then a line in ``.blocks.jsonl`` records the
+length of each. When the folder is opened again, the files are truncated to the lengths of the last line. At the end they are
 renamed.
 """
 
@@ -31,9 +31,9 @@ class ArrayLog:
     """Arrays under construction, in a ``with`` block.
 
     Args:
-        folder: is made if it is not there; one that is being written to by another process is an error.
+        folder: created if it does not exist; it is an error if another process writes to it.
         kinds: the type of each array.
-        key: what the blocks are made of; a folder that was begun with another key is an error.
+        key: identifies the input of the blocks; it is an error if the folder was started with another key.
     """
 
     def __init__(self, folder: Path, kinds: dict[str, str], *, key: str) -> None:
@@ -67,7 +67,7 @@ class ArrayLog:
         os.close(self._lock)
 
     def _resume(self) -> None:
-        """Read the log, cut off what a killed process had begun, and open all files at their ends."""
+        """Read the log, truncate the block that a killed process had begun, and open all files at their ends."""
         path = self.folder / LOG
         whole = 0
         for name in self.kinds:
@@ -84,8 +84,8 @@ class ArrayLog:
             self.ends = {name: self.records[-1]["ends"][name] for name in self.kinds}
         if any(record["key"] != self.key for record in self.records):
             raise ValueError(
-                f"pack: the folder must have been begun with the same files and options; {str(self.folder)!r} was begun with"
-                " others. Choose a new folder, or delete this one."
+                f"pack: the folder must have been started with the same files and options; {str(self.folder)!r} was started"
+                " with others. Choose a new folder, or delete this one."
             )
         self._log = _at_end(path, whole)
         for name, kind in self.kinds.items():
@@ -99,7 +99,7 @@ class ArrayLog:
         return path.stat().st_size // np.dtype(self.kinds[name]).itemsize if name in self.kinds and path.exists() else -1
 
     def append(self, arrays: dict[str, Array], **about: Any) -> None:
-        """A block: its values, and what the record of it says besides."""
+        """Append a block: its values, and further fields of its record."""
         assert self._log is not None
         try:
             for name, kind in self.kinds.items():
@@ -113,11 +113,11 @@ class ArrayLog:
         self.records.append(record)
 
     def array(self, name: str) -> Array:
-        """What an array has up to now."""
+        """The values of an array so far."""
         return mapped_array(self._draft(name), self.kinds[name], self.ends[name])
 
     def finish(self, about: dict[str, Any], *, others: dict[str, tuple[str, int]] | None = None) -> None:
-        """Describe the arrays (and ``others``: type and size), and drop the log; arrays that are not described are deleted."""
+        """Write ``about.json`` for the arrays and ``others`` (type and size), and remove the log; other arrays are deleted."""
         listed = {name: (kind, self.ends[name]) for name, kind in self.kinds.items()} if others is None else others
         try:
             for name in self.kinds.keys() & listed.keys():
@@ -136,14 +136,14 @@ def _at_end(path: Path, size: int) -> IO[bytes]:
 
 
 def _write(file: IO[bytes], content: memoryview) -> None:
-    """All bytes, on the disk when the call ends."""
+    """Write all bytes and flush them to disk."""
     while len(content):
         content = content[file.write(content) :]
     os.fsync(file.fileno())
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """A record of the log, or None for a line that is not whole."""
+    """A record of the log, or None for an incomplete line."""
     try:
         record = json.loads(line)
         digest = record.pop("digest")

@@ -1,4 +1,4 @@
-"""Files of examples to a folder of memory-mapped arrays, in one pass that a kill does not lose."""
+"""Packing files of examples into a folder of memory-mapped arrays, in one pass that can be resumed."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from manyhot.data.reading import Reading
 from manyhot.data.tables.label_rows import in_order
 from manyhot.data.tables.numbered import MANY_COLUMNS, SHARE, column_numbers
 
-# Rows that are parsed at a time.
+# Rows parsed at a time.
 ROWS = 1 << 14
 LABELS = {"label.numbers": "int64", "label.ends": "int64"}
 TEXTS = {"text.content": "uint8", "text.ends": "int64"}
 FEATURES = {"feature.numbers": "int64", "feature.values": "float32", "feature.ends": "int64"}
-# Called after each block with the rows that are packed, and the file that they came from, with its problems so far.
+# Called after each block with the number of packed rows and the file they came from, with its problems so far.
 Told = Callable[[int, Source], None]
 
 
 def pack(
     files: Sequence[PathLike], folder: Path, options: ReadOptions, *, format: str | None = None, told: Told | None = None
 ) -> int:
-    """Write the rows of files into a folder that ``train``, ``evaluate`` and ``predict`` read; the number of rows.
+    """Write the rows of files into a folder that ``train``, ``evaluate`` and ``predict`` read; returns the number of rows.
 
-    The rows are never in memory as a whole; label names are. After a kill the same call goes on at the last whole block.
-    Files must have a row in every line (``Format.by_lines``), with texts or sparse features, and hard, known labels.
+    Only label names and one block of rows are in memory. After a kill the same call continues from the last complete block.
+    Files must have one row per line (``Format.by_lines``), with texts or sparse features, and hard, known labels.
     """
     if options.ids is not None or not options.need_labels:
-        raise ValueError("pack: `ids` must be left out: a folder holds inputs and labels alone.")
+        raise ValueError("pack: `ids` must be left out: a folder holds only inputs and labels.")
     named = None if format is None else format_named("pack", format, "labels")
     key = _key(files, options, format)
     if (folder / ABOUT).exists():
@@ -106,12 +106,12 @@ class _Packing:
         self.rows += len(examples)
 
     def _moved(self, name: str, offsets: Array) -> Array:
-        """Ends of a block behind those that are there."""
+        """The offsets of a block, shifted to the end of the array."""
         last: Array = offsets[1:].astype(np.int64) + int(self.log.array(f"{name}.ends")[-1])
         return last
 
     def finish(self, files: list[str]) -> None:
-        """Number labels and columns as reading the files at once does, and make the folder whole."""
+        """Renumber labels and columns as if the files were read at once, and complete the folder."""
         log = self.log
         names = list(self.options.label_names or in_order(list(self.number)))
         place = np.empty(len(self.number), dtype=np.int64)
@@ -141,13 +141,13 @@ def _nothing() -> dict[str, Any]:
 
 
 def _blocks(path: PathLike, named: Format | None, options: ReadOptions, skipped: int = 0) -> Iterator[tuple[int, Examples]]:
-    """``(last line, examples)`` of each block of a file after ``skipped`` lines; its first block says how all are read."""
+    """``(last line, examples)`` of each block of a file after ``skipped`` lines; the first block sets the options for all."""
     problems = ProblemLog(options.on_problem, str(path))
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         entry = named or recognise_format(file)
         if not entry.by_lines or entry.unlabelled:
             able = [each.name for each in formats("labels").values() if each.by_lines and not each.unlabelled]
-            raise problems.fatal(f"must have a row in every line to be packed: {', '.join(able)}; its format is {entry.name}.")
+            raise problems.fatal(f"must have one row per line to be packed: {', '.join(able)}; its format is {entry.name}.")
         lines, chosen = file.raw_lines(), False
         while block := list(itertools.islice(lines, ROWS)):
             content = b"".join(line for _, line in block)
@@ -182,10 +182,10 @@ def _check(examples: Examples, first: Examples) -> None:
 
 
 def _key(files: Sequence[PathLike], options: ReadOptions, format: str | None) -> str:
-    """A digest of what the rows are made of: names and sizes of the files, and how they are read."""
+    """A digest of the input: names and sizes of the files, and the options."""
     for path in files:
         if not Path(path).is_file():
-            raise DataError("must be a file on disk, so that the pass can go on after a kill; there is none.", file=str(path))
+            raise DataError("must be a file on disk, so that packing can be resumed; there is no such file.", file=str(path))
     sizes = [[str(path), Path(path).stat().st_size] for path in files]
     return hashlib.blake2b(json.dumps([sizes, asdict(options), format]).encode(), digest_size=16).hexdigest()
 
@@ -207,7 +207,7 @@ def _columns_of(numbers: Array) -> tuple[Array, int]:
 def _rewrite(
     log: ArrayLog, name: str, new: str, ends: Array | None, changed: Callable[[Array], Array], kind: type[np.generic]
 ) -> None:
-    """An array with other numbers; with ``ends`` those of each list rise."""
+    """Write an array with its numbers changed; with ``ends`` the numbers of each list are sorted."""
     values = log.array(name)
     lists = (len(values) if ends is None else len(ends) - 1, BLOCK_ROWS * (16 if ends is None else 1))
     with writing(array_path(log.folder, new)) as file:

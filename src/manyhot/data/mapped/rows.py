@@ -12,7 +12,7 @@ import numpy as np
 from manyhot.data.files.problems import DataError
 from manyhot.data.mapped.arrays import Array
 
-# Rows that are in memory at a time where all rows are gone through.
+# Rows in memory at a time when iterating over all rows.
 BLOCK_ROWS = 1 << 14
 
 
@@ -20,7 +20,7 @@ class MappedTexts(Sequence[str]):
     """Texts in a file of UTF-8.
 
     Args:
-        folder: whose texts they are.
+        folder: the folder of the texts.
         content: uint8, all texts.
         ends: int64 ``[R + 1]``, where each text starts and ends.
     """
@@ -70,10 +70,10 @@ class MappedTexts(Sequence[str]):
 class MappedMatrix:
     """A sparse matrix ``[R, F]`` in files, or some of its rows.
 
-    Indexing gives a scipy matrix of the rows in memory; ``view`` gives rows that stay in the files.
+    Indexing returns a scipy matrix in memory; ``view`` returns rows that stay in the files.
 
     Args:
-        folder: where further arrays of these rows may be kept.
+        folder: where further arrays of these rows may be stored.
         offsets: int64 ``[N + 1]``.
         columns: int32.
         values: float32.
@@ -123,7 +123,7 @@ class MappedMatrix:
 
 
 def block_places(count: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Where each block starts and ends; the last one may have up to twice as many rows.
+    """The start and end of each block; the last one may have up to twice as many rows.
 
     Example:
         >>> list(block_places(10, 4)), list(block_places(3, 4))

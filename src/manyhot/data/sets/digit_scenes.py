@@ -1,4 +1,4 @@
-"""Digit scenes: built-in multi-label images, so that everything runs with no network.
+"""Digit scenes: built-in multi-label images, which need no download.
 
 A canvas of cells, each empty or holding a real handwritten digit (scikit-learn's bundled set, 8 x 8 pixels) with a small
 shift and noise. The labels of a scene are the digits in it, possibly none.
@@ -21,7 +21,7 @@ IMBALANCED = (1.0, 0.5, 0.25, 0.125, 0.06, 0.03, 0.015, 0.008, 0.004, 0.002)
 
 
 class DigitScenes(NamedTuple):
-    """Images ``[N, 1, H, W]`` in float32, and labels bool ``[N, 10]``: which digits are there."""
+    """Images ``[N, 1, H, W]`` in float32, and labels bool ``[N, 10]``: which digits they show."""
 
     images: Tensor
     labels: Tensor
@@ -44,10 +44,10 @@ def digit_scenes(
         part: ``"train"`` or ``"test"``; they use different handwritten digits.
         grid: rows and columns of cells; a cell is 10 x 10 pixels.
         fill: probability that a cell holds a digit.
-        frequencies: how often each of the ten digits is drawn, relative to the others. ``IMBALANCED`` makes the 9 five
-            hundred times rarer than the 0.
+        frequencies: the relative frequency of each of the ten digits. ``IMBALANCED`` makes the 9 five hundred times rarer than
+            the 0.
         noise: standard deviation of the pixel noise; ink is 1.
-        seed: of the generator used for everything.
+        seed: the random seed.
 
     Returns:
         ``DigitScenes(images, labels)``.

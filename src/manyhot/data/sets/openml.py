@@ -28,20 +28,20 @@ def fetch_openml_examples(
     retries: int = 3,
     delay: float = 1.0,
 ) -> Examples:
-    """Download a multi-label data set from OpenML, or take it from the folder it was downloaded to before.
+    """Download a multi-label data set from OpenML, or load it from the download cache.
 
     Args:
-        name: the set's name there, such as ``emotions`` or ``yeast``.
-        version: a number, or ``"active"`` for the oldest that is active. Multi-label versions of a set often have a number of
-            their own.
-        labels: the columns that are labels; None takes those that OpenML marks as targets.
-        folder: where downloads are kept; None is scikit-learn's data folder.
+        name: the name on OpenML, such as ``emotions`` or ``yeast``.
+        version: a number, or ``"active"`` for the oldest active version. Multi-label versions of a data set often have their
+            own number.
+        labels: the label columns; None takes those that OpenML marks as targets.
+        folder: the download cache; None is scikit-learn's data folder.
         retries: how often a request is repeated after a network error.
-        delay: seconds between them.
+        delay: seconds between requests.
 
     Returns:
-        ``Examples`` with dense or sparse features; nominal columns become one 0/1 column per value. In a sparse set,
-        scikit-learn's reader leaves out rows at the end that have neither feature nor label.
+        ``Examples`` with dense or sparse features; categorical columns become one 0/1 column per value. In a sparse data set,
+        scikit-learn's reader drops rows at the end that have neither features nor labels.
 
     Example:
         >>> examples = fetch_openml_examples("emotions", version=4)  # doctest: +SKIP
@@ -70,7 +70,7 @@ def fetch_openml_examples(
                 raise storage_error(Path(get_data_home(None if folder is None else str(folder))), error) from None
             reason = getattr(error, "reason", error)
             raise DataError(
-                f"could not be downloaded ({reason}). Is there a network? With a file at hand, read it with read_examples.",
+                f"could not be downloaded ({reason}). Is there a network? If you have the file, read it with read_examples.",
                 file=where,
             ) from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -115,7 +115,7 @@ def _examples(bunch: Any, where: str, notes: list[str]) -> Examples:
 
 
 def _features(bunch: Any) -> tuple[Any, tuple[str, ...]]:
-    """Numbers as they are, and nominal columns, which come as the place of the value, as one column per value."""
+    """Numeric columns as they are, and categorical columns as one column per value."""
     categories = bunch.categories or {}
     blocks: list[Any] = []
     names: list[str] = []

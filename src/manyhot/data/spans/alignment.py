@@ -1,4 +1,4 @@
-"""Alignment of marked spans with tokens: which are spans of whole tokens, and why others are not."""
+"""Alignment of marked spans with tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from manyhot.data.spans.examples import Offsets, SpanExamples, TextSpan
 
 REASONS = {
-    "blank": "begins or ends with a blank",
+    "blank": "begins or ends with a space",
     "start": "begins inside a token",
     "end": "ends inside a token",
     "both": "begins and ends inside a token",
@@ -43,7 +43,7 @@ class Alignment(NamedTuple):
     unaligned: list[Unaligned]
 
     def report(self) -> str:
-        """How many could not be aligned, for what reasons, in a sentence.
+        """A sentence with the number of unaligned spans and the reasons.
 
         Example:
             >>> align_examples(SpanExamples(["50km"], [[TextSpan("unit", 2, 4)]]), [[(0, 4)]]).report()
@@ -64,7 +64,7 @@ def align_spans(spans: Sequence[TextSpan], offsets: Offsets, text: str) -> tuple
 
     Args:
         spans: in characters.
-        offsets: for each token its first character and the one after its last.
+        offsets: the first character of each token and the one after its last.
         text: the text.
 
     Example:

@@ -89,8 +89,8 @@ def _pairs(path: Path, need_spans: bool, problems: ProblemLog) -> list[tuple[Pat
     found = [(text, _beside(text, ".ann")) for text in texts]
     bare = [text for text, marks in found if marks is None] if need_spans else []
     for children, message in (
-        (alone, "must lie beside its text, of the same name with .txt; there is none."),
-        (bare, "must have its marks beside it, of the same name with .ann; there is none. Write an empty one for none."),
+        (alone, "must have its text beside it, with the same name and .txt; there is none."),
+        (bare, "must have its marks beside it, with the same name and .ann; there is none. Create an empty file for no marks."),
     ):
         for child in children:
             problems.file = str(child)
@@ -105,7 +105,7 @@ def _bare(path: Path) -> str:
 
 
 def _stem(path: Path) -> str:
-    """The name without ``.txt`` or ``.ann`` and without the suffix of a compression."""
+    """The name without ``.txt`` or ``.ann`` and without a compression suffix."""
     return path.name[: len(_bare(path)) - len(".txt")]
 
 
@@ -177,7 +177,7 @@ def _mark(content: str, text: str) -> TextSpan | Fragmented:
 
 
 def _blanks(text: str) -> str:
-    """The text with every run of blanks and line ends as one blank, because brat writes a line end inside a span as a blank."""
+    """The text with every run of whitespace as one space, because brat writes a line end inside a span as a space."""
     return " ".join(text.split())
 
 

@@ -1,6 +1,6 @@
 """CoNLL files: one token per line with its tags, a blank line between sentences; IOB1, IOB2 and BIOES (or BILOU) tags.
 
-The text of a sentence is its tokens joined by blanks. A second column of tags holds spans inside those of the first
+The text of a sentence is its tokens joined by spaces. A second column of tags holds spans inside those of the first
 (GermEval): both are read as spans of one text.
 """
 
@@ -65,20 +65,20 @@ def looks_like_conll(lines: Sequence[str]) -> bool:
 
 
 def split(line: str) -> list[str]:
-    """The columns of a line: between tabs where there are any, else between blanks."""
+    """The columns of a line, separated by tabs if there are any, otherwise by spaces."""
     stripped = line.strip(" \r\n")
     return stripped.split("\t") if "\t" in stripped else stripped.split()
 
 
 def columns_of(start: Sequence[tuple[int, str]], tag_columns: int | None, name: str) -> tuple[int, int]:
-    """``(place of the token, number of tag columns)``.
+    """``(column of the token, number of tag columns)``.
 
-    Two columns of tags are read where a line is token, tag, tag, or number, token, tag, tag; in other files of several
+    Two columns of tags are read if a line is token, tag, tag, or number, token, tag, tag; in other files with several
     columns (part of speech, chunk, entity) the last one holds the tags.
     """
     rows = [split(line) for _, line in start if line.strip() and not _skipped(split(line))]
     if not rows:
-        raise DataError("must hold a token and its tag a line; it holds none.", file=name)
+        raise DataError("must hold a token and its tag per line; it holds none.", file=name)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     typical = [row for row in rows if len(row) == width]
     # One invalid tag is a problem of its line, not of the column.
@@ -172,7 +172,7 @@ def _scheme(sentences: Sequence[Sequence[Line]], tags: int, name: str) -> str:
     if needless_begin:
         raise DataError(
             "an entity must begin with B- (IOB2), or B- must only separate entities of one type (IOB1); the file does both: I-"
-            " begins an entity here. Correct it, or say `scheme='iob1'`, which lets both begin an entity.",
+            " begins an entity here. Correct it, or set `scheme='iob1'`, which lets both begin an entity.",
             file=name,
             line=begins_inside,
         )
@@ -185,7 +185,7 @@ def _spans(tags: Sequence[tuple[int, str]], offsets: Offsets, scheme: str, name:
     for place, (line, tag) in enumerate(tags):
         letter, own = _SINGLE.get(tag[0], tag[0]), tag[2:]
         if letter != "O" and letter not in _LETTERS[scheme]:
-            raise DataError(f"must be a tag of {scheme}; got {tag!r}. Say another `scheme`.", file=name, line=line)
+            raise DataError(f"must be a tag of {scheme}; got {tag!r}. Set another `scheme`.", file=name, line=line)
         goes_on = not closed and own == kind and letter in "IE"
         if scheme == "bioes" and not closed and not goes_on:
             raise DataError(f"an entity must end with E- or L-; {kind!r} is left open before {tag!r}.", file=name, line=line)

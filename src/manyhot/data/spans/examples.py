@@ -35,13 +35,12 @@ class SpanExamples:
 
     Args:
         texts: one string per row.
-        spans: for each row its spans, in reading order, each once.
-        tokens: for each row the characters ``(start, end)`` of its tokens where the file is split into tokens, else None.
+        spans: the spans of each row, in reading order, each once.
+        tokens: the characters ``(start, end)`` of the tokens of each row if the file is tokenised, otherwise None.
         ids: one string per row, or None.
-        fragmented: for each row its discontinuous spans; they count as missed in an evaluation.
+        fragmented: the discontinuous spans of each row; they count as missed in an evaluation.
         source: the files.
-        values: for each row one number in [0, 1] for each of its spans, where labels are soft; None means that all are 1. What
-            is not listed is 0.
+        values: soft labels in [0, 1] for the spans of each row; None if all are 1. All other spans are 0.
 
     Example:
         >>> examples = SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]])
@@ -73,13 +72,13 @@ class SpanExamples:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """The types that occur, sorted, those of discontinuous spans included."""
+        """The types that occur, sorted, including those of discontinuous spans."""
         marked = {span.type for row in self.spans for span in row}
         return tuple(sorted(marked | {span.type for row in self.fragmented for span in row}))
 
     @property
     def num_spans(self) -> int:
-        """The number of spans, discontinuous ones included."""
+        """The number of spans, including discontinuous ones."""
         return sum(map(len, self.spans)) + sum(map(len, self.fragmented))
 
     @property
@@ -88,9 +87,7 @@ class SpanExamples:
         return self.values is not None
 
     def hardened(self) -> SpanExamples:
-        """The same texts with hard labels: a soft label above one half is a span, as a score above 0 is.
-
-        Metrics count hard spans; this is how soft ones are counted.
+        """The same texts with hard labels, for metrics: a soft label above one half is a span.
 
         Example:
             >>> marked = [TextSpan("PER", 0, 3), TextSpan("PER", 0, 12)]
@@ -110,11 +107,11 @@ class SpanExamples:
         return [self.texts[row][span.start : span.end] for span in self.spans[row]]
 
     def num_nested(self) -> int:
-        """How many spans lie inside another span of their row, or on the same characters as one."""
+        """The number of spans inside another span of their row, or on the same characters."""
         return sum(_inner(row) for row in self.spans)
 
     def num_crossing(self) -> int:
-        """How many pairs of neighbouring spans overlap without one lying inside the other."""
+        """The number of spans that overlap another one without one lying inside the other."""
         return sum(_crossing(row) for row in self.spans)
 
     def __getitem__(self, rows: slice | Sequence[int]) -> SpanExamples:
@@ -141,7 +138,7 @@ class SpanExamples:
 
 
 def concatenate_span_examples(parts: Sequence[SpanExamples]) -> SpanExamples:
-    """Rows of several files as one set. Tokens and ids are kept where every part has them."""
+    """Concatenate the rows of several files. Tokens and ids are kept if every part has them."""
     if len(parts) == 1:
         return parts[0]
     return SpanExamples(
@@ -175,7 +172,7 @@ def _inner(row: Sequence[TextSpan]) -> int:
 def _crossing(row: Sequence[TextSpan]) -> int:
     """Spans that begin inside an earlier one and end after it."""
     crossing = 0
-    # Ends of the spans that began before this start, lowest first; those that end before it are dropped for good.
+    # Ends of the spans that began before this start, lowest first; those that end before it are dropped.
     ends: list[int] = []
     waiting: list[TextSpan] = []
     for span in in_reading_order(row):

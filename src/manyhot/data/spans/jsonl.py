@@ -1,7 +1,7 @@
 """Span JSON lines: ``{"text": ..., "spans": [{"start": 0, "end": 3, "type": "PER"}]}``, characters, end exclusive.
 
-The spellings of common tools are read too: lists ``[0, 3, "PER"]``, the keys ``entities``, ``label`` and ``labels`` for the
-list, ``start_offset``, ``end_offset``, ``label`` and the like inside, and a pair ``[text, {"entities": [...]}]`` a line.
+The variants of common tools are read too: lists ``[0, 3, "PER"]``, the keys ``entities``, ``label`` and ``labels`` for the
+list, ``start_offset``, ``end_offset``, ``label`` and similar ones inside, and lines with ``[text, {"entities": [...]}]``.
 A soft label is a number from 0 to 1 beside the span: ``{"start": 0, "end": 3, "type": "PER", "value": 0.7}`` or
 ``[0, 3, "PER", 0.7]``.
 CLUENER's lines, ``"label": {type: {surface: [[start, end]]}}`` with the end inclusive, are a format of their own.
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class WrongRowError(ValueError):
-    """A row that cannot be read: the message, and the place inside the row."""
+    """A row that cannot be read: the message, and the position in the row."""
 
     def __init__(self, message: str, column: str) -> None:
         super().__init__(message)
@@ -85,13 +85,13 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
 
 
 def _where_all_have(column: Sequence[T | None]) -> list[T] | None:
-    """A column that every row has; None where one row lacks it, or there is no row."""
+    """A column that every row has; None if a row lacks it, or there is no row."""
     whole = [each for each in column if each is not None]
     return whole if whole and len(whole) == len(column) else None
 
 
 def _valued(found: Sequence[tuple[TextSpan, float]]) -> dict[TextSpan, float]:
-    """Each span once with its label; ``WrongRowError`` where it is there twice with different ones."""
+    """Each span once with its label; ``WrongRowError`` if it occurs twice with different ones."""
     soft: dict[TextSpan, float] = {}
     for span, value in found:
         if soft.setdefault(span, value) != value:
@@ -101,7 +101,7 @@ def _valued(found: Sequence[tuple[TextSpan, float]]) -> dict[TextSpan, float]:
 
 
 def _pair_as_object(record: Any) -> Any:
-    """A pair ``[text, {...}]`` as the object with the text in it; all else as it is."""
+    """A pair ``[text, {...}]`` as an object with the text in it; other values unchanged."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
         return {"text": record[0], **record[1]}
     return record
@@ -126,8 +126,7 @@ def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[
     if key is None:
         if need_spans:
             raise WrongRowError(
-                f"must have a key {LIST_KEYS[0]!r} with a list of spans, empty where there are none; it has"
-                f" {shown(list(record))}.",
+                f"must have a key {LIST_KEYS[0]!r} with a list of spans, which may be empty; it has {shown(list(record))}.",
                 LIST_KEYS[0],
             )
         return
@@ -138,7 +137,7 @@ def _listed(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator[
 
 
 def _span(item: Any, text: str, column: str) -> tuple[TextSpan, float]:
-    """A span and its label, 1 where none is given."""
+    """A span and its label, 1 by default."""
     value: Any = 1
     if isinstance(item, Mapping):
         start, end, kind = (_value(item, keys, column) for keys in (START_KEYS, END_KEYS, TYPE_KEYS))
@@ -206,7 +205,7 @@ def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator
 
 
 def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
-    """Tokens with offsets where a row has them; other lists under that name are left alone."""
+    """The tokens of a row if they have offsets; other lists with that name are ignored."""
     listed = record.get("tokens")
     if not isinstance(listed, list) or not listed or not all(isinstance(each, Mapping) for each in listed):
         return None
@@ -216,7 +215,7 @@ def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
             return None
         span = checked_span(text, each["start"], each["end"], "token", f"tokens[{place}]")
         if offsets and span.start < offsets[-1][1]:
-            raise WrongRowError("tokens must not overlap and must stand in order.", f"tokens[{place}]")
+            raise WrongRowError("tokens must be in order and must not overlap.", f"tokens[{place}]")
         offsets.append((span.start, span.end))
     return offsets
 
@@ -243,7 +242,7 @@ def _looks(start: FileStart) -> bool:
 
 
 def _lists_spans(start: FileStart) -> bool:
-    """Whether a first object lists spans, and not names."""
+    """Whether one of the first objects lists spans, not names."""
     lists = (record.get(key) for record in _first_records(start) for key in LIST_KEYS)
     marked = [items for items in lists if isinstance(items, list) and items]
     return any(isinstance(items[0], dict) or (isinstance(items[0], list) and len(items[0]) in (3, 4)) for items in marked)

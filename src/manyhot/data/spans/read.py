@@ -1,4 +1,4 @@
-"""Files of texts with spans, read as one set; their format is recognised."""
+"""Reading files of texts with spans."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def read_span_examples(
 ) -> SpanExamples:
     """Read one file of texts with spans, or several as one set.
 
-    Formats: ``span-jsonl`` (characters, end exclusive; the spellings of common tools too), ``cluener`` (end inclusive),
-    ``conll`` (IOB1, IOB2, BIOES, with one or two columns of tags), ``brat`` (a folder, or one file of a pair), and ``text``, a
-    text a line, for texts to predict. gz, bz2, xz and zst files are decompressed.
+    Formats: ``span-jsonl`` (characters, end exclusive; variants of common tools too), ``cluener`` (end inclusive), ``conll``
+    (IOB1, IOB2, BIOES, with one or two columns of tags), ``brat`` (a folder, or one file of a pair), and ``text`` (one text per
+    line, to predict). gz, bz2, xz and zst files are decompressed.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input.
         format: the format's name; None recognises it by name and content.
-        tag_columns: how many of the last columns of CoNLL are tags, 1 or 2; None detects it.
-        scheme: of the tags, ``"iob2"``, ``"iob1"`` or ``"bioes"``; None detects it.
+        tag_columns: the number of tag columns at the end of CoNLL lines, 1 or 2; None detects it.
+        scheme: the tagging scheme, ``"iob2"``, ``"iob1"`` or ``"bioes"``; None detects it.
         need_spans: False reads texts to predict, without spans in the file.
         max_line_bytes: a longer line is an error, and so is a longer text of brat.
-        max_expansion: a compressed file that becomes more than this many times as large is an error.
+        max_expansion: a compressed file that expands by more than this factor is an error.
         on_problem: ``"raise"``, or ``"collect"``: rows with problems are skipped, the first ten problems are in ``source``.
 
     Returns:

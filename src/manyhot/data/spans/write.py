@@ -1,4 +1,4 @@
-"""Span examples written as JSON lines."""
+"""Writing span examples as JSON lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_span_examples(examples: SpanExamples, path: PathLike) -> None:
     """
     lost = sum(map(len, examples.fragmented))
     if lost:
-        raise ValueError(f"write_span_examples: `examples` must have no discontinuous spans; got {lost}. Leave them out first.")
+        raise ValueError(f"write_span_examples: `examples` must have no discontinuous spans; got {lost}. Remove them first.")
     write_json_lines("write_span_examples", path, (span_record(examples, row) for row in range(len(examples))))
 
 

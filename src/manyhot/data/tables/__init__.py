@@ -1,1 +1,1 @@
-"""Tables to examples: columns, features, labels."""
+"""Tables as examples: columns, features, labels."""

@@ -1,4 +1,4 @@
-"""What the cells of a column are, from its first values."""
+"""The kind of a column, from its first values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from manyhot.data.tables.label_values import TRUTH, is_missing
 
 SAMPLE_ROWS, SAMPLE_CELLS, LEAST_ROWS = 1000, 400_000, 20
-# From this many cells on, a tenth of them may be odd: they are problems of their rows and do not change the column's kind.
+# From this many cells on, a tenth of them may be of another kind: they are problems of their rows, not of the column.
 ENOUGH = 10
 _ODD_SHARE = 0.1
 
@@ -21,13 +21,13 @@ Row = TypeVar("Row", bound=Sequence[Any] | dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class ColumnKind:
-    """What a column's first values are.
+    """The kind of a column.
 
     Args:
         kind: empty, binary (0 and 1), soft (numbers from 0 to 1), number, string, list, vector (lists of numbers), object or
             mixed.
         wordy: whether strings are running text; dates and times are not.
-        repeats: whether the same strings recur, so that they are values of a nominal feature.
+        repeats: whether the same strings recur, so that they are categories.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class ColumnKind:
 
 
 def sample_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
-    """The first rows, to tell what columns hold: up to 1000, fewer where rows are very wide."""
+    """The first rows, to detect the kinds of columns: up to 1000, fewer if rows are very wide."""
     sample: list[tuple[int, Row]] = []
     cells = 0
     for line, row in islice(rows, SAMPLE_ROWS):
@@ -48,7 +48,7 @@ def sample_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
 
 
 def column_kind(values: Iterable[Any]) -> ColumnKind:
-    """The kind of a column by its first values; one odd cell among many does not change it.
+    """The kind of a column by its first values; one cell of another kind among many does not change it.
 
     Example:
         >>> column_kind(["1", "0", ""]).kind, column_kind(["a b c", "d e"]).wordy, column_kind([["a"], []]).kind
@@ -106,7 +106,7 @@ def _cell_kind(value: Any) -> str:
     except TypeError:
         return "string"
     try:
-        # An infinite number is one too: its row is refused with its line, and the column stays numeric.
+        # Infinity counts as a number: its row is reported as a problem, and the column stays numeric.
         return "soft" if 0 <= float(value) <= 1 else "number"
     except (TypeError, ValueError):
         return "string"

@@ -1,8 +1,8 @@
-"""Which columns of a table hold the text, the labels, the features and the row's name.
+"""The columns of a table for text, labels, features and row ids.
 
-Columns that the caller names are used. The others are chosen by their names and, failing that, by the first rows. Labels are a
-column with a usual name, or the columns called ``label_...``, or the only column of lists, or beside a text the columns of
-numbers from 0 to 1. Text is a column called ``text``, or else every column of running text whose strings do not recur.
+Columns that the caller names are used. The others are chosen by their names and, if that fails, by the first rows. Labels are a
+column with a common name, or the columns named ``label_...``, or the only column of lists, or, if there is a text, the columns
+of numbers from 0 to 1. Text is a column named ``text``, or else every column of running text whose strings do not recur.
 ``Source.chosen`` records the choice; if nothing fits, the error lists the columns.
 """
 
@@ -30,7 +30,7 @@ Kinds = Mapping[str, ColumnKind]
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table by what they are for."""
+    """The columns of a table by purpose."""
 
     text: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class TableColumns:
     remarks: tuple[str, ...] = ()
 
     def chosen(self) -> dict[str, Any]:
-        """What was chosen, for ``Source.chosen``."""
+        """The chosen columns, for ``Source.chosen``."""
         labels: Any = self.labels or (list(self.label_columns) or None)
         parts = {"text": list(self.text), "labels": labels, "unknown": self.unknown, "ids": self.ids}
         parts |= {"features": list(self.features), "left_out": list(self.left_out)}
@@ -56,13 +56,13 @@ class TableColumns:
 
 
 def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> TableColumns:
-    """The columns for each purpose: those that ``options`` name, the others chosen.
+    """The columns for each purpose: those that ``options`` name, otherwise chosen.
 
     Args:
         kinds: the table's columns in order, with their kinds.
-        options: ``text``, ``labels``, ``features``, ``ids`` and ``nominal`` name columns; without ``need_labels`` no label
-            column is fine.
-        problems: for a column that is not there, or cannot be chosen.
+        options: ``text``, ``labels``, ``features``, ``ids`` and ``nominal`` name columns; without ``need_labels`` a label
+            column is optional.
+        problems: raises the error for a missing column, or if no column fits.
     """
     given = _given_columns(kinds, options, problems)
     chosen = _with_labels(kinds, given)
@@ -89,17 +89,17 @@ def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> 
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names for a message, the first of them where there are many."""
+    """Names for a message; only the first ones if there are many."""
     every = list(names)
     return ", ".join(repr(name[:60]) for name in every[:most]) + (f", ... ({len(every)} columns)" if len(every) > most else "")
 
 
 def _given_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> TableColumns:
-    """What the caller names, and the column of row names."""
+    """The columns that the caller names, and the column of row ids."""
     texts = _matched(kinds, options.text, "text", problems)
     features = _matched(kinds, options.features, "features", problems)
     if texts and features:
-        raise problems.fatal("`text` and `features` must not both be given. Examples hold one kind of input; choose.")
+        raise problems.fatal("`text` and `features` must not both be given. Leave one of them out.")
     named = _matched(kinds, options.labels, "labels", problems)
     one_column = isinstance(options.labels, str) and "*" not in options.labels
     used = {*texts, *named, *features}
@@ -135,11 +135,11 @@ def _free(kinds: Kinds, columns: TableColumns) -> list[str]:
 
 
 def _header_hint(kinds: Kinds) -> str:
-    """If no column has a usual name, a hint that the first line may be a row."""
+    """If no column has a common name, a hint that the first line may be a row."""
     usual = {*LABEL_NAMES, *ID_NAMES, "text", "sentence", "title", "features"}
     if any(name.lower() in usual or name.lower().startswith(LABEL_PREFIXES) for name in kinds):
         return ""
-    return " If the first line of a CSV or TSV file is a row and not names, give `header=False`."
+    return " If the first line of a CSV or TSV file is a row and not names, use `header=False`."
 
 
 def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, problems: ProblemLog) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _label_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str | None, tuple
     lower = {name.lower(): name for name in reversed(free)}
     for wanted in LABEL_NAMES:
         name = lower.get(wanted)
-        # A 0/1 column called "label" or "y" is one label; one called "labels" holds label numbers.
+        # A 0/1 column named "label" or "y" is one label; one named "labels" holds label numbers.
         if name is not None and (wanted in LABEL_SET_NAMES or kinds[name].kind not in ("binary", "soft")):
             return name, ()
     prefixed = tuple(
@@ -186,7 +186,7 @@ def _text_columns(kinds: Kinds, free: Sequence[str]) -> tuple[str, ...]:
     if called:
         return (called[0],)
     wordy = [name for name in free if kinds[name].kind == "string" and kinds[name].wordy]
-    # Strings that recur beside a text, such as names of people or departments, are not the text.
+    # If there is a text, columns whose strings recur, such as names of people or departments, are not texts.
     return tuple([name for name in wordy if not kinds[name].repeats] or wordy)
 
 

@@ -1,8 +1,7 @@
 """Features gathered row by row: table cells, or one cell that holds a vector.
 
-A missing value is kept as NaN: what to put in its place is learned from the training rows alone (``fill_missing``), and a
-reader sees one file at a time. A column of strings becomes one 0/1 column per value, named ``column=value``; a missing value
-is then 0 in all of them.
+A missing value is NaN: it is replaced later by the mean of the training rows (``fill_missing``), because a reader sees only one
+file. A column of strings becomes one 0/1 column per category, named ``column=value``; a missing value is 0 in all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
 Array = np.ndarray[Any, Any]
 GatheredFeatures = tuple[Any, tuple[str, ...] | None]
 LARGEST = float(np.finfo(np.float32).max)
-# Nominal values make many columns of zeros: a table of more cells than this is kept as a sparse matrix.
+# Categories give many columns of zeros: a table with more cells than this is stored as a sparse matrix.
 DENSE_CELLS = 2**25
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 
@@ -41,12 +40,12 @@ def all_fit(row: Sequence[float]) -> bool:
 
 
 class FeatureCells:
-    """Rows of one number or nominal value per column.
+    """Rows of one number or category per column.
 
     Args:
         names: the columns.
-        nominal: the columns that hold names; a mapping also lists the names, and others are 0 in every column.
-        problems: for cells that are no numbers.
+        nominal: the categorical columns; a mapping also lists the categories, and others are 0 in every column.
+        problems: takes cells that are not numbers.
 
     Example:
         >>> cells = FeatureCells(["size", "colour"], {"colour"}, ProblemLog("raise", "a file"))
@@ -91,23 +90,23 @@ class FeatureCells:
         return True
 
     def nominal_values(self) -> dict[str, tuple[str, ...]]:
-        """The values of each nominal column, in the order of its features."""
+        """The categories of each categorical column, in the order of its features."""
         return {self.names[place]: tuple(self._ordered(place)) for place in self.codes}
 
     def remarks(self) -> list[str]:
-        """Names that a nominal column did not have in training, and names that look like numbers."""
+        """Remarks on categories that did not occur in training, and on categories that look like numbers."""
         found = []
         for place in () if self.fixed else self.codes:
             names = self._ordered(place)
             if names and all(DECIMAL_COMMA.fullmatch(name) for name in names):
                 found.append(
-                    f"Column {self.names[place]!r} is read as names, such as {names[0]!r}. If they are numbers with a decimal"
-                    " comma, write a point."
+                    f"Column {self.names[place]!r} is read as categories, such as {names[0]!r}. If they are numbers with a"
+                    " decimal comma, write a point."
                 )
         for column, values in self.unseen.items():
             some = ", ".join(map(repr, sorted(values)[:5])) + (", ..." if len(values) > 5 else "")
             found.append(
-                f"Column {column!r} holds values that training did not have: {some}. They count as none of its values."
+                f"Column {column!r} has categories that did not occur in training: {some}. They are treated as missing."
             )
         return found
 
@@ -144,7 +143,7 @@ class FeatureCells:
         return list(self.categories[place]) if self.fixed else sorted(self.categories[place])
 
     def _ones(self, place: int, start: int) -> tuple[Array, Array]:
-        """Rows and columns of the 1s of a nominal column."""
+        """Rows and columns of the 1s of a categorical column."""
         codes = np.frombuffer(self.codes[place], dtype=np.int64)
         ordered = self._ordered(place)
         rank = np.zeros(len(ordered) + 1, dtype=np.int64)
@@ -153,7 +152,7 @@ class FeatureCells:
         return rows, start + rank[codes[rows]]
 
     def _careful(self, cells: Sequence[Any], line: int) -> list[float]:
-        """The numbers of a row, NaN where one is missing; fewer if a cell is not a number, with the problem reported."""
+        """The numbers of a row, NaN for missing ones; fewer if a cell is not a number, with the problem reported."""
         row: list[float] = []
         for place in self.numeric:
             cell = cells[place]
@@ -249,7 +248,7 @@ class VectorCells:
             places = cell["indices"]
             whole = isinstance(places, list) and all(type(place) is int for place in places)
             if not whole or len(places) != len(values) or any(low >= high for low, high in pairwise(places)):
-                return "as many values as indices, and indices whole numbers that rise"
+                return "as many values as indices, and increasing whole numbers as indices"
             if places and not 0 <= places[0] <= places[-1] < MOST_COLUMNS:
                 return f"indices in [0, {MOST_COLUMNS})"
             self.sparse.add(places, values)
@@ -257,7 +256,7 @@ class VectorCells:
         return None
 
     def finish(self) -> GatheredFeatures:
-        """Features and their names, where the cells name them."""
+        """Features and their names, if the cells name them."""
         if self.kind in (None, "list"):
             return np.frombuffer(self.dense, dtype=np.float32).reshape(self.num_rows, self.width).copy(), None
         if self.kind == "numbers":

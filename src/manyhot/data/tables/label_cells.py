@@ -1,4 +1,4 @@
-"""Cells of one column that hold a label set each: a list, an object with numbers, a number, or a delimited string."""
+"""Label sets in the cells of one column: a list, an object with numbers, a number, or a delimited string."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class LabelCells:
     """Label sets of one column, gathered cell by cell.
 
     A list holds names. An object holds names with numbers: ``{"a": 0.7, "b": 1}`` are soft labels. Strings are split at the
-    end, when all have been seen, because one separator must fit all of them. Rows whose string cannot be split are then in
-    ``bad_rows``.
+    end, because one separator must fit all of them. Rows whose string cannot be split are then in ``bad_rows``.
     """
 
     def __init__(self, column: str | int, separator: str | None, problems: ProblemLog, *, empty_unknown: bool = False) -> None:
@@ -37,7 +36,7 @@ class LabelCells:
         self.unused: dict[str, str] = {}
 
     def accepts(self, value: Any, line: int, unknown: Any = None) -> bool:
-        """Whether the cell can be added; if not, the problem has been noted."""
+        """Whether the cell can be added; if not, the problem is reported."""
         if unknown is not None and not (isinstance(unknown, list) and all(map(_is_name, unknown))):
             wanted = "unknown labels must be a list of names that are not empty"
             self.problems.add(f"{wanted}; got {shown(unknown)}.", line=line, column="unknown")
@@ -91,7 +90,7 @@ class LabelCells:
         if bracketed:
             self.unused["separator"] = "a row's labels are a list in brackets"
         if self.empty_unknown and len(filled) == len(self.strings):
-            self.remarks.append(f"No cell of column {self.column!r} is empty, so `empty_labels` changes nothing.")
+            self.remarks.append(f"No cell of column {self.column!r} is empty, so `empty_labels` has no effect.")
         if self.separator is None and not bracketed:
             self.separator = self._common_separator(filled)
         rows = LabelRows()
@@ -114,19 +113,19 @@ class LabelCells:
             shown_cells = ", ".join(shown(found[mark]) for mark in marks)
             raise self.problems.fatal(
                 f"labels must be separated by one of {' '.join(marks)}; more than one occurs: {shown_cells}."
-                " Say which with `separator`.",
+                " Choose one with `separator`.",
                 column=self.column,
             )
         if not marks and sum(" " in text.strip() for text in strings) > len(strings) / 2:
             example = next(text for text in strings if " " in text.strip())
             self.remarks.append(
                 f"Each cell of column {self.column!r} is read as one label, such as {shown(example)}."
-                " If blanks separate labels, say so: `separator=' '`."
+                " If spaces separate labels, use `separator=' '`."
             )
         return marks[0] if marks else None
 
     def _list_in(self, text: str, line: int) -> list[str] | None:
-        """The names in a list as JSON or Python writes it; None if it is none, with the problem reported."""
+        """The names in a list written as JSON or Python; None if it is not one, with the problem reported."""
         if not text.strip():
             return []
         try:
@@ -151,7 +150,7 @@ def _is_name(name: Any) -> bool:
 
 
 def _wrong_set(value: Sequence[Any] | Mapping[str, Any]) -> str:
-    """What a list or an object of labels should have been, or nothing where it is right."""
+    """What a list or an object of labels should have been; empty if it is valid."""
     if isinstance(value, Mapping):
         try:
             for name, cell in value.items():
@@ -159,6 +158,6 @@ def _wrong_set(value: Sequence[Any] | Mapping[str, Any]) -> str:
                     return "an object whose names are not empty"
                 label_value(cell)
         except ValueError:
-            return f"an object of names with numbers, {WANTED}, or null where one is not known"
+            return f"an object of names with numbers, {WANTED}, or null for an unknown label"
         return ""
     return "" if all(map(_is_name, value)) else "a list of names that are not empty"

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class GatheredLabels(NamedTuple):
-    """Labels, unknown entries, label names, and how a label counts that is not among the names."""
+    """Labels, unknown entries, label names, and how labels that are not among the names count."""
 
     labels: SparseLabels
     unknown: SparseLabels | None
@@ -27,7 +27,7 @@ class GatheredLabels(NamedTuple):
 
 
 class LabelRows:
-    """Rows of label names, or of numbers into fixed ``names``.
+    """Rows of label names, or of indices into fixed ``names``.
 
     Example:
         >>> rows = LabelRows()
@@ -44,7 +44,7 @@ class LabelRows:
         self.number: dict[str, int] = {}
         self.first_line: list[int] = []
         self.entries, self.counts = array("q"), array("q")
-        # One number per entry once a soft label was seen; until then every entry is 1.
+        # One number per entry once a soft label occurs; until then every entry is 1.
         self.values: array[float] | None = None
         self.unknown: dict[int, Sequence[int] | None] = {}
 
@@ -52,13 +52,13 @@ class LabelRows:
         return len(self.counts)
 
     def add(self, names: Iterable[str], *, line: int, unknown: Iterable[str] = ()) -> None:
-        """A row's labels by name; a name that comes twice counts once."""
+        """Add a row's labels by name; duplicates count once."""
         positive = {self.number_of(name, line) for name in names}
         open_entries = {self.number_of(name, line) for name in unknown}
         self.add_numbers(positive, open_entries - positive)
 
     def add_soft(self, values: Mapping[str, float | None], *, line: int, unknown: Iterable[str] = ()) -> None:
-        """A row's labels by name, each with a number in [0, 1], or None where it is not known."""
+        """Add a row's labels by name, each with a number in [0, 1], or None for an unknown label."""
         listed = {self.number_of(name, line): value for name, value in values.items()}
         open_entries = {self.number_of(name, line) for name in unknown} - listed.keys()
         open_entries |= {place for place, value in listed.items() if value is None}
@@ -66,7 +66,7 @@ class LabelRows:
         self.add_numbers(positive, open_entries, list(positive.values()))
 
     def add_numbers(self, positive: Iterable[int], unknown: Iterable[int] = (), values: Sequence[float] | None = None) -> None:
-        """A row's labels by number, each once; ``values`` are numbers in (0, 1] where some are soft."""
+        """Add a row's labels by number, each once; ``values`` are numbers in (0, 1] if some are soft."""
         before = len(self.entries)
         self.entries.extend(positive)
         if values is not None and self.values is None and any(value != 1 for value in values):
@@ -79,7 +79,7 @@ class LabelRows:
         self.counts.append(len(self.entries) - before)
 
     def add_hard(self, positive: Collection[int]) -> None:
-        """A row's labels by number, where all are hard and known; a number that comes twice counts once."""
+        """Add a row's labels by number, all hard and known; duplicates count once."""
         if len(positive) > 1:
             positive = set(positive)
         if self.values is not None:
@@ -89,7 +89,7 @@ class LabelRows:
         self.counts.append(len(positive))
 
     def add_unknown(self) -> None:
-        """A row of which no label is known."""
+        """Add a row without known labels."""
         self.unknown[len(self.counts)] = None
         self.counts.append(0)
 
@@ -100,8 +100,8 @@ class LabelRows:
 
         Args:
             problems: takes labels that are not wanted.
-            wanted: the label names in order. The labels in the file are these names, or else numbers from 0 into them; anything
-                else is an error.
+            wanted: the label names in order. The labels in the file are these names or their numbers from 0; others are an
+                error.
             ids_of: names that the labels index, if all labels are valid numbers.
         """
         names, moved = self._renumbering(problems, wanted, ids_of)
@@ -112,7 +112,7 @@ class LabelRows:
         return GatheredLabels(labels, self._unknown_lists(moved, shape, problems), names, self.absent)
 
     def number_of(self, name: str, line: int) -> int:
-        """The number of a name, the next one where it is new."""
+        """The number of a name; a new name gets the next number."""
         place = self.number.setdefault(name, len(self.number))
         if place == len(self.first_line):
             self.first_line.append(line)
@@ -128,7 +128,7 @@ class LabelRows:
         if total > MAX_UNKNOWN:
             raise problems.fatal(
                 f"at most {MAX_UNKNOWN:,} labels may be unknown; {len(self.unknown):,} rows with unknown labels and"
-                f" {shape[1]:,} labels make {total:,}. Leave rows without any known label out."
+                f" {shape[1]:,} labels make {total:,}. Remove rows without any known label."
             )
         every = np.arange(shape[1], dtype=np.int64)
         parts = [every if places is None else np.sort(moved[np.asarray(places)]) for places in self.unknown.values()]
@@ -168,6 +168,6 @@ def is_number_below(name: str, limit: int) -> bool:
 
 
 def in_order(names: Sequence[str]) -> list[str]:
-    """Label names as they are numbered: by value where all are whole numbers, else by letters."""
+    """Label names in their order: by value if all are whole numbers, otherwise alphabetical."""
     whole = all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names)
     return sorted(names, key=(lambda name: (int(name), name)) if whole else None)

@@ -1,11 +1,11 @@
-"""What one cell says about one label: 0, 1, a number between them, or nothing."""
+"""The value of one label in one cell: 0, 1, a number between them, or unknown."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MISSING = frozenset(("", "?", "nan", "NaN", "NA", "null", "None"))
-# 1, 1.0 and True are one key; a missing value is None: not known.
+# 1, 1.0 and True are the same key; a missing value is None: unknown.
 TRUTH: dict[Any, float | None] = {0: 0.0, 1: 1.0, None: None}
 TRUTH |= dict.fromkeys(("0", "0.0", "false", "False", "FALSE"), 0.0)
 TRUTH |= dict.fromkeys(("1", "1.0", "true", "True", "TRUE"), 1.0)
@@ -15,7 +15,7 @@ WANTED = "0, 1 or a number between them (a soft label)"
 
 
 def label_value(cell: Any) -> float | None:
-    """A number in [0, 1], or None where the label is not known; ValueError where the cell is neither.
+    """A number in [0, 1], or None if the label is unknown; ValueError otherwise.
 
     Example:
         >>> label_value("1"), label_value(False), label_value("0.25"), label_value("?")

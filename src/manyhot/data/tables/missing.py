@@ -1,4 +1,4 @@
-"""Replaces missing feature values by the mean of the training rows."""
+"""Missing feature values replaced by the mean of the training rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Array = np.ndarray[Any, Any]
 
 
 def fill_missing(examples: Examples, *, means: Array | None = None) -> tuple[Examples, Array]:
-    """Replace NaN in the features by the mean of the values that are there.
+    """Replace NaN in the features by the mean of the other values.
 
-    Take the means from the training rows and give them for all others, so that nothing of a test set enters a model. A column
-    without any value has mean 0. There is no indicator column: features keep their number and names.
+    Compute the means on the training rows and pass them for all others, so that no test data enter a model. A column without
+    any value has mean 0. No indicator columns are added: features keep their number and names.
 
     Args:
         examples: rows with features.

@@ -1,6 +1,5 @@
-"""Features without names, in columns of any number. A single entry can have a very high column number, and later steps hold
-arrays with one value per column. So if few of very many columns occur, only these are kept, named by their numbers: ``("7",
-"123456789")``.
+"""Unnamed features with very high column numbers. Later steps hold arrays with one value per column, so if few of very many
+columns occur, only these are kept, with their numbers as names: ``("7", "123456789")``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from manyhot.data.tables.label_rows import is_number_below
 
 MOST_COLUMNS = 2**31 - 1
-# Up to this many columns, nothing is gained by leaving some out.
+# Up to this many columns, all are kept.
 MANY_COLUMNS = 2**16
 # ... unless the columns that occur are fewer than all divided by this.
 SHARE = 4
@@ -22,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def number_what_occurs(features: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """A CSR matrix and None, or the columns that occur and their numbers as names where they are few of very many.
+    """A CSR matrix and None, or, if few of very many columns occur, these columns and their numbers as names.
 
     Example:
         >>> from scipy.sparse import csr_matrix
@@ -44,7 +43,7 @@ def number_what_occurs(features: Any) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def column_numbers(names: Sequence[str] | None) -> Array | None:
-    """The numbers that names stand for, or None where one of them is no column number."""
+    """The names as column numbers, or None if one of them is not a column number."""
     if names is None or not all(is_number_below(name, MOST_COLUMNS) for name in names):
         return None
     return np.asarray([int(name) for name in names], dtype=np.int64)
@@ -62,7 +61,7 @@ def by_number(features: Any, numbers: Array, width: int) -> Any:
 
 
 def picked_columns(features: Any, numbers: Array) -> Any:
-    """The columns of ``numbers`` in that order; what ``features`` does not have is 0."""
+    """The columns of ``numbers`` in that order; missing columns are 0."""
     from scipy.sparse import csr_matrix
 
     place = {number: new for new, number in enumerate(numbers.tolist())}

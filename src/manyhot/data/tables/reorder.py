@@ -1,4 +1,4 @@
-"""Rows and columns in another order: row numbers, label numbers, feature columns."""
+"""Selecting and reordering rows, labels and feature columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.labels.sparse import SparseLabels
 
 Array = np.ndarray[Any, Any]
 Rows = int | slice | Sequence[int] | Array | Tensor
-# The most entries that may be unknown: they are listed one by one, 8 bytes each.
+# Most unknown entries: they are listed one by one, 8 bytes each.
 MAX_UNKNOWN = 2**25
 
 
@@ -29,11 +29,11 @@ def row_numbers(rows: Rows, count: int) -> Array:
 
 
 def name_numbers(who: str, names: Sequence[str]) -> dict[str, int]:
-    """The place of each name; a name that comes twice is an error."""
+    """The index of each name; duplicate names are an error."""
     number = {name: place for place, name in enumerate(names)}
     if len(number) != len(names):
         twice = next(name for place, name in enumerate(names) if number[name] != place)
-        raise ValueError(f"{who}: names must differ; {twice!r} is there twice. Drop the copy.")
+        raise ValueError(f"{who}: names must differ; {twice!r} occurs twice. Remove one.")
     return number
 
 
@@ -44,7 +44,7 @@ def index_lists(rows: Array, columns: Array, shape: tuple[int, int], values: Arr
         rows: ``[P]``.
         columns: ``[P]``.
         shape: ``[R, L]``.
-        values: ``[P]`` soft labels; entries of 0 are left out, and None or all 1 makes the labels hard.
+        values: ``[P]`` soft labels; entries of 0 are dropped, and None or all 1 makes the labels hard.
     """
     if values is not None and not values.all():
         kept = values != 0
@@ -59,7 +59,7 @@ def index_lists(rows: Array, columns: Array, shape: tuple[int, int], values: Arr
 
 
 def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> SparseLabels:
-    """Labels in which label i became ``moved[i]``, or is dropped where that is -1."""
+    """Labels in which label i becomes ``moved[i]``, or is dropped if that is -1."""
     target = moved[labels.indices.numpy()]
     kept = target >= 0
     values = None if labels.values is None else labels.values.numpy()[kept]
@@ -67,7 +67,7 @@ def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> Sp
 
 
 def with_unknown_columns(unknown: SparseLabels | None, columns: Sequence[int], shape: tuple[int, int]) -> SparseLabels | None:
-    """``unknown`` with whole columns added, which it does not hold yet."""
+    """``unknown`` with whole new columns added."""
     if not columns:
         return unknown
     if shape[0] * len(columns) > MAX_UNKNOWN:
@@ -84,7 +84,7 @@ def with_unknown_columns(unknown: SparseLabels | None, columns: Sequence[int], s
 
 
 def resized_features(features: Any, width: int) -> Any:
-    """Features with columns cut off at the end or added as zeros, to ``width``."""
+    """Features with columns dropped at the end, or columns of zeros added, to ``width``."""
     have = features.shape[1]
     if have >= width:
         return features[:, :width]

@@ -1,4 +1,4 @@
-"""Rows of a table to examples, whatever file the table came from."""
+"""Rows of a table as examples, for every file format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pick = Callable[[Any], Sequence[Any]]
 
 
 def columns_of(sample: Mapping[str, Sequence[Any]], options: ReadOptions, problems: ProblemLog) -> TableColumns:
-    """The columns by what they are for, from the first values of each."""
+    """The columns by purpose, from the first values of each."""
     return choose_columns({name: column_kind(values) for name, values in sample.items()}, options, problems)
 
 
@@ -38,11 +38,11 @@ class TableExamples:
     """Examples of a table, gathered row by row.
 
     Args:
-        columns: which column is for what.
-        options: the reader's.
-        problems: where a row's problems go; such a row is left out.
+        columns: the columns by purpose.
+        options: the options of the reader.
+        problems: takes the problems of rows; such rows are skipped.
         format: the name of the file's format.
-        places: rows are sequences, with each column's cell at this place; None where rows are mappings.
+        places: the index of each column, if rows are sequences; None if rows are mappings.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class TableExamples:
         )
 
     def extend(self, rows: Iterable[tuple[int, Any]]) -> None:
-        """More rows: line numbers and cells by column; an absent cell is a missing value."""
+        """Add rows: line numbers and cells by column; an absent cell is a missing value."""
         for line, row in rows:
             self._add(row, line)
 
     @property
     def plain_keys(self) -> tuple[str, str] | None:
-        """The columns of text and labels, where a row is one text and a list of labels and no more; None otherwise."""
+        """The columns of text and labels if a row is only one text and a list of labels; None otherwise."""
         columns = self.columns
         more = columns.label_columns or columns.features or columns.ids is not None
         if more or self.sets is None or self.sets.kind is not list or len(columns.text) != 1:
@@ -92,7 +92,7 @@ class TableExamples:
         return self.sets.rows.number_of(name.strip(), line)
 
     def add_plain(self, text: str, labels: list[Any]) -> None:
-        """One more row of plain columns, its labels by their numbers; a number that comes twice counts once."""
+        """Add a row of plain columns, with its labels as numbers; duplicates count once."""
         self.texts.append(text)
         self.sets.rows.add_hard(labels)  # type: ignore[union-attr]
 
@@ -133,7 +133,7 @@ class TableExamples:
         return "\n".join(parts)
 
     def _marks(self, row: Any, line: int) -> tuple[list[int], list[int], list[float] | None] | None:
-        """Positive labels, unknown ones, and the values of the positive where some are soft; None where a cell is no label."""
+        """Positive labels, unknown ones, and the values of the positive ones if some are soft; None if a cell is invalid."""
         cells = self.pick_marks(row)
         try:
             values = [TRUTH[cell] for cell in cells]
@@ -144,7 +144,7 @@ class TableExamples:
                     values.append(label_value(cell))
                 except ValueError:
                     self.problems.add(
-                        f"a label must be {WANTED}, or empty where it is not known; got {shown(cell)}. Correct the cell,"
+                        f"a label must be {WANTED}, or empty if it is unknown; got {shown(cell)}. Correct the cell,"
                         " or name the columns of labels with `labels`.",
                         line=line,
                         column=name,
@@ -167,7 +167,7 @@ class TableExamples:
         return self.cells.add(cells, line=line)
 
     def finish(self, chosen: Mapping[str, Any] | None = None) -> Examples:
-        """All rows as examples; ``chosen`` is added to what ``Source`` tells."""
+        """All rows as examples; ``chosen`` is added to ``Source.chosen``."""
         rows = self.marks if self.sets is None else self.sets.finish()
         gathered = rows.finish(self.problems, wanted=self.options.label_names)
         features, feature_names = (None, None) if self.cells is None else self.cells.finish()
@@ -202,7 +202,7 @@ class TableExamples:
         return told, remarks
 
     def _unused(self) -> dict[str, str]:
-        """Options about label sets that these labels do not use."""
+        """Options for label sets that these labels do not use."""
         if self.sets is None:
             why = "each label has a column of its own" if self.columns.label_columns else "no labels are read"
             return dict.fromkeys(("separator", "empty_labels"), why)
@@ -222,7 +222,7 @@ def source_of(
 
 
 def _picker(names: Sequence[str | None], places: Mapping[str, int] | None) -> Pick:
-    """A function from a row to its cells in these columns; None where a column is None or a mapping does not have it."""
+    """A function from a row to its cells in these columns; None if a column is None or missing in a mapping."""
     if places is None:
         return lambda row: [None if name is None else row.get(name) for name in names]
     if len(names) > 1 and None not in names:

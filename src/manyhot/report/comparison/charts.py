@@ -1,4 +1,4 @@
-"""The charts of a comparison: critical differences, ranks as a heat map, and what a method costs."""
+"""The charts of a comparison: critical differences, ranks as a heat map, and costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SHADES = 9
 
 
 def difference_figure(test: Mapping[str, Any], titles: Mapping[str, str], metric: str) -> Markup | None:
-    """Average ranks on a line, best at the left; methods under one bar do not differ significantly by Nemenyi's test."""
+    """The critical-difference diagram: average ranks on a line, best at the left, with bars over methods that do not differ
+    significantly by Nemenyi's test."""
     if not test or not test.get("nemenyi"):
         return None
     ranks = sorted(test["average_ranks"].items(), key=lambda each: each[1])
@@ -38,7 +39,7 @@ def difference_figure(test: Mapping[str, Any], titles: Mapping[str, str], metric
     for level, bar in enumerate(bars):
         y = top + 12 + 9 * level
         ends = min(average[name] for name in bar), max(average[name] for name in bar)
-        told = element("title", "not told apart: " + ", ".join(titles[name] for name in bar))
+        told = element("title", "no significant difference: " + ", ".join(titles[name] for name in bar))
         plot.add("line", told, x1=plot.at_x(ends[0]) - 4, x2=plot.at_x(ends[1]) + 4, y1=y, y2=y, class_="clique")
     for place, (name, rank) in enumerate(ranks):
         left = place < half
@@ -52,14 +53,14 @@ def difference_figure(test: Mapping[str, Any], titles: Mapping[str, str], metric
     listed = ", ".join(f"{titles[name]} {rank:.2f}" for name, rank in ranks)
     described = f"Average ranks for {metric}: {listed}. Critical difference {size:.2f}."
     caption = (
-        f"Average rank over {test['groups']} groups, best at the left. Methods joined by a bar are not told apart by Nemenyi's"
-        f" test (level {test['nemenyi']['alpha']:g}; critical difference {size:.2f}). {friedman_words(test)}"
+        f"Average rank over {test['groups']} groups, best at the left. Methods joined by a bar do not differ significantly by"
+        f" Nemenyi's test (level {test['nemenyi']['alpha']:g}; critical difference {size:.2f}). {friedman_words(test)}"
     )
     return figure(plot.drawing(f"Critical differences, {metric}", described, class_="differences"), caption)
 
 
 def _difference_bar(plot: Plot, size: float, number: int) -> None:
-    """How long a critical difference is, above the axis; it may be longer than the axis."""
+    """The length of the critical difference, above the axis; it may be longer than the axis."""
     shown = min(size, number - 1)
     ends = plot.at_x(1), plot.at_x(1 + shown)
     plot.add("path", d=f"M{ends[0]:.1f} 12v8m0 -4H{ends[1]:.1f}m0 -4v8", class_="axis open")
@@ -68,7 +69,7 @@ def _difference_bar(plot: Plot, size: float, number: int) -> None:
 
 
 def friedman_words(test: Mapping[str, Any]) -> str:
-    """What Friedman's test says."""
+    """The result of Friedman's test in a sentence."""
     found = test.get("friedman")
     if not found:
         return ""
@@ -90,12 +91,12 @@ def p_words(p: float | None) -> str:
 
 
 def rank_shade(rank: float, number: int) -> int:
-    """From 1, best, to ``SHADES``."""
+    """The shade of a rank, from 1, the best, to ``SHADES``."""
     return 1 + round((rank - 1) / max(number - 1, 1) * (SHADES - 1))
 
 
 def _time_ratios(costs: Mapping[str, Any], method: str, reference: str) -> list[float]:
-    """The seconds of a method over those of the reference, in each group that has both."""
+    """The time of a method divided by that of the reference, in each group that has both."""
     return [
         group[method]["seconds"] / group[reference]["seconds"]
         for group in costs.values()
@@ -104,7 +105,7 @@ def _time_ratios(costs: Mapping[str, Any], method: str, reference: str) -> list[
 
 
 def cost_figure(costs: Mapping[str, Any], methods: Sequence[str], titles: Mapping[str, str], reference: str) -> Markup | None:
-    """The time of each method over that of the reference: a dot for each group, the geometric mean as a diamond."""
+    """The time of each method relative to the reference: a dot for each group, the geometric mean as a diamond."""
     ratios = {method: _time_ratios(costs, method, reference) for method in methods}
     shown = [method for method in methods if ratios[method]]
     if len(shown) < 2:
@@ -135,12 +136,12 @@ def cost_figure(costs: Mapping[str, Any], methods: Sequence[str], titles: Mappin
     plot.text(
         (plot.left + plot.right) / 2,
         plot.height - 6,
-        f"time over that of {titles[reference]}",
+        f"time relative to {titles[reference]}",
         text_anchor="middle",
         class_="axis-title",
     )
     caption = (
-        "Seconds of a cell, all trials and epochs, over those of the reference: a dot for each group, the geometric mean as a"
-        " diamond."
+        "Seconds of a cell, with all trials and epochs, relative to the reference: a dot for each group, the geometric mean as"
+        " a diamond."
     )
     return figure(plot.drawing("Time by method", "; ".join(described)), caption)

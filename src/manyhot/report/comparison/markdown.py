@@ -16,14 +16,14 @@ def compare_markdown(report: Mapping[str, Any], *, title: str) -> str:
     """The Markdown of a comparison's report.
 
     Args:
-        report: ``plan``, ``statistics`` and ``failed``, as ``read_comparison`` gives them.
+        report: ``plan``, ``statistics`` and ``failed``, from ``read_comparison``.
         title: the first heading.
     """
     found = report["statistics"]
     lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(note_words(report)), ""]
     lines += [
-        "In tables of values, bold is significantly better than every other method of the group; in italics are those not"
-        " significantly worse than the best, where it is not alone.",
+        "In tables of values, bold is significantly better than every other method of the group; italics are the methods that"
+        " do not differ significantly from the best, if there are several.",
         "",
     ]
     for rule in found["tests"]:
@@ -31,7 +31,7 @@ def compare_markdown(report: Mapping[str, Any], *, title: str) -> str:
             lines += _metric(found, rule, metric)
     lines += ["## Cost", "", *_costs(found), ""]
     if report["failed"]:
-        lines += ["## Cells that could not be run", ""]
+        lines += ["## Failed cells", ""]
         lines += [f"- {plain(each['key'])}: {plain(each['error'][:200])}" for each in report["failed"][:50]] + [""]
     return "\n".join(lines)
 
@@ -71,7 +71,7 @@ def _metric(found: Mapping[str, Any], rule: str, metric: str) -> list[str]:
                 p_words(told.get("p_holm")),
             )
         )
-    headings = (f"{plain(titles[test['reference']])} against", "win / tie / loss", "by means alone", "p, Holm")
+    headings = (f"{plain(titles[test['reference']])} against", "win / tie / loss", "by means only", "p, Holm")
     return [*lines, *markdown_table(headings, against, right=(1, 2, 3)), ""]
 
 
@@ -83,5 +83,5 @@ def _costs(found: Mapping[str, Any]) -> list[str]:
         if means[-1] is not None:
             means[-1] /= 2**20
         rows.append((plain(found["titles"][method]), *("-" if mean is None else f"{mean:,.4g}" for mean in means)))
-    headings = ("method", "seconds", "seconds an epoch", "seconds to predict 1,000 rows", "parameters", "peak memory, MiB")
+    headings = ("method", "seconds", "seconds per epoch", "seconds to predict 1,000 rows", "parameters", "peak memory, MiB")
     return markdown_table(headings, rows, right=(1, 2, 3, 4, 5))

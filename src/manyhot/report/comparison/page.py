@@ -1,4 +1,4 @@
-"""The page of a comparison, made only from its statistics."""
+"""The HTML page of a comparison, built only from its statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGITS = 3
 MANY = 8
 COSTS = (
     ("seconds", "seconds"),
-    ("epoch_seconds", "seconds an epoch"),
+    ("epoch_seconds", "seconds per epoch"),
     ("predict_seconds", "seconds to predict 1,000 rows"),
     ("parameters", "parameters"),
     ("outputs", "outputs"),
@@ -28,8 +28,8 @@ def compare_page(report: Mapping[str, Any], *, title: str) -> str:
     """The HTML of a comparison's report.
 
     Args:
-        report: ``plan``, ``statistics`` and ``failed``, as ``read_comparison`` gives them.
-        title: of the page.
+        report: ``plan``, ``statistics`` and ``failed``, from ``read_comparison``.
+        title: the title of the page.
     """
     found = report["statistics"]
     sections = [
@@ -73,8 +73,8 @@ def _overview(found: Mapping[str, Any]) -> Section:
     rules = [(rule, RULES.get(rule, rule)) for rule in found["tests"]]
     control = element("div", _select("Decision", "rule", rules, rules[-1][0] if rules else ""), class_="tools no-print")
     about = (
-        "Rank 1 is best; the stronger the colour, the better. Bold: ahead of every other method by more than the critical"
-        " difference. Where means are equal, all that are best count."
+        "Rank 1 is best and has the strongest colour. Bold: ahead of every other method by more than the critical difference."
+        " Methods with equal means all count as best."
     )
     return Section("overview", "Overview", about, control, *tables)
 
@@ -105,7 +105,7 @@ def _choose(found: Mapping[str, Any]) -> Section:
     panels = [
         _panel(_metric_panel(found, rule, metric), rule=rule, metric=metric) for rule in found["tests"] for metric in metrics
     ]
-    about = "Every figure of one metric, by the decision chosen above."
+    about = "All results for one metric, with the decision chosen above."
     return Section("metrics", "Metric by metric", about, control, *panels, short="Metrics")
 
 
@@ -114,7 +114,7 @@ def _metric_panel(found: Mapping[str, Any], rule: str, metric: str) -> list[Any]
     error = found["metrics"][metric]["error"]
     heading = element("h3", f"{metric}, {RULES.get(rule, rule)}; {'less' if error else 'more'} is better")
     if not test:
-        return [heading, element("p", "Too few values for this metric.", class_="soft")]
+        return [heading, element("p", "There are too few values for this metric.", class_="soft")]
     return [
         heading,
         difference_figure(test, found["titles"], metric),
@@ -137,13 +137,13 @@ def _values(found: Mapping[str, Any], rule: str, metric: str, test: Mapping[str,
     headings = [("group", False), *((found["titles"][method], True) for method in found["methods"])]
     caption = (
         "Mean ± standard deviation over seeds. Bold: significantly better than every other method of the group. Underlined: not"
-        " significantly worse than the best, which then is nobody alone (Welch's test over seeds, Holm)."
+        " significantly different from the best, if there are several (Welch's test over seeds, Holm)."
     )
     return table(headings, rows, caption=caption, kind="values sortable" + _wide(found))
 
 
 def _wide(found: Mapping[str, Any]) -> str:
-    """The class of tables with a column for each method, where these are many."""
+    """The class of tables with a column for each method, if there are many."""
     return " wide" if len(found["methods"]) > MANY else ""
 
 
@@ -202,15 +202,15 @@ def _against(found: Mapping[str, Any], rule: str, metric: str, test: Mapping[str
         ("p", True),
         ("p, Holm", True),
         ("win / tie / loss", True),
-        ("by means alone", True),
+        ("by means only", True),
         ("labels", True),
         ("imbalance", True),
         ("cardinality", True),
     )
     caption = (
-        "A difference above 0 is in favour of the reference (Wilcoxon's signed-rank test over groups). A win is significant"
-        " over seeds (Welch). The last columns: Spearman's correlation over groups of the difference with facts of the data,"
-        " bold where p < 0.05."
+        "A positive difference favours the reference (Wilcoxon's signed-rank test over groups). A win is significant over seeds"
+        " (Welch). The last columns are Spearman's correlation, over groups, of the difference with properties of the data,"
+        " bold if p < 0.05."
     )
     return table(headings, rows, caption=caption)
 
@@ -260,8 +260,8 @@ def _groups(found: Mapping[str, Any]) -> Section:
         parts.append(
             element("details", element("summary", group, " ", element("span", fact_words(known), class_="soft")), tables)
         )
-    about = "Each group with all methods and metrics, by the decision chosen above."
-    return Section("groups", "Data sets one by one", about, parts, short="Data sets")
+    about = "Each group with all methods and metrics, with the decision chosen above."
+    return Section("groups", "Data sets", about, parts)
 
 
 def _group_table(found: Mapping[str, Any], rule: str, group: str) -> Markup:
@@ -292,7 +292,5 @@ def _settings(report: Mapping[str, Any]) -> Section:
         rows = [
             element("tr", element("th", each["key"], scope="row"), element("td", each["error"][:300])) for each in failed[:50]
         ]
-        told = join(
-            element("h3", f"{len(failed):,} cells that could not be run"), table((("cell", False), ("why", False)), rows)
-        )
+        told = join(element("h3", f"{len(failed):,} failed cells"), table((("cell", False), ("reason", False)), rows))
     return Section("settings", "Settings and versions", None, facts(pairs), told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-RULES = {"natural": "the loss's own decision", "tuned": "threshold tuned on validation rows"}
+RULES = {"natural": "the natural decision", "tuned": "threshold tuned on validation rows"}
 
 
 def lead_words(report: Mapping[str, Any]) -> str:
@@ -17,16 +17,16 @@ def lead_words(report: Mapping[str, Any]) -> str:
 
 
 def note_words(report: Mapping[str, Any]) -> str:
-    """How far the figures can be trusted."""
+    """How the results were obtained, and how reliable they are."""
     found = report["statistics"]
     text = (
-        "All methods share the splits, the bodies and the budget; settings were tuned on validation rows, figures are from"
-        " test rows."
+        "All methods share the splits, the bodies and the budget. Settings were tuned on validation rows; results are on test"
+        " rows."
     )
     if len(found["seeds"]) < 3:
-        text += " With fewer than three seeds hardly a difference within a group can be significant."
+        text += " With fewer than three seeds hardly any difference within a group can be significant."
     if report["failed"]:
-        text += f" {len(report['failed']):,} cells could not be run; they are listed at the end."
+        text += f" {len(report['failed']):,} cells failed; they are listed at the end."
     return text
 
 
@@ -39,14 +39,19 @@ def cell_class(method: str, best: Sequence[str]) -> str:
 
 
 def mean_cost(costs: Mapping[str, Any], method: str, key: str) -> float | None:
-    """The mean over groups, None where it was not measured."""
+    """The mean over groups, None if it was not measured."""
     known = [group[method][key] for group in costs.values() if group.get(method, {}).get(key) is not None]
     return sum(known) / len(known) if known else None
 
 
 def fact_words(facts: Mapping[str, Any]) -> str:
-    """The facts of a data set that matter, in short."""
-    names = (("num_train", "training rows"), ("num_labels", "labels"), ("cardinality", "a row"), ("imbalance", "imbalance"))
+    """The main properties of a data set."""
+    names = (
+        ("num_train", "training rows"),
+        ("num_labels", "labels"),
+        ("cardinality", "labels per row"),
+        ("imbalance", "imbalance"),
+    )
     parts = []
     for name, words in names:
         value = facts.get(name)

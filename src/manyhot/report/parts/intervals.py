@@ -25,11 +25,11 @@ ROW_MEANS: dict[str, Callable[..., Tensor]] = {
 
 
 def half_width(name: str, judged: Judged) -> float | None:
-    """Half of the interval of a metric, or None if the influence of a row on it is not known.
+    """Half the width of the interval of a metric, or None if the influence of a row on it is not known.
 
     Args:
-        name: of the metric.
-        judged: scores and truth.
+        name: the name of the metric.
+        judged: scores and true labels.
     """
     if len(judged.labels) < 2:
         return None
@@ -60,7 +60,7 @@ def _row_values(name: str, judged: Judged) -> Tensor | None:
 
 
 def _micro_moves(judged: Judged) -> Tensor:
-    """A row's part in ``2 hits / (predicted + positive)``: its own excess over the whole."""
+    """The influence of each row on ``2 hits / (predicted + positive)``."""
     rows = judged.confusion[0]
     found, size = 2 * rows.hits.double(), (rows.predicted + rows.positive).double()
     whole = share(found.sum(), size.sum(), 0.0)
@@ -68,7 +68,7 @@ def _micro_moves(judged: Judged) -> Tensor:
 
 
 def _propensity_moves(judged: Judged, k: int) -> Tensor:
-    """A row's part in ``hits / best``: its own excess over the whole."""
+    """The influence of each row on ``hits / best``."""
     assert judged.propensities is not None
     table = arrange("half_width", judged.logits, judged.labels, where=judged.where)
     parts = [
@@ -84,7 +84,7 @@ def _propensity_moves(judged: Judged, k: int) -> Tensor:
 
 
 def _macro_moves(judged: Judged) -> Tensor:
-    """The same of every label, averaged over labels; entries that are neither predicted nor true move nothing."""
+    """The influence on each label's F1, averaged over labels; entries that are neither predicted nor true have none."""
     labels = judged.confusion[1]
     size = (labels.predicted + labels.positive).double()
     f1 = share(2 * labels.hits.double(), size, 0.0)

@@ -1,4 +1,4 @@
-"""HTML and SVG as nested calls. All text is escaped, and markup is made only here."""
+"""HTML and SVG as nested calls. All text is escaped, and markup is created only here."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Characters that HTML does not allow, and halves of surrogate pairs, which no file can hold.
+# Characters that HTML does not allow, and halves of surrogate pairs, which cannot be encoded.
 NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 EMPTY_ELEMENTS = {"meta", "br", "img", "input", "hr", "link"}
 
 
 class Markup(str):
-    """Text that is markup already. Made by ``element``, ``join`` and ``data_block`` only."""
+    """Text that is already markup. Created only by ``element``, ``join`` and ``data_block``."""
 
     __slots__ = ()
 
 
 def escape(text: Any) -> Markup:
-    """Any text as text of a page or of an attribute.
+    """Escape text for a page or an attribute.
 
     Example:
         >>> escape('<b title="x">')
@@ -48,9 +48,9 @@ def element(name: str, /, *children: Any, **attributes: Any) -> Markup:
     """An element; ``class_`` and ``for_`` are the attributes class and for, underscores become dashes.
 
     Args:
-        name: of the element.
+        name: the name of the element.
         *children: as in ``join``.
-        **attributes: None and False are left out, True stands without a value.
+        **attributes: None and False are omitted, True has no value.
 
     Example:
         >>> element("td", "a < b", class_="name", data_value=2)
@@ -75,11 +75,11 @@ def data_block(identifier: str, data: Any) -> Markup:
 
 
 def name_of(text: str, most: int = 0) -> Markup:
-    """A name from the data, isolated from the writing direction of the text around it, and shortened if it is long."""
+    """A name from the data, with its own writing direction, and shortened if it is long."""
     short = text if not most or len(text) <= most else text[: most - 1] + "…"
     return element("bdi", short, title=text if short != text else None)
 
 
 def _plain(value: Any) -> Any:
-    """Coordinates with at most two digits after the point."""
+    """Coordinates with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

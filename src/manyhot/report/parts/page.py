@@ -1,4 +1,4 @@
-"""The frame of every report page: one self-contained file with its style and script, which makes no network request."""
+"""The layout of every report page: one self-contained file with its style and script, without network requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _part(name: str) -> str:
 
 
 class Section:
-    """A part of a page.
+    """A section of a page.
 
     Args:
-        name: its address within the page.
+        name: its anchor.
         title: its heading.
         about: a sentence below the heading, or None.
-        *content: what is in it.
-        short: what links to it say, where the title is long.
+        *content: its content.
+        short: the text of links to it; default: the title.
     """
 
     def __init__(self, name: str, title: str, about: Any, *content: Any, short: str = "") -> None:
@@ -42,14 +42,14 @@ class Section:
 def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: str, data: Sequence[Markup] = ()) -> str:
     """A whole page.
 
-    The content security policy in its head allows only the script written here, and no requests.
+    Its content security policy allows only the page's own script, and no requests.
 
     Args:
-        title: of the page.
-        lead: what it is about, below the title.
-        note: what a reader must know first, or None.
-        sections: in order.
-        foot: when and by what it was made.
+        title: the title of the page.
+        lead: a summary below the title.
+        note: an important note before all sections, or None.
+        sections: the sections in order.
+        foot: the date and the version.
         data: blocks of JSON for the script.
     """
     script, style = _part("page.js"), _part("page.css")
@@ -98,9 +98,9 @@ def table(
     """A table from finished rows.
 
     Args:
-        headings: ``(words, whether the column holds numbers)``.
+        headings: ``(text, whether the column holds numbers)``.
         rows: elements ``tr``.
-        caption: above the table, or None.
+        caption: the text above the table, or None.
         name: its id.
         kind: its class.
     """

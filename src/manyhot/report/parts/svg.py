@@ -1,4 +1,4 @@
-"""Charts as inline SVG: axes, lines, points and bars that take their colours from the page, so that they follow its theme."""
+"""Charts as inline SVG: axes, lines, points and bars with the colours of the page, so that they follow its theme."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Plot:
     """A drawing with one pair of axes.
 
     Args:
-        width: of the drawing, in units of about a pixel.
-        height: of the drawing.
+        width: the width of the drawing, in units of about a pixel.
+        height: the height of the drawing.
         x: the range of the horizontal axis.
         y: the range of the vertical axis.
-        margins: left, right, top and bottom, for the words around the axes.
+        margins: left, right, top and bottom, for the text around the axes.
         log_x: whether the horizontal axis is logarithmic.
     """
 
@@ -52,11 +52,11 @@ class Plot:
         return self.bottom - (value - low) / ((high - low) or 1) * (self.bottom - self.top)
 
     def add(self, name: str, *children: Any, **attributes: Any) -> None:
-        """An SVG element as it is."""
+        """Add an SVG element."""
         self.parts.append(element(name, *children, **attributes))
 
     def text(self, x: float, y: float, words: Any, **attributes: Any) -> None:
-        """Words at a place of the drawing."""
+        """Add text at a position."""
         self.parts.append(element("text", words, x=float(x), y=float(y), **attributes))
 
     def axes(
@@ -68,7 +68,7 @@ class Plot:
         y_ticks: Sequence[float] | None = None,
         grid: bool = True,
     ) -> None:
-        """Light lines at the ticks of the vertical axis, ticks and words below and at the left."""
+        """Draw the axes with ticks and titles, and grid lines at the vertical ticks."""
         for value in nice_ticks(*self.y) if y_ticks is None else y_ticks:
             place = self.at_y(value)
             if grid:
@@ -85,7 +85,7 @@ class Plot:
         self.text(12, middle, y_title, text_anchor="middle", class_="axis-title", transform=turned)
 
     def line(self, xs: Sequence[float], ys: Sequence[float | None], *, series: int, class_: str = "", **more: Any) -> None:
-        """A line through the points that are there."""
+        """Draw a line through the points that are not None."""
         points = [(self.at_x(x), self.at_y(y)) for x, y in zip(xs, ys, strict=True) if y is not None]
         if points:
             path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
@@ -93,7 +93,7 @@ class Plot:
             self.add("path", d=path, class_=f"line s{series} {class_}".strip(), stroke_dasharray=dash or None, **more)
 
     def mark(self, x: float, y: float, *, series: int, shape: str = "circle", size: float = 3.5, words: str = "") -> None:
-        """A point with a tooltip."""
+        """Draw a point with a tooltip."""
         place_x, place_y = self.at_x(x), self.at_y(y)
         told = element("title", words) if words else None
         if shape == "circle":
@@ -136,7 +136,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten within the range, with 2 and 5 times them where these are few."""
+    """Powers of ten within the range, with 2 and 5 times them if these are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     return [
@@ -156,7 +156,7 @@ def tick_text(value: float) -> str:
 
 
 def legend(entries: Sequence[tuple[int, str, Markup | str]]) -> Markup:
-    """``(series, shape, words)`` as a list below a chart; the shape is a line, a bar, or a mark."""
+    """The legend below a chart from ``(series, shape, text)``; the shape is a line, a bar, or a mark."""
     items = []
     for series, shape, words in entries:
         if shape == "line":

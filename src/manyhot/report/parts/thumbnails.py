@@ -1,4 +1,4 @@
-"""Small pictures inside a page: PNG as a data address, with nothing but the standard library."""
+"""Thumbnails inside a page: PNG as a data URL, using only the standard library."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LARGEST = 96
 
 
 def thumbnail(image: Tensor) -> str | None:
-    """A picture ``[C, H, W]`` as ``data:image/png``, dark to light from its least to its greatest value.
+    """An image ``[C, H, W]`` as ``data:image/png``, from dark for its least value to light for its greatest.
 
     Args:
-        image: with 1 or 3 channels; of others there is no picture, None. Larger ones are thinned out to 96 a side.
+        image: with 1 or 3 channels; None is returned for others. Larger images are downsampled to 96 pixels per side.
 
     Example:
         >>> thumbnail(torch.eye(2).unsqueeze(0))[:22]

@@ -1,4 +1,4 @@
-"""The charts of a run: learning, thresholds, precision and recall, reliability, sizes of label sets, what is missed."""
+"""The charts of a run: learning curves, thresholds, precision and recall, reliability, sizes of label sets, missed labels."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ WIDE, TALL = 440, 290
 
 
 def figure(chart: Markup, caption: Any, *more: Any) -> Markup:
-    """A chart with its legend and what it says."""
+    """A chart with its caption and legend."""
     return element("figure", chart, *more, element("figcaption", caption))
 
 
 def learning_figures(
-    fits: Sequence[Mapping[str, Any]], *, held_out: str = "rows held out, each time with the best single threshold"
+    fits: Sequence[Mapping[str, Any]], *, held_out: str = "held-out rows, each time with the best single threshold"
 ) -> list[Markup]:
-    """The loss, and the metric on what was held out, by passes over the data."""
+    """The loss, and the metric on held-out rows, by epoch."""
     known = [fit for fit in fits if any(value is not None for value in fit["loss"])]
     if not known:
         return []
-    figures = [_learning(known, "loss", "mean training loss", "Training loss after each pass over the data.")]
+    figures = [_learning(known, "loss", "mean training loss", "Training loss after each epoch.")]
     measured = [fit for fit in known if any(value is not None for value in fit["value"])]
     if measured:
         metric = measured[0]["metric"]
-        caption = f"{metric} on the {held_out}; the marked pass was kept."
+        caption = f"{metric} on the {held_out}; the marked epoch was kept."
         figures.append(_learning(measured, "value", f"{metric}, held out", caption, best=True))
     return figures
 
@@ -43,7 +43,7 @@ def _learning(fits: Sequence[Mapping[str, Any]], key: str, title: str, caption: 
         WIDE, TALL, x=(min(1, last - 1), last) if last > 1 else (0, 2), y=(low - room, high + room), margins=(56, 12, 12, 40)
     )
     whole = [tick for tick in nice_ticks(*plot.x) if float(tick).is_integer()]
-    plot.axes("pass over the data", title, x_ticks=whole)
+    plot.axes("epoch", title, x_ticks=whole)
     final = [fit for fit in fits if fit["fit"] == "final"] or fits[-1:]
     for fit in fits:
         if fit is not final[0]:
@@ -52,14 +52,14 @@ def _learning(fits: Sequence[Mapping[str, Any]], key: str, title: str, caption: 
     shown = [(epoch, value) for epoch, value in zip(final[0]["epoch"], final[0][key], strict=True) if value is not None]
     if len(shown) <= 15 and not best:
         for epoch, value in shown:
-            plot.mark(epoch, value, series=1, size=2.5, words=f"pass {epoch}: {value:.4g}")
+            plot.mark(epoch, value, series=1, size=2.5, words=f"epoch {epoch}: {value:.4g}")
     if best:
         epoch, value = max(shown, key=lambda each: each[1])
-        plot.mark(epoch, value, series=1, shape="diamond", size=4, words=f"pass {epoch}: {value:.4g}")
-    described = f"{title} from {shown[0][1]:.4g} at pass {shown[0][0]} to {shown[-1][1]:.4g} at pass {shown[-1][0]}."
+        plot.mark(epoch, value, series=1, shape="diamond", size=4, words=f"epoch {epoch}: {value:.4g}")
+    described = f"{title} from {shown[0][1]:.4g} at epoch {shown[0][0]} to {shown[-1][1]:.4g} at epoch {shown[-1][0]}."
     entries: list[tuple[int, str, Markup | str]] = [(1, "line", "the model")]
     if len(fits) > 1:
-        entries.append((6, "line", "fits to parts of the rows, for the scores of this report, and trials of the step"))
+        entries.append((6, "line", "other fits: cross-fitting for this report, and trials of the learning rate"))
     return figure(plot.drawing(title, described), caption, legend(entries) if len(fits) > 1 else None)
 
 
@@ -111,16 +111,16 @@ def curves_figure(curves: Sequence[Mapping[str, Any]]) -> Markup:
     ]
     described = "; ".join(f"{curve['name']}: average precision {curve['average_precision']:.3f}" for curve in curves)
     caption = (
-        "Points are where the model's rule stands. With thresholds of their own for the labels, the point of all labels may"
-        " lie above the curve, on which one threshold moves."
+        "Points are the model's rule. With a threshold per label, the point of all labels may lie above the curve, which has"
+        " one threshold for all labels."
     )
     return figure(plot.drawing("Precision and recall", described), caption, legend(entries))
 
 
 def reliability_figure(reliability: Mapping[str, Any]) -> Markup:
-    """How often a label holds that is given a probability, with the number of entries below."""
+    """The reliability diagram: the share of true labels by predicted probability, with the number of entries below."""
     plot = Plot(WIDE, 290, margins=(46, 12, 12, 40))
-    plot.axes("probability given", "share that holds")
+    plot.axes("predicted probability", "share of true labels")
     plot.add("line", x1=plot.at_x(0), x2=plot.at_x(1), y1=plot.at_y(0), y2=plot.at_y(1), class_="axis dotted")
     entries: list[tuple[int, str, Markup | str]] = []
     kinds = (
@@ -138,11 +138,11 @@ def reliability_figure(reliability: Mapping[str, Any]) -> Markup:
             low, high = wilson(found["true"][place], found["count"][place])
             middle = plot.at_x(found["probability"][place])
             plot.add("line", x1=middle, x2=middle, y1=plot.at_y(low), y2=plot.at_y(high), class_=f"line thin s{series}")
-            told = f"{found['count'][place]:,} entries: given {found['probability'][place]:.3f}, holds {shares[place]:.3f}"
+            told = f"{found['count'][place]:,} entries: predicted {found['probability'][place]:.3f}, true {shares[place]:.3f}"
             plot.mark(found["probability"][place], shares[place], series=series, shape=shape, size=3, words=told)
         entries.append((series, shape, f"{kind} calibration ({words}): ECE {found['ECE']:.4f}"))
         described.append(f"{kind} calibration the expected calibration error is {found['ECE']:.4f}")
-    caption = "On the dotted line probabilities mean what they say. Bars are 95 % intervals of a share."
+    caption = "On the dotted line probabilities are calibrated. Bars are 95 % confidence intervals of the shares."
     strip = _counts_strip([(reliability[kind]["count"], series) for kind, series, _, _ in shown])
     drawing = plot.drawing("Reliability", "; ".join(described) + ".")
     return figure(join(drawing, strip), caption, legend(entries))
@@ -184,7 +184,7 @@ def _counts_strip(histograms: Sequence[tuple[Sequence[int], int]]) -> Markup:
 
 
 def wilson(hits: int, number: int) -> tuple[float, float]:
-    """The 95 % score interval of a share.
+    """Wilson's 95 % score interval of a share.
 
     Example:
         >>> [round(end, 3) for end in wilson(5, 10)]
@@ -197,7 +197,7 @@ def wilson(hits: int, number: int) -> tuple[float, float]:
 
 
 def grouped_counts(counts: Sequence[Sequence[int]], most: int = 16) -> tuple[list[str], list[list[int]]]:
-    """``(names, bars)``: at most so many bars of equally many sizes each, and one for a tail of less than 1 % of the rows.
+    """``(names, bars)``: at most ``most`` bars of equal width, and one for a tail of less than 1 % of the rows.
 
     Example:
         >>> grouped_counts([[0, 500, 499, 1], [500, 500, 0, 0]])
@@ -218,14 +218,14 @@ def grouped_counts(counts: Sequence[Sequence[int]], most: int = 16) -> tuple[lis
 
 
 def counts_figure(counts: Mapping[str, Sequence[int]]) -> Markup:
-    """How many rows have 0, 1, 2, ... labels: true beside predicted."""
+    """The share of rows with 0, 1, 2, ... labels: true beside predicted."""
     rows = max(sum(counts["true"]), 1)
     names, (true, predicted) = grouped_counts([counts["true"], counts["predicted"]])
     shares = [[each / rows for each in part] for part in (true, predicted)]
     high = max(max(part) for part in shares)
     plot = Plot(WIDE, TALL, x=(0, len(true)), y=(0, high * 1.08 or 1), margins=(50, 12, 12, 40))
     ticks = nice_ticks(0, high * 1.08 or 1, 5)
-    plot.axes("labels in a row", "share of rows", x_ticks=[], y_ticks=ticks)
+    plot.axes("labels per row", "share of rows", x_ticks=[], y_ticks=ticks)
     width = plot.at_x(1) - plot.at_x(0)
     for kind, (part, numbers, word) in enumerate(zip(shares, (true, predicted), ("true", "predicted"), strict=True)):
         for place, each in enumerate(part):
@@ -238,13 +238,13 @@ def counts_figure(counts: Mapping[str, Sequence[int]]) -> Markup:
     for place, name in list(enumerate(names))[::every]:
         plot.text(plot.at_x(place + 0.5), plot.bottom + 16, name, text_anchor="middle", class_="tick")
     means = [sum(place * each for place, each in enumerate(counts[key])) / rows for key in ("true", "predicted")]
-    caption = f"On average {means[0]:.2f} labels a row are true and {means[1]:.2f} are predicted."
+    caption = f"On average {means[0]:.2f} labels per row are true and {means[1]:.2f} are predicted."
     entries: list[tuple[int, str, Markup | str]] = [(6, "bar", "true"), (1, "bar", "predicted")]
-    return figure(plot.drawing("Labels in a row", caption), caption, legend(entries))
+    return figure(plot.drawing("Labels per row", caption), caption, legend(entries))
 
 
 def _missed_cell(plot: Plot, names: tuple[str, str], rows: int, share: float, box: tuple[int, int, int]) -> None:
-    """One cell of the missed labels: darker where more rows miss both; the diagonal, where the names are equal, is outlined."""
+    """One cell of the missed labels: darker if more rows miss both; the diagonal is outlined."""
     x, y, size = box
     own = names[0] == names[1]
     words = f"{names[0]}: missed in {rows:,} rows" if own else f"{names[0]} and {names[1]}: {rows:,} rows"
@@ -265,7 +265,7 @@ def _missed_cell(plot: Plot, names: tuple[str, str], rows: int, share: float, bo
 
 
 def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
-    """How often two labels are missed in one row; on the diagonal, how often each is missed."""
+    """The number of rows in which two labels are missed together; on the diagonal, in which each is missed."""
     names, table = missed["labels"], missed["together"]
     if len(names) < 2:
         return None
@@ -290,8 +290,8 @@ def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
             share = 0.0 if a == b else table[a][b] / most
             _missed_cell(plot, (names[a], names[b]), table[a][b], share, (left + cell * b, place, cell))
     caption = (
-        f"The {size} labels most often missed. A cell is the number of rows in which both are missed; on the diagonal, in"
-        " outline, how often each is missed at all."
+        f"The {size} most often missed labels. A cell is the number of rows in which both are missed; the outlined diagonal is"
+        " the number of rows in which each is missed."
     )
     return figure(plot.drawing("Labels missed together", caption), caption)
 

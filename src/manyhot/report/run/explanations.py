@@ -13,21 +13,20 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.rows.explaining import can_explain
 
 LABELS, WORDS = 60, 8
-# How many decisions are explained: correct ones of the most frequent labels, and the worst mistakes.
+# Number of explained decisions: correct ones of the most frequent labels, and the worst mistakes.
 RIGHT, MISTAKEN = 4, 4
 PARTS = 6
-# For bodies that are not linear: steps of integrated gradients from the baseline to the row.
+# For nonlinear bodies: steps of integrated gradients from the baseline to the row.
 STEPS = 16
-# Words whose part is below this share of the largest are not highlighted, and none are if all parts are negligible compared to
-# the score.
+# Words whose contribution is below this share of the largest are not highlighted, and none are if all contributions are
+# negligible compared to the score.
 FAINT, NOTHING = 0.2, 0.02
 
 
 def measure_explanations(model: TrainedModel, judged: Judged, origin: Origin) -> dict[str, Any]:
-    """``{"words": of each label, "examples": decisions explained}``; either may be empty.
+    """``{"words": the words of each label, "examples": explained decisions}``; either may be empty.
 
-    The words are weights, which linear models and bags have. The decisions are those of ``model`` itself, for rows of texts or
-    features.
+    The words are those with the largest weights, for linear models and bags. Decisions are explained for texts and features.
     """
     return {"words": _label_words(model, judged), "examples": _examples(model, judged, origin)}
 
@@ -48,7 +47,7 @@ def _label_words(model: TrainedModel, judged: Judged) -> list[dict[str, Any]]:
 
 
 def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[str, Any]]:
-    # Lists of the best labels do not have the scores of the others; label trees have no gradient.
+    # Top lists lack the scores of the other labels; label trees have no gradient.
     if origin.examples.kind == "images" or judged.listed or not can_explain(model):
         return []
     told = []
@@ -101,7 +100,7 @@ def _told(label: LabelExplanation, text: str | None) -> dict[str, Any]:
 
 
 def _window(text: str, label: LabelExplanation) -> dict[str, Any]:
-    """The passage of the text whose words have the largest parts, and the positions of the highlighted words in it."""
+    """The passage of the text with the largest contributions, and the positions of the highlighted words in it."""
     best, first, total = (-1.0, 0), 0, 0.0
     for start, end, part in label.words:
         total += abs(part)

@@ -1,4 +1,4 @@
-"""Scores of rows whose labels are known, with the model's rule and link: the input of a report."""
+"""The input of a report: scores of labelled rows, with the model's rule and link."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows.bundle import TrainedModel
 
 INF = float("inf")
-# The most scores that a report uses; with more, it samples rows.
+# Most scores that a report uses; with more, it samples rows.
 MOST_ENTRIES = 200_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Scores ``[R, L]`` beside the truth.
+    """Scores ``[R, L]`` and true labels.
 
     Args:
-        logits: ``[R, L]`` on the CPU, or the best of each row where there are too many labels for more.
+        logits: ``[R, L]`` on the CPU, or the best of each row if there are very many labels.
         labels: hard labels ``[R, L]``.
-        where: bool ``[R, L]``, True where the label is known; None when all are.
-        rule: how scores become predictions.
-        link: how scores become probabilities, or None where they only rank.
-        calibration: fitted probabilities, or None.
+        where: bool ``[R, L]``, True where the label is known; None if all are.
+        rule: the decision rule.
+        link: the link to probabilities, or None if scores only rank.
+        calibration: the fitted calibration, or None.
         label_names: one per label.
-        propensities: float64 ``[L]`` for PSP@k, or None where the model does not know them.
+        propensities: float64 ``[L]`` for PSP@k, or None if the model does not have them.
     """
 
     logits: Tensor | TopScores
@@ -49,7 +49,7 @@ class Judged:
 
     @classmethod
     def by_model(cls, model: TrainedModel, logits: Tensor | TopScores, labels: SparseLabels, where: Tensor | None) -> Judged:
-        """Scores that ``model`` gave, read as it reads them."""
+        """Scores of ``model``, with its rule, link and calibration."""
         propensities, rule = model.propensities() if model.has_propensities else None, model.rule
         if rule.softmax and isinstance(logits, TopScores):
             logits, rule = logits.log_softmax(), replace(rule, softmax=False)
@@ -57,18 +57,18 @@ class Judged:
 
     @property
     def listed(self) -> bool:
-        """Whether the best scores of each row are known alone."""
+        """Whether only the best scores of each row are known."""
         return isinstance(self.logits, TopScores)
 
     @property
     def all_scores(self) -> Tensor:
-        """The scores of all labels, for measurements that need more than the best of each row."""
+        """The scores of all labels; an error if only the best of each row are known."""
         if isinstance(self.logits, TopScores):
             raise TypeError(f"report: the scores of all labels are needed; got {self.logits!r}.")
         return self.logits
 
     def scores_at(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """float64 ``[N]``: the scores of some entries; of one that is not listed, the lowest that is listed in its row."""
+        """float64 ``[N]``: the scores of some entries; an unlisted entry gets the lowest listed score of its row."""
         if not isinstance(self.logits, TopScores):
             return self.logits[rows, columns].double()
         values, indices = self.logits.values, self.logits.indices
@@ -100,7 +100,7 @@ class Judged:
 
     @cached_property
     def thresholds(self) -> Tensor:
-        """float64 ``[L]``; 0 where the rule takes the k best whatever their scores."""
+        """float64 ``[L]``; 0 if the rule predicts the k best labels."""
         own = self.rule.threshold
         if isinstance(own, tuple):
             return torch.tensor(own, dtype=torch.float64)
@@ -114,15 +114,15 @@ class Judged:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which rows were measured, and the examples they come from.
+    """Which rows were evaluated, and the examples they come from.
 
     Args:
         what: ``"test"``, ``"validation"``, ``"held out"`` (a share of the training rows) or ``"cross-fitted"`` (every
-            training row, scored by a fit that did not see it).
-        examples: where the rows are from.
-        rows: int64 ``[R]``, the row of ``examples`` of each row that was judged; None where they are all rows in order.
+            training row, scored by a fit that was trained without it).
+        examples: the examples.
+        rows: int64 ``[R]``, the row of ``examples`` of each evaluated row; None for all rows in order.
         files: the names of the files.
-        drawn_from: how many rows there are, where those that were judged are drawn from them; 0 where all were.
+        drawn_from: the number of all rows, if a sample was evaluated; 0 otherwise.
     """
 
     what: str
@@ -137,7 +137,7 @@ class Origin:
 
 
 def drawn_rows(num_rows: int, num_labels: int, *, most: int = MOST_ENTRIES) -> Tensor | None:
-    """Which rows to judge where there are more than ``most`` scores: a random part, in order; None for all.
+    """A random sample of rows, in order, if there are more than ``most`` scores; None for all rows.
 
     Example:
         >>> drawn_rows(1000, 10)
@@ -151,7 +151,7 @@ def drawn_rows(num_rows: int, num_labels: int, *, most: int = MOST_ENTRIES) -> T
 
 
 def rounded(values: Any, digits: int = 5) -> list[Any]:
-    """Numbers with this many significant digits, for JSON; what JSON does not have becomes null."""
+    """Numbers with this many significant digits, for JSON; NaN and infinity become null."""
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     return [_round(value, digits) for value in listed]
 

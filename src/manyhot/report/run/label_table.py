@@ -25,12 +25,12 @@ def labels_section(report: Mapping[str, Any]) -> Section:
         element("span", id="labels-found", class_="soft", aria_live="polite"),
         class_="tools no-print",
     )
-    wanted = "Support is the number of rows that have the label; AP is its average precision over rows. Headings sort."
+    wanted = "Support is the number of rows with the label; AP is its average precision over rows. Click a heading to sort."
     about = join(wanted, " " + report["labels"]["cut"] if report["labels"]["cut"] else None)
     printed = None
     if len(order) > PRINTED_LABELS:
         printed = element(
-            "p", f"Printed are the {PRINTED_LABELS} labels with most rows; the page has them all.", class_="only-print soft"
+            "p", f"The {PRINTED_LABELS} labels with most rows are printed; the page has all.", class_="only-print soft"
         )
     whole = table(headings, rows, name="labels-table", kind="sortable")
     scrolled = element("div", whole, class_="long scroll", tabindex=0, role="region", aria_label="Labels")

@@ -1,4 +1,4 @@
-"""The counts of ``sweep`` from top lists, where only the best labels of each row are known."""
+"""The counts of ``sweep`` from top lists, which hold only the best labels of each row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from manyhot.report.run.judged import Judged
 from manyhot.report.run.sweep import POSITIONS, Sweep, shifts_over
 from manyhot.scores.top import TopScores
 
-# The most labels times positions that are counted.
+# Most labels times positions.
 MOST_CELLS = 1 << 25
 FEWEST_POSITIONS = 11
 
 
 def listed_sweep(judged: Judged) -> Sweep:
-    """Count at every position of the slider; labels that are not listed are predicted at none.
+    """Count at every position of the slider; unlisted labels are never predicted.
 
     Args:
-        judged: top lists and truth, with one threshold for all labels.
+        judged: top lists and true labels, with one threshold for all labels.
 
     Returns:
-        A ``Sweep``; of very many labels with fewer positions.
+        A ``Sweep``; with very many labels it has fewer positions.
     """
     top, rule = judged.logits, judged.rule
     assert isinstance(top, TopScores)

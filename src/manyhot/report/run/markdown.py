@@ -17,7 +17,7 @@ BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\
 
 
 def plain(text: Any) -> str:
-    r"""Text of the data within Markdown: no mark-up, no line feed.
+    r"""Text from the data, escaped for Markdown, without line ends.
 
     Example:
         >>> print(plain("a|b <script>"))
@@ -36,7 +36,7 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     """The Markdown of a run's report.
 
     Args:
-        report: what ``measure_run`` gave.
+        report: the result of ``measure_run``.
         title: the first heading.
     """
     lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(rows_words(report["rows"])), ""]
@@ -60,8 +60,8 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
 
 
 def metric_lines(metrics: Sequence[Mapping[str, Any]], *, better: bool) -> list[str]:
-    """The section of the metrics; ``better`` adds the column that says whether more or less is better."""
-    headings = ("metric", "value", "95 %", *(("better",) if better else ()), "what it is")
+    """The section of metrics; ``better`` adds the column that says whether more or less is better."""
+    headings = ("metric", "value", "95 %", *(("better",) if better else ()), "meaning")
     rows = [
         (
             each["name"],
@@ -76,7 +76,7 @@ def metric_lines(metrics: Sequence[Mapping[str, Any]], *, better: bool) -> list[
 
 
 def closing_lines(report: Mapping[str, Any], about: Sequence[tuple[str, Any]]) -> list[str]:
-    """The section of settings and versions, and the line that says when and by what the report was made."""
+    """The section of settings and versions, and the line with the date and version of the report."""
     settings = [f"- {name}: {plain(value)}" for name, value in about]
     made = f"Measured {report['made']} by manyhot {report['versions']['manyhot']}."
     return ["## Settings and versions", "", *settings, "", made, ""]

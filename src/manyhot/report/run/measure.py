@@ -1,4 +1,4 @@
-"""Measures everything that the page of a run shows; the page is made only from these values."""
+"""Everything that the report of a run shows, as JSON; the page is built only from these values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAMES = (
     "hamming-error",
     "ECE",
 )
-# The most labels that are listed; with more, those with most rows and those with most mistakes.
+# Most labels that are listed; with more, those with most rows and those with most mistakes.
 LISTED = 1000
 
 
@@ -58,14 +58,14 @@ def measure_run(
     """Measure a model for its report.
 
     Args:
-        model: what was trained.
+        model: the trained model.
         judged: its scores on rows it was not fitted to.
         origin: which rows these are.
-        run: the folder of the run, for the learning curves in its log; None where there is none.
-        most: labels that are listed one by one.
+        run: the run folder, for the learning curves in its log, or None.
+        most: the largest number of labels in the table of labels.
 
     Returns:
-        A dict fit for JSON, which ``run_page`` and ``run_markdown`` read.
+        A dict for JSON, which ``run_page`` and ``run_markdown`` read.
     """
     measured = measure_scores(described(model), judged, origin, run=run, most=most)
     measured["explanations"] = measure_explanations(model, judged, origin)
@@ -76,10 +76,10 @@ def measure_run(
 def measure_scores(
     model: Mapping[str, Any], judged: Judged, origin: Origin, *, run: Path | None = None, most: int = LISTED
 ) -> dict[str, Any]:
-    """Measure scores for a report, of a model that other software trained too.
+    """Measure scores for a report; the model may have been trained with other software.
 
     Args:
-        model: what the page tells of it, as ``described`` gives it; ``features`` may be left out.
+        model: the description of the model, as ``described`` returns it; ``features`` is optional.
         judged: scores on rows it was not fitted to.
         origin: which rows these are.
         run: as in ``measure_run``.
@@ -118,7 +118,7 @@ def measure_scores(
 
 
 def _measured(judged: Judged, names: Sequence[str]) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """``(values by name, values of each label)``; AP of each label where all scores are known."""
+    """``(values by name, values of each label)``; AP of each label only if all scores are known."""
     areas = None
     if not judged.listed:
         areas = mean_average_precision_score(judged.all_scores, judged.labels, average="none", where=judged.where)
@@ -151,7 +151,7 @@ def described(model: TrainedModel) -> dict[str, Any]:
 
 
 def _beyond(name: str, judged: Judged) -> bool:
-    """Whether a metric has no meaning here: more labels than there are, probabilities of scores that only rank, no counts."""
+    """Whether a metric cannot be computed: k beyond the number of labels, no probabilities, or no label counts."""
     metric = parse_metric(name)
     if metric.kind == "PSP@k" and judged.propensities is None:
         return True
@@ -162,7 +162,7 @@ def _beyond(name: str, judged: Judged) -> bool:
 
 
 def _rows(judged: Judged, origin: Origin) -> dict[str, Any]:
-    """Which rows were measured."""
+    """Which rows were evaluated."""
     return {
         "what": origin.what,
         "count": len(judged.labels),
@@ -197,7 +197,7 @@ def listed_labels(judged: Judged, *, most: int = LISTED) -> tuple[Tensor, str]:
     mistaken = mistakes.argsort(descending=True, stable=True)[: most - len(frequent)]
     text = (
         f"{most:,} of {count:,} labels are listed: the {len(frequent):,} with most rows and, of the others,"
-        f" the {len(mistaken):,} with most mistakes. All figures above are over all labels."
+        f" the {len(mistaken):,} with most mistakes. All metrics above are over all labels."
     )
     return torch.cat([frequent, mistaken]).sort().values, text
 
@@ -219,7 +219,7 @@ def _label_rows(judged: Judged, per_label: Mapping[str, Tensor], listed: Tensor)
 
 
 def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
-    """Counts at each position: label by label for those listed, summed for the rest."""
+    """Counts at each position: per label for listed labels, summed for the rest."""
     rest = torch.ones(judged.labels.num_labels, dtype=torch.bool)
     rest[listed] = False
     positive = judged.confusion[1].positive
@@ -243,9 +243,9 @@ def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
 
 
 def learning_curves(log: Path) -> list[dict[str, Any]]:
-    """The passes of each fit in a run's log; a pass that was repeated after a restart counts once, with its last values.
+    """The epochs of each fit in a run's log; an epoch that was repeated after a restart counts once, with its last values.
 
-    The fit that became the model is called ``final``: a fit of that name, or the one that the log names.
+    The fit that became the model is named ``final``: a fit of that name, or the one that the log names.
     """
     if not log.is_file():
         return []

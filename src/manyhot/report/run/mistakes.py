@@ -1,4 +1,4 @@
-"""Errors: the sizes of label sets, labels that are missed together, and the rows judged worst."""
+"""Mistakes: the sizes of label sets, labels that are missed together, and the worst rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAIRS = 15
 WORST = 12
 TEXT_CHARACTERS = 400
 SHOWN_LABELS = 12
-# Pairs are counted among the labels most often mistaken; in a long tail no pair comes twice.
+# Pairs are counted among the labels with most mistakes; in a long tail hardly any pair occurs twice.
 COUNTED = 500
 
 
 def measure_counts(judged: Judged) -> dict[str, Any]:
-    """How many rows have 0, 1, 2, ... labels, by the truth and by the rule."""
+    """The number of rows with 0, 1, 2, ... labels, true and predicted."""
     true, predicted = judged.positives.counts(), judged.predictions.counts()
     most = int(torch.cat([true, predicted, true.new_zeros(1)]).max())
     return {
@@ -32,13 +32,13 @@ def measure_counts(judged: Judged) -> dict[str, Any]:
 
 
 def without(listed: SparseLabels, others: SparseLabels) -> tuple[Tensor, Tensor]:
-    """``(rows, columns)`` of what is in ``listed`` and not in ``others``."""
+    """``(rows, columns)`` of the entries of ``listed`` that are not in ``others``."""
     kept = ~others.contains(listed.rows, listed.indices)
     return listed.rows[kept], listed.indices[kept]
 
 
 def measure_missed(judged: Judged) -> dict[str, Any]:
-    """Which labels are missed in the same rows, and which are predicted wrongly where one is missed."""
+    """Labels that are missed in the same rows, and labels that are predicted wrongly in place of a missed one."""
     missed = without(judged.positives, judged.predictions)
     wrong = without(judged.predictions, judged.positives)
     lost, lost_labels = _matrix(missed, judged)
@@ -84,11 +84,11 @@ def _largest(table: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
 
 
 def measure_worst(judged: Judged, origin: Origin) -> list[dict[str, Any]]:
-    """The rows whose mistaken labels are farthest, all together, on the wrong side of their thresholds."""
+    """The rows whose wrong decisions are farthest from their thresholds, summed over labels."""
     far = torch.zeros(len(judged.labels), dtype=torch.float64)
     for rows, columns in (without(judged.positives, judged.predictions), without(judged.predictions, judged.positives)):
         margin = (judged.scores_at(rows, columns) - judged.thresholds[columns]).abs()
-        # A label that is never predicted, or a score without a number, is as far off as the farthest other one.
+        # A label that is never predicted, or a NaN score, counts as far off as the farthest other one.
         known = margin[margin.isfinite()]
         margin = margin.nan_to_num(nan=0.0, posinf=float(known.max()) if len(known) else 1.0)
         far.index_add_(0, rows, margin)

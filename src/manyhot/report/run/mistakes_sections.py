@@ -1,4 +1,4 @@
-"""The mistakes on a run's page: labels that are missed together or mistaken for each other, and the worst rows."""
+"""The mistakes on a run's page: labels that are missed together or confused, and the worst rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manyhot.report.run.words import value_words
 
 
 def mistakes_section(report: Mapping[str, Any]) -> Section:
-    """Which labels are missed, with which others, and what is predicted instead."""
+    """Labels that are missed, together with others, and labels that are predicted instead."""
     missed = report["missed"]
     heat = missed_figure(missed)
     pairs = [
@@ -45,20 +45,20 @@ def mistakes_section(report: Mapping[str, Any]) -> Section:
         [element("h3", "Missed together"), table((("label", False), ("label", False), ("rows", True)), both)] if both else []
     )
     if heat is None and not told:
-        heat = element("p", "Hardly any label is missed.", class_="soft")
+        heat = element("p", "Hardly any labels are missed.", class_="soft")
     content = element(
         "div", element("div", counts_figure(report["counts"]), told), element("div", heat, together), class_="pair"
     )
-    return Section("mistakes", "What goes wrong", None, content, short="Mistakes")
+    return Section("mistakes", "Mistakes", None, content)
 
 
 def worst_section(report: Mapping[str, Any]) -> Section | None:
-    """The rows that are most wrong; None where no row is."""
+    """The worst rows; None if no row is wrong."""
     if not report["worst"]:
         return None
     about = (
-        "The rows whose mistaken labels lie farthest, added up, on the wrong side of their thresholds. A dashed label is"
-        " missed, one struck through is predicted wrongly, the others are right; beside each is its score."
+        "The rows whose wrong decisions are farthest from their thresholds, summed over labels. A dashed label is missed, a"
+        " struck-through label is predicted wrongly, the others are right; beside each is its score."
     )
     items = [_example(each) for each in report["worst"]]
     return Section("worst", "Worst examples", about, element("ul", items, class_="examples"))
@@ -83,14 +83,14 @@ def example_item(
     content: Callable[[Mapping[str, Any]], list[Markup]],
     picture: Markup | None = None,
 ) -> Markup:
-    """A row or text that is wrong, as an item of a list: its place, its text, and its labels or spans as tags.
+    """A wrong row or text as an item of a list: its number, its text, and its labels or spans as tags.
 
     Args:
-        told: the part of the report about it.
-        where: its place.
+        told: its entry in the report.
+        where: its number and id.
         words: the kinds of tags in order, each with its tooltip.
-        content: makes the content of a tag.
-        picture: shown above, or None.
+        content: builds the content of a tag.
+        picture: an image above the text, or None.
     """
     tags = [element("li", content(each), class_=kind, title=title) for kind, title in words.items() for each in told[kind]]
     more = sum(told[f"more_{kind}"] for kind in words)
@@ -104,5 +104,5 @@ def example_item(
 
 
 def score_figure(score: float | None) -> Markup:
-    """The score beside a tag; a dash where it is no number."""
+    """The score beside a tag; a dash if it is not a number."""
     return element("span", value_words(score, 2), class_="figure")

@@ -1,4 +1,4 @@
-"""The page of a run, made only from what was measured."""
+"""The HTML page of a run, built only from the measured values."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
     """The HTML of a run's report.
 
     Args:
-        report: what ``measure_run`` gave, or the same read back from ``report.json``.
-        title: of the page.
+        report: the result of ``measure_run``, or the content of ``report.json``.
+        title: the title of the page.
     """
     sections = [
         Section("summary", "Summary", None, metric_tiles(report), metric_table(report, _empty_words(report))),
@@ -48,7 +48,7 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
 
 
 def metric_tiles(report: Mapping[str, Any]) -> Markup:
-    """The first figures of a report, large."""
+    """The main metrics of a report as tiles."""
     tiles = [
         element(
             "div",
@@ -66,7 +66,7 @@ def _half(metric: Mapping[str, Any]) -> Markup | None:
 
 
 def metric_table(report: Mapping[str, Any], about: str) -> Markup:
-    """All figures of a report, with a sentence below."""
+    """All metrics of a report, with a sentence below."""
     rows = [
         element(
             "tr",
@@ -78,7 +78,7 @@ def metric_table(report: Mapping[str, Any], about: str) -> Markup:
         )
         for each in report["metrics"]
     ]
-    headings = (("metric", False), ("value", True), ("95 %", True), ("better", False), ("what it is", False))
+    headings = (("metric", False), ("value", True), ("95 %", True), ("better", False), ("meaning", False))
     return join(element("div", table(headings, rows, kind="metrics"), class_="scroll"), element("p", about, class_="soft"))
 
 
@@ -86,7 +86,7 @@ def _empty_words(report: Mapping[str, Any]) -> str:
     empty, count = report["empty"], max(report["rows"]["count"], 1)
     return (
         f"{empty['predicted']:,} rows ({empty['predicted'] / count:.1%}) get no label; {empty['true']:,}"
-        f" ({empty['true'] / count:.1%}) have none. ± is half of a 95 % interval over rows."
+        f" ({empty['true'] / count:.1%}) have none. ± is half the width of a 95 % confidence interval over rows."
     )
 
 

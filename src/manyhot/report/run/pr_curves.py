@@ -11,14 +11,14 @@ from manyhot.report.run.judged import INF, Judged, rounded
 
 POINTS = 160
 CHUNK = 1 << 22
-# A label with fewer positives has a curve of a few steps that says little.
+# The curve of a label with fewer positives has too few steps to be meaningful.
 LEAST_POSITIVES = 10
 
 
 def exact_curve(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, float]:
-    """``(recall [T], precision [T], average precision)`` at every threshold that is the score of a positive, falling.
+    """``(recall [T], precision [T], average precision)`` at the score of every positive, in falling order.
 
-    Entries below the last positive do not matter and are not sorted; for each other entry this takes one search.
+    Entries below the last positive do not matter and are not sorted; each other entry takes one search.
 
     Args:
         scores: ``[N]``.
@@ -53,7 +53,7 @@ def thinned(recall: Tensor, precision: Tensor, *, points: int = POINTS) -> tuple
 
 
 def measure_curves(judged: Judged, average_precision: Tensor) -> list[dict[str, Any]]:
-    """The curve over all entries, and those of the most frequent label and of the best, a middling and the worst one.
+    """The curve over all entries, and those of the most frequent, the best, the median and the worst label.
 
     Args:
         judged: scores and truth.
@@ -83,7 +83,7 @@ def measure_curves(judged: Judged, average_precision: Tensor) -> list[dict[str, 
 
 
 def chosen_labels(judged: Judged, average_precision: Tensor) -> list[tuple[int, str]]:
-    """``(label, why)`` of those worth a curve, each once."""
+    """``(label, why)`` of the labels that get a curve, each once."""
     positive = judged.confusion[1].positive
     fit = (positive >= LEAST_POSITIVES).nonzero()[:, 0]
     if not len(fit):
@@ -92,7 +92,7 @@ def chosen_labels(judged: Judged, average_precision: Tensor) -> list[tuple[int, 
     wanted = [
         (int(positive.argmax()), "most frequent"),
         (order[0], "best average precision"),
-        (order[len(order) // 2], "middling"),
+        (order[len(order) // 2], "median"),
         (order[-1], "worst average precision"),
     ]
     kept: dict[int, str] = {}

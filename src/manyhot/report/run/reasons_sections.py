@@ -1,4 +1,4 @@
-"""The sections of a run's page about reasons: words of labels, decisions explained, labels that look wrong."""
+"""The sections of a run's page with explanations: words of labels, explained decisions, labels that look wrong."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.page import Section, table
 from manyhot.report.run.words import value_words
 
-# Strengths of highlighting, as shares of the largest part.
+# Levels of highlighting, as shares of the largest contribution.
 LEVELS = (0.66, 0.33)
 # By whether the label is true and whether it is predicted.
 VERDICTS = {
     (True, True): "right",
     (True, False): "missed",
     (False, True): "predicted wrongly",
-    (False, False): "rightly not predicted",
+    (False, False): "correctly not predicted",
 }
 
 
 def explanations_section(report: Mapping[str, Any]) -> Section | None:
-    """The words of each label and the decisions explained; None where there are neither."""
+    """The words of each label and explained decisions; None if there are neither."""
     found = report.get("explanations") or {"words": [], "examples": []}
     parts: list[Markup] = []
     if found["examples"]:
@@ -32,9 +32,9 @@ def explanations_section(report: Mapping[str, Any]) -> Section | None:
     if not parts:
         return None
     about = (
-        "What the model's scores are made of. A word underlined with a solid line speaks for the label, one with a dashed line"
-        " against it; the darker, the more. Beside them are the largest parts of the score. These are the model's reasons, not"
-        " the world's."
+        "The contributions to the model's scores. A word with a solid underline counts for the label, one with a dashed"
+        " underline against it; darker words count more. The largest contributions are listed beside them. They explain the"
+        " model, not causes in the data."
         + (" The final model has seen these rows in training." if report["rows"]["what"] == "cross-fitted" else "")
     )
     return Section("explanations", "Explanations", about, *parts)
@@ -91,7 +91,7 @@ def _words_table(words: Sequence[Mapping[str, Any]], count: int) -> Markup:
         )
         for each in words
     ]
-    headings = (("label", False), ("speaks for it", False), ("speaks against it", False))
+    headings = (("label", False), ("counts for it", False), ("counts against it", False))
     shown = table(headings, rows, name="words-table")
     few = f"The {len(words):,} labels with most rows, of {count:,}." if len(words) < count else None
     return join(
@@ -101,7 +101,7 @@ def _words_table(words: Sequence[Mapping[str, Any]], count: int) -> Markup:
 
 
 def suspects_section(report: Mapping[str, Any]) -> Section | None:
-    """Labels that look wrong; None where nothing does, or the report does not say."""
+    """Labels that look wrong; None if there are none, or the report does not have them."""
     found = report.get("suspects")
     if not found or not found["listed"]:
         return None
@@ -121,8 +121,8 @@ def suspects_section(report: Mapping[str, Any]) -> Section | None:
     headings = [("row", False), ("label", False), ("looks", False), ("probability", True), ("doubt", True)]
     shown = table([*headings, ("text", False)] if texts else headings, rows, name="suspects-table")
     about = (
-        "Labels of these rows that the scores contradict most: given ones that look wrong, others that look missing. The doubt"
-        " is how probable a mistake of the file is; the better the model, the better this estimate. Of these"
+        "Labels of these rows that the scores contradict most: given labels that look wrong, and others that look missing. The"
+        " doubt is the probability of a mistake in the file; a better model gives a better estimate. Of these"
         f" {len(rows):,}, {found['expected']:.0%} are expected to be mistakes."
     )
     long = element("div", shown, class_="long scroll", tabindex=0, role="region", aria_label="Labels that look wrong")

@@ -1,4 +1,4 @@
-"""Reliability of probabilities: how often labels with a given probability are true, before and after calibration."""
+"""Reliability of probabilities, before and after calibration."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from manyhot.metrics.calibration import add_bins, calibration_error_of
 from manyhot.report.run.judged import Judged, rounded
 
 BINS = 15
-# The most entries that a calibration with two parameters for all labels is fitted to: more would not improve it.
+# Most entries for fitting a calibration with two parameters; more would not improve it.
 MOST_FITTED = {"temperature": 500_000, "platt": 500_000, "isotonic": 2_000_000, "per-label": 4_000_000}
 
 
 def measure_reliability(judged: Judged, *, unseen: bool) -> dict[str, Any]:
     """Bins of probability by the link and by a calibration.
 
-    A calibration that was fitted to the rows at hand would look better than it is. Unless they are ``unseen`` by it, it is
-    fitted again: each half of the rows is judged by a fit to the other half.
+    A calibration looks too good on the rows that it was fitted to. So unless the rows are ``unseen``, it is cross-fitted on two
+    halves of the rows.
 
     Args:
-        judged: scores and truth.
-        unseen: whether the model's calibration was fitted to other rows.
+        judged: scores and true labels.
+        unseen: whether the model's calibration was fitted on other rows.
     """
     before = None if judged.link is None else _bins(probabilities(judged.all_scores, judged.link), judged)
     after, how = None, ""
@@ -35,7 +35,7 @@ def measure_reliability(judged: Judged, *, unseen: bool) -> dict[str, Any]:
     elif len(judged.labels) >= 4 and judged.positives.indices.numel() >= 2 and bool(judged.all_scores.isfinite().all()):
         kind = "platt" if judged.calibration is None else judged.calibration.kind
         after = _bins(_cross_fitted(judged, kind), judged)
-        how = f"{kind}, each half of the rows by a fit to the other half"
+        how = f"{kind}, cross-fitted on two halves of the rows"
     return {"link": judged.link, "before": before, "after": after, "calibration": how, "saved": judged.calibration is not None}
 
 

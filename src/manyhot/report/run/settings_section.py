@@ -11,12 +11,12 @@ from manyhot.report.run.words import setting_words
 
 
 def settings_section(model: Mapping[str, Any], about: Sequence[tuple[str, Any]], *, chosen_words: str) -> Section:
-    """What the model is, its settings and versions.
+    """The description of the model, its settings and versions.
 
     Args:
-        model: the part ``model`` of a report.
-        about: names and values that describe it.
-        chosen_words: the heading of the settings that are not at their defaults.
+        model: the entry ``model`` of a report.
+        about: names and values that describe the model.
+        chosen_words: the heading of the settings that differ from the defaults.
     """
     chosen = model["chosen"]
     own = [(name, setting_words(model["settings"][name])) for name in chosen]
@@ -29,7 +29,7 @@ def settings_section(model: Mapping[str, Any], about: Sequence[tuple[str, Any]],
         facts(list(model.get("versions", {}).items())),
     )
     why = model.get("why") or {}
-    left = element("summary", f"The {len(others)} settings left at their defaults")
+    left = element("summary", f"{len(others)} settings at their defaults")
     return Section(
         "settings",
         "Settings and versions",

@@ -1,4 +1,4 @@
-"""The slider of a run's page: what other thresholds would do on the same rows."""
+"""The slider of a run's page: metrics of other thresholds on the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLIDER_OUTPUTS = (
     ("micro-precision", "micro-precision"),
     ("micro-recall", "micro-recall"),
     ("SubACC", "SubACC"),
-    ("labels", "labels a row"),
+    ("labels", "labels per row"),
     ("empty", "empty rows"),
 )
 
@@ -42,7 +42,7 @@ def slider_values(report: Mapping[str, Any]) -> tuple[list[float], list[float]]:
 
 
 def slider_data(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the script of the slider reads."""
+    """The data for the script of the slider."""
     listed = report["labels"]["listed"]
     return {
         **report["slider"],
@@ -58,15 +58,15 @@ def slider_section(report: Mapping[str, Any]) -> Section:
     micro, macro = slider_values(report)
     base = "the model's own thresholds" if slider["own"] >= 0 else "one threshold for all labels"
     about = (
-        f"What other thresholds would do on the same rows: a shift is added to {base}. The slider has {len(slider['shifts'])}"
-        " positions; at each the figures are exact counts over all rows, not interpolated."
-        + (" The model's rule takes the best labels of a row and has no threshold of its own." if slider["own"] < 0 else "")
+        f"Metrics of other thresholds on the same rows: the slider adds a shift to {base}. It has {len(slider['shifts'])}"
+        " positions; at each the metrics come from exact counts over all rows, without interpolation."
+        + (" The model's rule predicts the best labels of a row and has no threshold." if slider["own"] < 0 else "")
     )
     return Section("thresholds", "Thresholds", about, _controls(len(slider["shifts"])), slider_chart(slider, micro, macro))
 
 
 def _controls(positions: int) -> Markup:
-    """The slider with its choice of a label and the values that follow it; a script shows it."""
+    """The slider, the choice of a label, and the values that the script updates."""
     outputs = [
         element(
             "div",

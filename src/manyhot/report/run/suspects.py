@@ -1,4 +1,4 @@
-"""Labels of the rows judged that look wrong or missing, for a report."""
+"""Labels of the evaluated rows that look wrong or missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_ROWS = 50
 
 
 def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
-    """``{"listed": suspects, "expected": their mean doubt}``; None where there are too few rows to tell, or too many scores."""
+    """``{"listed": suspects, "expected": their mean doubt}``; None if there are too few rows, or too many scores."""
     few = len(judged.labels) < LEAST_ROWS or not len(judged.labels.indices)
     if few or judged.listed or judged.all_scores.numel() > MOST_ENTRIES:
         return None

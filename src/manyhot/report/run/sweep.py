@@ -1,7 +1,7 @@
 """Exact counts of hits and predictions of each label at every position of the threshold slider.
 
-A label is predicted at position g where ``s > threshold + shift[g]``. Every entry is therefore described by the number of
-positions at which it is predicted, and the counts of all positions are sums of one histogram per label.
+A label is predicted at position g if ``s > threshold + shift[g]``. So an entry is described by the number of positions at which
+it is predicted, and the counts of all positions follow from one histogram per label.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Sweep(NamedTuple):
     """Counts at each of G positions of the slider.
 
     Attributes:
-        shifts: float64 ``[G]``, rising, multiples of one step; what is added to the thresholds.
-        own: the position of the model's own rule, or -1 where it has no threshold.
+        shifts: float64 ``[G]``, increasing multiples of one step, which are added to the thresholds.
+        own: the position of the model's own rule, or -1 if it has no threshold.
         hits: int64 ``[L, G]``, predicted and true.
         predicted: int64 ``[L, G]``.
         exact_rows: int64 ``[G]``, rows whose label set is exactly right.
@@ -47,12 +47,12 @@ class Sweep(NamedTuple):
 def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
     """Count at every position of the slider.
 
-    The limits of the rule on the labels of a row are kept: which labels of a row are its best does not change where all
-    thresholds move together.
+    The rule's limits on the number of labels still apply: the best labels of a row stay the same when all thresholds move
+    together.
 
     Args:
-        judged: scores and truth.
-        positions: at most this many.
+        judged: scores and true labels.
+        positions: the largest number of positions.
 
     Returns:
         A ``Sweep``.
@@ -83,7 +83,7 @@ def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
 
 
 def slider_shifts(judged: Judged, *, positions: int = POSITIONS) -> Tensor:
-    """float64 ``[G]``: from where five times as many labels are predicted as are true to where hardly any is."""
+    """float64 ``[G]``: from shifts that predict five times as many labels as are true to shifts that predict hardly any."""
     scores, cuts = judged.all_scores, judged.thresholds
     stride = max(1, -(-scores.numel() // SAMPLE))
     flat = torch.arange(0, scores.numel(), stride)
@@ -93,7 +93,7 @@ def slider_shifts(judged: Judged, *, positions: int = POSITIONS) -> Tensor:
 
 
 def shifts_over(margin: Tensor, true: float, *, positions: int) -> Tensor:
-    """The positions of a slider over scores less their thresholds, ``margin [N]``; ``true`` is the share that holds."""
+    """The positions of a slider from scores minus thresholds, ``margin [N]``; ``true`` is the share of true labels."""
     margin, true = margin[margin.isfinite()].sort(descending=True).values, max(true, 1e-9)
     step, low, high = 0.1, -10, 10
     if len(margin):
@@ -114,7 +114,8 @@ def _nice_step(least: float) -> float:
 
 
 def _places(judged: Judged, shifts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """``(start, stop, places [R, stop - start])`` by blocks of labels: at how many positions an entry is predicted."""
+    """``(start, stop, places [R, stop - start])`` in blocks of labels: the number of positions at which an entry is
+    predicted."""
     num_rows, num_labels = judged.all_scores.shape
     rule, size = judged.rule, len(shifts)
     limits = rule.top_k is None and (rule.min_labels or rule.max_labels is not None)
@@ -143,7 +144,7 @@ def _places(judged: Judged, shifts: Tensor) -> Iterator[tuple[int, int, Tensor]]
 
 
 def pack_counts(counts: Tensor) -> str:
-    """Falling counts ``[N, G]`` as text: differences in variable-length bytes, runs of zeros as 0 and their length, base64.
+    """Decreasing counts ``[N, G]`` as text: differences as variable-length integers, runs of zeros as 0 and length, base64.
 
     Example:
         >>> pack_counts(torch.tensor([[3, 1, 1, 0]]))
@@ -169,7 +170,7 @@ def pack_counts(counts: Tensor) -> str:
 
 
 def unpack_counts(text: str, width: int) -> Tensor:
-    """What ``pack_counts`` packed, ``[N, width]``."""
+    """The counts ``[N, width]`` of ``pack_counts``."""
     steps: list[int] = []
     value = shift = 0
     zeros = False

@@ -27,13 +27,13 @@ FOR_NEW_ROWS = " For new rows: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 
 def rows_words(rows: Mapping[str, Any]) -> str:
-    """Which rows the figures are from, and how far they can be trusted."""
+    """Which rows were evaluated, and how reliable the metrics are."""
     files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
     text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files)
     if rows["drawn_from"]:
         text += f" The rows are a random sample of {rows['drawn_from']:,}, because a report uses a limited number of scores."
     if rows["unknown"]:
-        text += f" {rows['unknown']:,} entries whose label is not known are left out."
+        text += f" {rows['unknown']:,} unknown labels are excluded."
     return text + ("" if rows["what"] == "test" else FOR_NEW_ROWS)
 
 
@@ -45,13 +45,13 @@ def lead_words(report: Mapping[str, Any]) -> str:
 
 
 def made_words(report: Mapping[str, Any]) -> str:
-    """When and by which version a report was made."""
+    """The date and the version of a report."""
     return f"Made by manyhot {report['versions']['manyhot']}, measured {report['made']}."
 
 
 def training_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is known about the training; empty for a model that was trained elsewhere."""
-    known = [("rows trained on", f"{model['rows']:,}")] if "rows" in model else []
+    """Facts about the training; empty for a model that was trained with other software."""
+    known = [("training rows", f"{model['rows']:,}")] if "rows" in model else []
     known += [("learning rate", f"{model['learning_rate']:.4g}")] if "learning_rate" in model else []
     return [*known, ("tuning", model.get("tuned") or "none")]
 
@@ -62,25 +62,25 @@ def rule_words(model: Mapping[str, Any]) -> str:
     if rule["top_k"] is not None:
         return f"the {rule['top_k']} best labels of each row"
     if rule.get("sets"):
-        return f"the best label set of each row, {rule['sets']:,} sets of the training rows before others"
+        return f"the best label set of each row, {rule['sets']:,} sets of the training rows preferred"
     own = model["thresholds"]
     if own is None:
         return "a threshold that is not finite: all labels or none"
     text = "score above a threshold per label" if isinstance(own, str) else f"score above {own:.4g}"
     if rule["min_labels"]:
-        text += f"; at least {rule['min_labels']} a row"
-    return text + (f"; at most {rule['max_labels']} a row" if rule["max_labels"] is not None else "")
+        text += f"; at least {rule['min_labels']} per row"
+    return text + (f"; at most {rule['max_labels']} per row" if rule["max_labels"] is not None else "")
 
 
 def value_words(value: float | None, digits: int) -> str:
-    """A number, or a dash where there is none."""
+    """A number, or a dash for None."""
     return NOTHING if value is None else f"{value:.{digits}f}".replace("-", MINUS)
 
 
 def setting_words(value: Any) -> str:
     """A setting's value."""
     if value is None:
-        return "chosen by the data"
+        return "chosen from the data"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

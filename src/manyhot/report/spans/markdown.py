@@ -17,7 +17,7 @@ def span_run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     """The Markdown of the report of a run on spans.
 
     Args:
-        report: what ``measure_spans`` gave.
+        report: the result of ``measure_spans``.
         title: the first heading.
     """
     types = [
@@ -34,10 +34,10 @@ def span_run_markdown(report: Mapping[str, Any], *, title: str) -> str:
     lines += metric_lines(report["metrics"], better=False)
     headings = ("type", "true", "found", "right", "precision", "recall", "F1")
     lines += ["## Types", "", *markdown_table(headings, types, right=range(1, 7)), ""]
-    lines += ["## What goes wrong", "", *markdown_table(("error", "spans", "what it is"), errors, right=(1,)), ""]
+    lines += ["## Mistakes", "", *markdown_table(("error", "spans", "meaning"), errors, right=(1,)), ""]
     if confused:
-        columns = ("true type", "found as", "spans")
-        lines += ["## Types taken for others", "", *markdown_table(columns, confused, right=(2,)), ""]
+        columns = ("true type", "predicted as", "spans")
+        lines += ["## Confused types", "", *markdown_table(columns, confused, right=(2,)), ""]
     if report["unaligned"]["count"]:
         lines += [plain(report["unaligned"]["told"]) + ".", ""]
     lines += _worst(report)

@@ -1,4 +1,4 @@
-"""Measures everything that the page of a run on spans shows; the page is made only from these values."""
+"""Everything that the report of a run on spans shows, as JSON; the page is built only from these values."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel
 from manyhot.training.spans.scoring import HIGHEST, LOWEST, ranked_spans
 
 KIND = "spans"
-# Texts with the most errors that are shown, how much of each, and how many of its spans.
+# The number of worst texts, of characters of each, and of its spans.
 WORST, EXCERPT, TAGS = 12, 360, 12
 CONFUSIONS, UNALIGNED = 10, 10
 POSITIONS = 65
 SUMMARIES = {
-    "F1": "of spans whose type and both ends are right",
-    "precision": "which part of the found spans is right",
-    "recall": "which part of the true spans is found",
-    "macro F1": "the mean of F1 over the types",
-    "boundary F1": "of the ends alone, whatever the type",
-    "outer F1": "of spans that lie inside no other",
-    "inner F1": "of spans that lie inside another",
+    "F1": "F1 of spans with the right type and both ends",
+    "precision": "share of predicted spans that are right",
+    "recall": "share of true spans that are predicted",
+    "macro F1": "mean of F1 over the types",
+    "boundary F1": "F1 of both ends, ignoring the type",
+    "outer F1": "F1 of spans that lie inside no other",
+    "inner F1": "F1 of spans that lie inside another",
 }
 
 
@@ -43,14 +43,14 @@ def measure_spans(
     """Measure a span model for its report; a soft label above one half is a span.
 
     Args:
-        model: what was trained.
+        model: the trained model.
         examples: texts it was not fitted to, with their spans.
         what: which texts these are: ``"held out"``, ``"validation"`` or ``"test"``.
-        files: the names of the files they are from.
-        run: the folder of the run, for the learning curves in its log; None where there is none.
+        files: the names of their files.
+        run: the run folder, for the learning curves in its log, or None.
 
     Returns:
-        A dict fit for JSON, which ``span_run_page`` and ``span_run_markdown`` read.
+        A dict for JSON, which ``span_run_page`` and ``span_run_markdown`` read.
     """
     examples = examples.hardened()
     found = model.predict(examples)
@@ -103,7 +103,7 @@ def _figures(metrics: SpanMetrics, found: Sequence[Sequence[FoundSpan]], example
 
 
 def _half_widths(found: Sequence[Sequence[FoundSpan]], examples: SpanExamples, values: dict[str, float]) -> dict[str, float]:
-    """Half of a 95 % interval over texts, by the linear part of each ratio of sums."""
+    """Half the width of a 95 % confidence interval over texts, by the infinitesimal jackknife."""
     counts = np.array(
         [
             (len({span[:3] for span in mine} & set(truth)), len({span[:3] for span in mine}), len(truth) + len(lost))
@@ -140,7 +140,7 @@ def _confused(errors: Sequence[SpanError]) -> list[dict[str, Any]]:
 
 
 def _thresholds(model: TrainedSpanModel, examples: SpanExamples) -> dict[str, Any]:
-    """F1, precision and recall that other thresholds would give on the same texts."""
+    """F1, precision and recall of other thresholds on the same texts."""
     scores, hits = ranked_spans(model, examples)
     places = np.linspace(LOWEST, HIGHEST, POSITIONS)
     taken = np.searchsorted(-scores, -places)
@@ -157,7 +157,7 @@ def _thresholds(model: TrainedSpanModel, examples: SpanExamples) -> dict[str, An
 
 
 def _worst(errors: Sequence[SpanError], found: Sequence[Sequence[FoundSpan]], examples: SpanExamples) -> list[dict[str, Any]]:
-    """The texts with the most errors, cut to where they begin."""
+    """The texts with the most errors, truncated to a passage with errors."""
     by_row = Counter(error.row for error in errors)
     worst = sorted(by_row, key=lambda row: (-by_row[row], row))[:WORST]
     return [_told(row, by_row[row], found[row], examples) for row in worst]

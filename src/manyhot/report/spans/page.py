@@ -1,4 +1,4 @@
-"""The page of a run on spans, made only from what was measured."""
+"""The HTML page of a run on spans, built only from the measured values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.words import made_words
 from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
 
-TAG_WORDS = {"missed": "true, not found", "wrong": "found, not true", "right": "right"}
+TAG_WORDS = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
 
 
 def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
     """The HTML of the report of a run on spans.
 
     Args:
-        report: what ``measure_spans`` gave, or the same read back from ``report.json``.
-        title: of the page.
+        report: the result of ``measure_spans``, or the content of ``report.json``.
+        title: the title of the page.
     """
     sections = [
         Section("summary", "Summary", None, metric_tiles(report), metric_table(report, _about(report))),
@@ -42,7 +42,7 @@ def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
 
 
 def _about(report: Mapping[str, Any]) -> str:
-    told = f"{report['rows']['spans']:,} true spans. ± is half of a 95 % interval over texts."
+    told = f"{report['rows']['spans']:,} true spans. ± is half the width of a 95 % confidence interval over texts."
     if report["unaligned"]["count"]:
         told += f" {report['unaligned']['told'].capitalize()}."
     if report["unseen"]:
@@ -79,7 +79,8 @@ def _types(report: Mapping[str, Any]) -> Section:
     )
     whole = table(headings, rows, name="types-table", kind="sortable")
     scrolled = element("div", whole, class_="long scroll", tabindex=0, role="region", aria_label="Types")
-    return Section("types", "Types", "A span is right where its type and both ends are. Headings sort.", scrolled)
+    about = "A span is right if its type and both ends are right. Click a heading to sort."
+    return Section("types", "Types", about, scrolled)
 
 
 def _errors(report: Mapping[str, Any]) -> Section:
@@ -99,7 +100,7 @@ def _errors(report: Mapping[str, Any]) -> Section:
         )
         for kind, count in report["errors"].items()
     ]
-    kinds = table((("error", False), ("spans", True), ("share", True), ("what it is", False)), rows)
+    kinds = table((("error", False), ("spans", True), ("share", True), ("meaning", False)), rows)
     confused = [
         element(
             "tr",
@@ -111,8 +112,8 @@ def _errors(report: Mapping[str, Any]) -> Section:
     ]
     told: list[Any] = []
     if confused:
-        headings = (("true type", False), ("found as", False), ("spans", True))
-        told = [element("h3", "Types taken for others"), table(headings, confused)]
+        headings = (("true type", False), ("predicted as", False), ("spans", True))
+        told = [element("h3", "Confused types"), table(headings, confused)]
     lost = [
         element("li", f"text {each['row']:,}: ", name_of(each["type"], 40), " ", name_of(each["text"], 60), f" {each['why']}")
         for each in report["unaligned"]["listed"]
@@ -120,7 +121,7 @@ def _errors(report: Mapping[str, Any]) -> Section:
     if lost:
         told += [element("h3", "True spans that do not align with tokens"), element("ul", lost)]
     content = element("div", element("div", kinds, class_="scroll"), element("div", told), class_="pair")
-    return Section("mistakes", "What goes wrong", "Each error once.", content, short="Mistakes")
+    return Section("mistakes", "Mistakes", "Each error is counted once.", content)
 
 
 def _thresholds(report: Mapping[str, Any]) -> Section:
@@ -138,7 +139,7 @@ def _thresholds(report: Mapping[str, Any]) -> Section:
     described = f"F1 is highest, {found['F1'][best]:.3f}, at {places[best]:.2f}; the model's threshold is {found['own']:.2f}."
     entries: list[tuple[int, str, Markup | str]] = [(series, "line", name) for series, name in enumerate(names, start=1)]
     chart = figure(plot.drawing("F1, precision and recall by threshold", described), described, legend(entries))
-    about = "What other thresholds would do on the same texts; the upright line is the model's own."
+    about = "Metrics of other thresholds on the same texts; the vertical line is the model's threshold."
     return Section("thresholds", "Threshold", about, chart)
 
 
@@ -146,8 +147,8 @@ def _worst(report: Mapping[str, Any]) -> Section | None:
     if not report["worst"]:
         return None
     about = (
-        "The texts with the most errors. A dashed span is missed, one struck through is found where none is, the others are"
-        " right; beside each found span is its score."
+        "The texts with the most errors. A dashed span is missed, a struck-through span is predicted wrongly, the others are"
+        " right; beside each predicted span is its score."
     )
     items = [_example(each) for each in report["worst"]]
     return Section("worst", "Worst texts", about, element("ul", items, class_="examples"))
@@ -168,10 +169,10 @@ def _tag(span: Mapping[str, Any]) -> list[Markup]:
 def _learning(report: Mapping[str, Any]) -> Section | None:
     tuned = report["model"]["settings"]["tune_threshold"]
     threshold = "each time with the best threshold" if tuned else f"at the threshold {report['thresholds']['own']:g}"
-    figures = learning_figures(report["learning"], held_out=f"texts held out, {threshold}")
+    figures = learning_figures(report["learning"], held_out=f"held-out texts, {threshold}")
     return Section("learning", "Learning curves", None, element("div", figures, class_="pair")) if figures else None
 
 
 def _settings(report: Mapping[str, Any]) -> Section:
     model = report["model"]
-    return settings_section(model, span_model_words(model), chosen_words="Settings, as chosen or found from the data")
+    return settings_section(model, span_model_words(model), chosen_words="Settings, given or chosen from the data")

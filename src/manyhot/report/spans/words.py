@@ -20,7 +20,7 @@ FOR_NEW_TEXTS = " For new texts: manyhot evaluate RUN TEST_FILE --report FOLDER.
 
 
 def texts_words(rows: Mapping[str, Any]) -> str:
-    """Which texts the figures are from, and how far they can be trusted."""
+    """Which texts were evaluated, and how reliable the metrics are."""
     files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
     text = ORIGINS[rows["what"]].format(texts=f"{rows['count']:,}", files=files)
     return text + ("" if rows["what"] == "test" else FOR_NEW_TEXTS)
@@ -34,7 +34,7 @@ def span_lead_words(report: Mapping[str, Any]) -> str:
 
 
 def span_model_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a model is and how it decides."""
+    """The description of a model and its decision rule."""
     settings = model["settings"]
     tuned = f"score above {settings['threshold']:.3f}{', tuned for F1' if 'tuned_f1' in model else ''}"
     found = [
@@ -47,7 +47,7 @@ def span_model_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if "epochs_run" in model:
         best = f", the best is number {model['best_epoch']}" if "best_epoch" in model else ""
-        found.append(("passes over the data", f"{model['epochs_run']}{best}"))
+        found.append(("epochs", f"{model['epochs_run']}{best}"))
     if model.get("cut_spans"):
-        found.append(("spans that no window has whole", f"{model['cut_spans']:,}"))
+        found.append(("spans that fit in no window", f"{model['cut_spans']:,}"))
     return found

@@ -34,7 +34,7 @@ def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
     check_finite("train", "train_examples", examples)
     if len(set(examples.label_names)) < examples.num_labels:
         twice = next(name for name, count in Counter(examples.label_names).items() if count > 1)
-        raise ValueError(f"train: `train_examples` must have label names that differ; {twice!r} is there twice.")
+        raise ValueError(f"train: `train_examples` must have label names that differ; {twice!r} occurs twice.")
 
 
 def check_settings(settings: TrainSettings, num_labels: int) -> None:
@@ -44,7 +44,7 @@ def check_settings(settings: TrainSettings, num_labels: int) -> None:
     metric = settings.metric
     k = 0 if metric == AUTO else read_metric("train", "metric", metric).k
     if k > num_labels:
-        raise ValueError(f"train: `metric` must look at no more labels than the examples have, {num_labels}; got {metric!r}.")
+        raise ValueError(f"train: k in `metric` must not exceed the number of labels, {num_labels}; got {metric!r}.")
 
 
 def check_finite(who: str, name: str, examples: Examples) -> None:

@@ -48,7 +48,7 @@ class TrainSettings(RunSettings):
     may_change = ("label_shards",)
     model: str = setting(
         AUTO_BODY,
-        "body: auto (chosen by the data), "
+        "body: auto (depends on the data), "
         + ", ".join(f"{name} ({', '.join(BODIES[name].reads)})" for name in trained_bodies()),
     )
     encoder: str = setting("", "a Hugging Face encoder to fine-tune, by name or folder (text)")
@@ -58,31 +58,31 @@ class TrainSettings(RunSettings):
         "how labels become targets: " + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
-        AUTO, "the loss (manyhot losses lists them); auto: zlpr, or that of the strategy, of the body or of the metric"
+        AUTO, "loss; manyhot losses lists them. auto: zlpr, or the loss of the strategy, of the body or of the metric"
     )
-    loss_option: tuple[str, ...] = setting((), "an option of the loss as name=value, such as gamma=2; may be repeated")
+    loss_option: tuple[str, ...] = setting((), "option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
         None,
         "weight of the positives inside the loss, or auto (learn the threshold while training; zlpr only). Default: auto"
-        " with --tune none; the number of labels, at most 100, for text with hard labels; otherwise 1",
+        " with --tune none, the number of labels (at most 100) for text with hard labels, otherwise 1",
     )
     propensity_weights: bool = setting(
         False, "weight positives by the inverse propensity of their label, as PSP@k does, scaled to mean 1"
     )
-    smoothing: float = setting(0.0, "label smoothing, 0 to 1")
+    smoothing: float = setting(0.0, "label smoothing e, 0 to 1: train on t (1 - e) + e / 2")
     flip: float = setting(0.0, "label flipping, 0 to 1: sample hard labels in every step, with the smoothed label as mean")
-    mixup: float = setting(0.0, "mixup's alpha, 0 for none (not with an encoder)")
+    mixup: float = setting(0.0, "alpha of mixup, 0 for none (not with an encoder)")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    learn_threshold: bool = setting(False, "learn one decision threshold with the model (zlpr); the loss tlpr always does")
+    learn_threshold: bool = setting(False, "learn one decision threshold with the model (zlpr; tlpr always does)")
     row_threshold: bool = setting(False, "learn a decision threshold per row, as one more output of the model (zlpr, tlpr)")
-    teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
+    teacher: str = setting("", "run or model folder whose probabilities are mixed into the labels (distillation)")
     teacher_share: float = setting(0.5, "weight of the teacher's probabilities in the labels, 0 to 1")
     epochs: int | None = setting(
         None,
-        "most epochs. Default: 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree, otherwise 10 to 40, by the"
-        " number of rows",
+        "most epochs. Default: by the number of rows, 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree,"
+        " otherwise 10 to 40",
     )
-    batch_size: int = setting(0, "rows per step; 0 means 128, or 2048 for wide")
+    batch_size: int = setting(0, "rows per step. Default: 128, 2048 for wide")
     learning_rate: float | None = setting(
         None,
         "peak learning rate. Default: chosen by the body; by a learning-rate range test for mlp on dense features and conv",
@@ -94,47 +94,48 @@ class TrainSettings(RunSettings):
     patience: int = setting(6, "early stopping: epochs without improvement, 0 to never stop early (mlp, conv, encoder)")
     metric: str = setting(
         AUTO,
-        "metric to train for; manyhot metrics lists them. It steers early stopping, the decision rule, the loss and the"
-        " calibration. Default: micro-F1 stops, and the rule is tuned for micro-F1 and macro-F1 together",
+        "metric to train for; manyhot metrics lists them. It selects early stopping, the decision rule, the loss and the"
+        " calibration. auto: stop by micro-F1, tune the rule for micro-F1 and macro-F1 together",
     )
     budget: str = setting(
         "",
-        "time for trying several losses, steps and features, such as 60s or 5m; the best on rows not seen is kept. Default: the"
-        " usual settings alone",
+        "time to try several losses, learning rates and features, such as 60s or 5m; the best on held-out rows is kept."
+        " Default: train one model",
     )
     validation: float = setting(
         0.1, "share of the rows held out if there is no --validation-file (mlp, bag, conv; tree: at most 5,000 rows)"
     )
     members: int | None = setting(
         None,
-        "number of fits whose mean is the model, each without another part of the rows (mlp, bag, linear on dense features)."
-        " Default: 2 for bag, 5 for the others on at most 20,000 rows",
+        "number of fits whose mean is the model, each with another part of the rows held out (mlp, bag, linear on dense"
+        " features). Default: 2 for bag, 5 for the others on at most 20,000 rows, otherwise 1",
     )
     mean_of: str = setting(
         AUTO,
-        "losses whose fits are averaged, with commas, such as zlpr,bce,powerset; none for one loss (mlp, linear on dense"
-        " features). Default: by --metric, on at most 20,000 rows",
+        "losses to average, separated by commas, such as zlpr,bce,powerset; none: one loss (mlp, linear on dense features)."
+        " auto: these three with --metric on at most 20,000 rows, otherwise none",
     )
-    folds: int = setting(3, "cross-fitting folds; the rule is tuned on the cross-fitted scores (linear)")
+    folds: int = setting(3, "cross-fitting folds to tune the rule on (linear on sparse inputs)")
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tune: str = setting(
         AUTO,
         "metric to tune the decision rule for; balanced (micro-F1 and macro-F1), sets (whole label sets, for SubACC) or none."
-        " Default: by --metric; none for the loss softmax and for label powerset",
+        " auto: by --metric; none for the loss softmax and for label powerset",
     )
     per_label: bool = setting(True, "tune one threshold per label, shrunk towards the common one; otherwise one for all labels")
     shrink: float = setting(5.0, "how strongly thresholds per label are shrunk towards the common one, in pseudo-positives")
     min_labels: int = setting(0, "predict at least this many labels per row, the best ones")
     calibrate: str = setting(
         AUTO,
-        f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. Default: platt for a metric of probabilities",
+        f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. auto: platt for a metric of probabilities,"
+        " otherwise none",
     )
-    hidden: int = setting(0, "width of the hidden layer (mlp, conv; bag has two of them, wide three). 0: 256, for wide 1024")
-    dropout: float | None = setting(None, "dropout probability. Default: 0.3; 0 for bag, 0.5 for wide")
+    hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 1024 for wide")
+    dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
         None,
-        "also use the first 4 and 5 letters of words as features (text). Default: yes for texts of fewer than 200 words on"
+        "also use the first 4 and 5 letters of words as features (text). Default: yes if texts have fewer than 200 words on"
         " average",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
@@ -143,11 +144,11 @@ class TrainSettings(RunSettings):
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
     label_shards: int = setting(
-        0, "shard the labels over this many processes, all that torchrun starts; 0 for none (wide, chosen by this flag)"
+        0, "shard the labels over this many processes, all that torchrun starts; 0 for none (implies --model wide)"
     )
-    device: str = setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
-    threads: int = setting(0, "CPU threads; 0 means 1 for small linear models, otherwise torch's default")
+    device: str = setting("auto", "device: auto, cpu, cuda or cuda:1")
+    precision: str = setting("auto", "precision: auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
+    threads: int = setting(0, "CPU threads. Default: 1 for small linear models, otherwise as torch has them")
     seed: int = setting(0, "random seed of the run")
     tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
 
@@ -238,7 +239,7 @@ class TrainSettings(RunSettings):
                 raise ValueError(f"{who}: `{name}` must be left out: {why}.")
         if self.row_threshold and self.learn_threshold:
             raise ValueError(
-                f"{who}: `learn_threshold` and `row_threshold` must not go together: one threshold, or one per row."
+                f"{who}: `learn_threshold` and `row_threshold` must not be combined: one threshold, or one per row."
             )
         if self.teacher_share != 0.5 and not self.teacher:
             raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")

@@ -1,10 +1,8 @@
-"""The strategies by name: how the labels of a multi-label problem become the targets of a body and a loss. One entry
-(``Strategy``) for each.
+"""The registry of strategies: how the labels of a multi-label problem become the targets of a body and a loss.
 
-To add a strategy, write a function from labels to targets, and an entry. A strategy that trains the body on other labels than
-the
-examples have gives a reader beside them: a module from the body's logits ``[B, M]`` to scores of the labels ``[B, L]``. The
-reader is part of the model: held-out scores, rule and predictions see its scores, the loss sees the body's logits.
+To add a strategy, write a function from labels to targets, and one ``Strategy`` entry. A strategy whose targets are not the
+labels themselves also returns a reader: a module from the body's logits ``[B, M]`` to scores of the labels ``[B, L]``. The
+reader is part of the model: held-out scores, the decision rule and predictions use its scores; the loss uses the body's logits.
 """
 
 from __future__ import annotations
@@ -19,14 +17,15 @@ from torch import Tensor, nn
 from manyhot._checks import check_choice
 from manyhot.labels.powerset import LabelSets, decided_scores, label_scores
 from manyhot.labels.sparse import SparseLabels
+from manyhot.losses.catalog import BINARY, RANKING, SINGLE
 
 PLAIN, POWERSET = "plain", "label-powerset"
-# What the description of a body calls the reader of the mean of several losses; it is no strategy of its own.
+# The reader of a mean of several losses, as saved bodies name it; it is not a strategy.
 MEAN_READER = "mean-of-losses"
 
 
 class Posed(NamedTuple):
-    """The labels that a body is trained on, ``[N, M]``, and the module that reads label scores off its logits."""
+    """The targets of a body, ``[N, M]``, and the module that computes label scores from its logits."""
 
     labels: SparseLabels
     reader: nn.Module | None = None
@@ -37,13 +36,13 @@ class Strategy:
     """One strategy.
 
     Args:
-        name: as settings and saved models call it.
-        aliases: other names that are understood.
-        summary: one line.
-        pose: from the labels ``[N, L]`` of the training rows to what the body is trained on.
-        make_reader: from the description of a saved body to an empty reader, whose tensors are then loaded; None where
-            ``pose`` gives none.
-        loss: the loss where the settings do not name one; empty for the settings' default.
+        name: its name in settings and saved models.
+        aliases: other names that settings accept.
+        summary: a one-line description.
+        pose: maps the labels ``[N, L]`` of the training rows to the targets of the body.
+        make_reader: makes an empty reader from the description of a saved body, for its tensors to be loaded into; None if
+            ``pose`` returns no reader.
+        loss: the default loss; empty for that of the settings.
         families: families of losses that it takes; empty for all.
     """
 
@@ -116,7 +115,7 @@ _ENTRIES = (
         "every label judged by itself",
         Posed,
         loss="bce",
-        families=("binary relevance",),
+        families=(BINARY,),
     ),
     Strategy(
         "label-ranking",
@@ -124,7 +123,7 @@ _ENTRIES = (
         "positives ranked above negatives",
         Posed,
         loss="pairwise",
-        families=("label ranking",),
+        families=(RANKING,),
     ),
     Strategy(
         POWERSET,
@@ -133,7 +132,7 @@ _ENTRIES = (
         _pose_sets,
         make_reader=lambda shape: SetReader(torch.zeros(int(shape["num_labels"]), int(shape["read_labels"]))),
         loss="softmax",
-        families=("one label a row",),
+        families=(SINGLE,),
     ),
 )
 STRATEGIES: dict[str, Strategy] = {entry.name: entry for entry in _ENTRIES}
@@ -163,7 +162,7 @@ def reader_of(shape: dict[str, Any]) -> nn.Module | None:
 
 
 class ReadBody(nn.Module):
-    """A body with a reader: logits of what it is trained on in training, scores of the labels otherwise.
+    """A body with a reader: the body's own logits in training, scores of the labels in evaluation.
 
     Args:
         body: maps a batch to logits ``[B, M]``; has a ``head``.
@@ -191,5 +190,5 @@ class ReadBody(nn.Module):
 
 
 def without_reader(body: nn.Module) -> nn.Module:
-    """The body itself, where it has a reader around it."""
+    """The body itself, without the reader around it."""
     return body.body if isinstance(body, ReadBody) else body

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from manyhot.data.spans.examples import SpanExamples
+from manyhot.decisions.cuts import best_gap, clearance, midway
 from manyhot.metrics.spans.scores import SpanMetrics
 from manyhot.training.spans.bundle import TrainedSpanModel
 from manyhot.training.spans.inputs import Array
@@ -62,10 +65,11 @@ def tuned_threshold(
         return model.settings.threshold, None
     values = 2 * np.cumsum(hits) / (np.arange(1, len(hits) + 1) + examples.num_spans)
     # A threshold lies between two scores that differ, and not above the highest that is sensible.
-    between = np.append(ranked[1:], LOWEST)
-    values = np.where((ranked > between) & (between < HIGHEST), values, -1.0)
-    best = int(values.argmax())
-    return min(float(ranked[best] + between[best]) / 2, HIGHEST), float(values[best])
+    upper, lower = (torch.tensor(each, dtype=torch.float32) for each in (ranked, np.append(ranked[1:], LOWEST)))
+    highest = upper.clamp(max=HIGHEST)
+    reached = torch.from_numpy(values).masked_fill(highest <= lower, -math.inf)
+    best = best_gap(reached, clearance(highest, lower))
+    return min(float(midway(upper[best], lower[best])), HIGHEST), float(values[best])
 
 
 def ranked_spans(model: TrainedSpanModel, examples: SpanExamples, *, windows: Windows | None = None) -> tuple[Array, Array]:

@@ -32,18 +32,21 @@ class SpanSettings(RunSettings):
     """
 
     body: str = setting(
-        "auto", "encoder: words or characters (BiLSTM), transformer (small, from scratch) or pretrained; auto by the texts"
+        "auto",
+        "encoder: words or characters (BiLSTM), transformer (small, from scratch) or pretrained. auto: depends on the texts",
     )
-    pretrained: str = setting("", "a Hugging Face encoder, name or folder; goes with the body pretrained")
-    tokens: str = setting("auto", "words or characters; auto: characters for writing systems without blanks between words")
-    head: str = setting("efficient", "efficient (types share the products) or global-pointer")
+    pretrained: str = setting("", "Hugging Face encoder, by name or folder; implies --body pretrained")
+    tokens: str = setting(
+        "auto", "tokens: words or characters. auto: characters for writing systems without spaces between words"
+    )
+    head: str = setting("efficient", "head: efficient (types share the products) or global-pointer")
     rotary: bool = setting(True, "rotary position embeddings in the head")
-    loss: str = setting("zlpr", f"the loss: {', '.join(SPAN_LOSSES)}; all but zlpr build the whole grid")
+    loss: str = setting("zlpr", f"loss: {', '.join(SPAN_LOSSES)}; all but zlpr build the whole grid")
     rdrop: float = setting(0.0, "weight of R-Drop's divergence between two dropout passes, 0 for none")
-    teacher: str = setting("", "a run or model folder whose probabilities are mixed into the labels (distillation)")
+    teacher: str = setting("", "run or model folder whose probabilities are mixed into the labels (distillation)")
     teacher_share: float = setting(0.5, "weight of the teacher's probabilities in the labels, 0 to 1")
-    epochs: int | None = setting(None, "most epochs. Default: 20, or more for few texts, to make 1,000 steps")
-    batch_size: int = setting(0, "texts or windows per step; 0 means 32, or fewer if they are long")
+    epochs: int | None = setting(None, "most epochs. Default: 20, or more to make 1,000 steps (at most 200)")
+    batch_size: int = setting(0, "texts or windows per step. Default: 32, or fewer if they are long")
     learning_rate: float | None = setting(None, "peak learning rate. Default: 2e-3 from scratch, 3e-5 pretrained")
     weight_decay: float = setting(0.01, "decoupled weight decay")
     warmup: float = setting(0.05, "share of all steps in which the learning rate rises")
@@ -52,7 +55,7 @@ class SpanSettings(RunSettings):
     average: float = setting(0.998, "decay of the exponential moving average of the weights, 0 for none")
     patience: int = setting(
         10,
-        "early stopping: epochs of 20 without a better F1 on held-out texts, 0 to never stop early",
+        "early stopping: epochs (of 20) without a better F1 on held-out texts, 0 to never stop early",
     )
     validation: float = setting(0.1, "share of the texts held out if there is no --validation-file")
     hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
@@ -66,19 +69,21 @@ class SpanSettings(RunSettings):
     max_tokens: int = setting(256, "tokens per window; longer texts are read in overlapping windows")
     overlap: int = setting(64, "tokens that neighbouring windows share")
     decode: str = setting(
-        "auto", "which spans may overlap: nested, flat or all; auto: nested if the training spans are nested, else flat"
+        "auto", "which spans may overlap: nested, flat or all. auto: nested if the training spans are nested, otherwise flat"
     )
-    threshold: float = setting(0.0, "predict spans with a score above this, if it is not tuned")
+    threshold: float = setting(0.0, "threshold of the scores, if it is not tuned")
     tune_threshold: bool = setting(True, "tune the threshold for F1 on the held-out texts")
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tensorboard: bool = setting(False, "write event files for TensorBoard into the run folder")
-    device: str = setting("auto", "auto, cpu, cuda or cuda:1")
-    precision: str = setting("auto", "auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
-    threads: int = setting(0, "CPU threads; 0 means torch's default")
+    device: str = setting("auto", "device: auto, cpu, cuda or cuda:1")
+    precision: str = setting("auto", "precision: auto (bfloat16 on a GPU that supports it), float32 or bfloat16")
+    threads: int = setting(0, "CPU threads. Default: as torch has them")
     seed: int = setting(0, "random seed of the run")
 
     def __post_init__(self) -> None:
         who = "SpanSettings"
+        if self.pretrained and self.body == "auto":
+            object.__setattr__(self, "body", "pretrained")
         self.check_shared(who)
         for name, choices in CHOICES.items():
             check_choice(who, name, getattr(self, name), choices)
@@ -98,7 +103,7 @@ class SpanSettings(RunSettings):
             raise ValueError(f"{who}: `overlap` must be less than `max_tokens`, {self.max_tokens}; got {self.overlap}.")
         if bool(self.pretrained) != (self.body == "pretrained"):
             raise ValueError(
-                f"{who}: `pretrained` names the encoder of the body 'pretrained', and only of it; got"
+                f"{who}: `pretrained` must name an encoder with the body 'pretrained', and only with it; got"
                 f" {self.pretrained!r} and the body {self.body!r}."
             )
 

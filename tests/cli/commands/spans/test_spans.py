@@ -54,7 +54,7 @@ def test_evaluate_tells_figures_types_and_errors(run, trained, texts):
     (texts / "wrong.jsonl").write_text(json.dumps(wrong) + "\n")
     shown = run("evaluate", trained, texts / "wrong.jsonl")
     assert shown.code == 0, shown.err
-    for part in ("What goes wrong", "DOG", "1 of 2 spans do not align with tokens", "the model does not know", "spurious"):
+    for part in ("Errors", "DOG", "1 of 2 spans do not align with tokens", "the model does not know", "spurious"):
         assert part in shown.out
 
 
@@ -116,8 +116,8 @@ def test_a_settings_file_is_enough_to_repeat_a_run(run, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "FILE", "--head", "efficient"], "--head goes with --task spans"),
-        (["train", "FILE", "--scheme", "iob2"], "--scheme goes with --task spans"),
+        (["train", "FILE", "--head", "efficient"], "--head needs --task spans"),
+        (["train", "FILE", "--scheme", "iob2"], "--scheme needs --task spans"),
         (["train", "--task", "spans", "FILE", "--separator", "|"], "--separator is for files of labels"),
         (["train", "--task", "spans", "FILE", "--mixup", "1"], "unknown setting 'mixup'"),
         (["train", "--task", "spans", "FILE", "--loss", "lsep"], "--loss must be one of 'zlpr', 'bce', 'focal'"),

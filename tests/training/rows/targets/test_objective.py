@@ -151,7 +151,7 @@ def test_r_drop_in_training_reaches_the_fused_form(change, monkeypatch):
 
 
 def single_label_examples(rows=600, seed=0):
-    """One label a row, all scores of a row shifted by a feature that says nothing about it."""
+    """One label per row, all scores of a row shifted by a feature that says nothing about it."""
     draw = np.random.default_rng(seed)
     features = draw.normal(size=(rows, 6)).astype(np.float32)
     classes = features[:, :4].argmax(axis=1)

@@ -296,6 +296,7 @@ def test_a_step_that_cannot_be_captured_is_made_in_the_plain_way(monkeypatch):
     _same_tables(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_killed_run_on_a_gpu_goes_on_to_the_same_model(tmp_path):
     settings = replace(WIDE, loss="decoupled", device="cuda")

@@ -1,4 +1,4 @@
-"""``manyhot explain`` with a span model: which tokens count for and against each span."""
+"""``manyhot explain`` with a span model: the tokens that count for and against each span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manyhot export`` with a span model: an ONNX graph of its scores; spans are decoded outside."""
+"""``manyhot export`` with a span model: an ONNX graph of its scores, without decoding."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def export_span_files(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Export the scores of a span model, compared on texts of files or of the run's training files."""
+    """Export the scores of a span model, compared on texts of the given files or of the run's training files."""
     from manyhot.export.span_onnx import export_span_onnx
 
     model = open_span_model(folder)
     if not files:
         if not is_span_config(folder):
-            raise typer.BadParameter("name a file of texts to compare the export on; the model has no run folder around it.")
+            raise typer.BadParameter("name a file of texts for the comparison: manyhot export MODEL FILE --to onnx")
         tables = read_span_config(folder / CONFIG)
         files, reading = tables["files"]["train"], {**tables["read"], **reading}
     texts = read_span_files(list(files), reading, need_spans=False, quiet=quiet or as_json)[:rows]
     parity = export_span_onnx(model, target, texts=texts)
-    told = f"Compared on {parity.rows:,} windows: {parity.different} of {parity.decisions:,} cells are decided otherwise."
-    say(f"{told} Decoding is outside of the graph; model.json says how.", quiet=quiet or as_json)
+    compared = f"Compared on {parity.rows:,} windows: {parity.different} of {parity.decisions:,} decisions differ."
+    say(f"{compared} Decoding is not in the graph; model.json describes it.", quiet=quiet or as_json)
     if as_json:
         show_json({"folder": str(target), "to": "onnx", **parity._asdict()})
     else:

@@ -1,4 +1,4 @@
-"""``manyhot inspect --task spans``: what files of texts with spans contain."""
+"""``manyhot inspect --task spans``: facts and problems of files of texts with spans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAR = 30
 
 @dataclass(frozen=True)
 class SpanInspection:
-    """Facts about a set of texts with spans."""
+    """Facts about texts with spans."""
 
     examples: SpanExamples
     tokens: str
@@ -30,7 +30,7 @@ class SpanInspection:
 
     @property
     def num_problems(self) -> int:
-        """Rows left out."""
+        """The number of skipped rows."""
         parts = [self.examples, *([] if self.test is None else [self.test])]
         return sum(source.num_problems for part in parts for source in part.source)
 
@@ -46,7 +46,7 @@ class SpanInspection:
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def remarks(self) -> list[str]:
-        """What a person should know before training."""
+        """Sentences about the data that matter for training."""
         found = []
         if self.alignment.unaligned:
             found.append(f"As {self.tokens} {self.alignment.report()}.")
@@ -57,7 +57,7 @@ class SpanInspection:
             found.append(f"{self.num_soft:,} labels are soft; metrics count those above 0.5 as spans.")
         repeated = len(self.examples) - len(set(self.examples.texts))
         if repeated:
-            found.append(f"{repeated:,} texts are there more than once.")
+            found.append(f"{repeated:,} texts occur more than once.")
         if self.test is not None:
             own = set(self.examples.texts)
             leaks = sum(text in own for text in self.test.texts)
@@ -65,11 +65,11 @@ class SpanInspection:
                 found.append(f"{leaks:,} of {len(self.test):,} test texts are training texts too.")
             unseen = [name for name in self.test.type_names if name not in self.examples.type_names]
             if unseen:
-                found.append(f"Types of the test part that training does not have: {', '.join(unseen)}.")
+                found.append(f"Types that occur only in the test files: {', '.join(unseen)}.")
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The facts as JSON."""
         examples = self.examples
         problems = [problem.to_dict() for source in examples.source for problem in source.problems]
         return {
@@ -90,7 +90,7 @@ class SpanInspection:
 
 
 def inspect_spans(files: Sequence[str], test: Sequence[str] | None, reading: Mapping[str, Any]) -> SpanInspection:
-    """Read files, collecting what is wrong with them, and look at what they hold."""
+    """Read files, collect their problems, and count types and spans."""
     examples = read_span_files(files, reading, quiet=True, on_problem="collect")
     other = read_span_files(test, reading, quiet=True, on_problem="collect") if test else None
     tokens = "words" if examples.tokens is not None else tokens_for(examples.texts)
@@ -99,7 +99,7 @@ def inspect_spans(files: Sequence[str], test: Sequence[str] | None, reading: Map
 
 
 def show_span_inspection(found: SpanInspection) -> None:
-    """For people."""
+    """Print the facts as tables."""
     examples = found.examples
     for source in examples.source:
         told = [("file", source.path), ("format", source.format)]
@@ -133,7 +133,7 @@ def show_span_inspection(found: SpanInspection) -> None:
 
 
 def _show_types(found: SpanInspection) -> None:
-    """How many spans each type has, and how long they are."""
+    """Print the number of spans of each type and their length."""
     counts = found.counts()
     if not counts:
         return

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-# More than this many texts make a page that a browser is slow to show.
+# With more texts than this, browsers show the page slowly.
 MOST_TEXTS = 2000
-# Hues far apart, so that neighbours in the legend differ.
+# Step between hues, large enough that neighbours in the legend differ.
 STEP = 137.508
 
 STYLE = """
@@ -45,15 +45,15 @@ article > header { color: var(--soft); font-size: .75rem; margin-bottom: .2rem; 
 def span_page(
     texts: Sequence[str], spans: Sequence[Sequence[Any]], *, title: str, about: str = "", ids: Sequence[str] | None = None
 ) -> str:
-    """A page of HTML.
+    """An HTML page of texts with marked spans.
 
     Args:
-        texts: one string each.
-        spans: for each text its spans, tuples that begin with (type, start, end), end exclusive; a fourth part that is a number
-            is the score, shown as a tooltip.
+        texts: the texts.
+        spans: the spans of each text, tuples that begin with (type, start, end), end exclusive; a fourth element is the score,
+            shown as a tooltip.
         title: the heading.
-        about: a line below it.
-        ids: a name for each text.
+        about: a line below the heading.
+        ids: the name of each text.
 
     Example:
         >>> page = span_page(["Ada met Bob"], [[("PER", 0, 3)]], title="People")
@@ -92,7 +92,7 @@ def span_page(
 
 
 def marked(text: str, spans: Sequence[Sequence[Any]], number: dict[Any, int]) -> str:
-    """A text with its spans as elements inside each other; a span that crosses another's end is drawn in two parts."""
+    """A text with its spans as nested elements; a span that crosses another's end is drawn in two parts."""
     waiting = sorted(((span[1], -span[2], str(span[0]), span, False) for span in spans), reverse=True)
     out: list[str] = []
     open_spans: list[tuple[int, Any, bool]] = []

@@ -1,4 +1,4 @@
-"""``manyhot predict`` with a span model: texts with their spans, highlighted, as JSON lines or as a page."""
+"""``manyhot predict`` with a span model: spans highlighted on a terminal, as JSON lines or as a page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def predict_spans(
     probabilities: bool,
     quiet: bool,
 ) -> None:
-    """Find the spans of texts: highlighted on a terminal, JSON lines in a pipe or a file."""
+    """Predict the spans of texts: highlighted on a terminal, JSON lines in a pipe or a file."""
     model = open_span_model(folder)
     if texts:
         examples = SpanExamples(list(texts), [[] for _ in texts])
@@ -66,7 +66,7 @@ def predict_spans(
     found = model.predict(examples)
     total = sum(map(len, found))
     if html is not None:
-        about = f"{total:,} spans in {len(examples):,} texts, found by {folder.name}"
+        about = f"{total:,} spans in {len(examples):,} texts, predicted by {folder.name}"
         title = "Spans" if not files else ", ".join(Path(name).name for name in files)
         write_whole(html, span_page(examples.texts, found, title=title, about=about, ids=examples.ids).encode())
         say(f"{html}: {len(examples):,} texts, {total:,} spans", quiet=quiet)
@@ -98,7 +98,7 @@ def write_lines(
 
 
 def highlighted(text: str, spans: Sequence[Sequence[Any]], type_names: Sequence[str]) -> Text:
-    """A text for a terminal: spans in brackets with their type after them, coloured by type; brackets show without colour.
+    """A text for a terminal: spans in brackets, followed by their type, coloured by type.
 
     Example:
         >>> highlighted("Uni Leipzig heute", [("ORG", 0, 11), ("LOC", 4, 11)], ["LOC", "ORG"]).plain

@@ -1,4 +1,4 @@
-"""How files of texts with spans are named and read on the command line."""
+"""The command-line flags for reading files of texts with spans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN_READ_FLAGS = (
     Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2. Default: detected."),
     Flag("scheme", str, f"Tagging scheme of CoNLL: {', '.join(SCHEMES)}. Default: detected.", choices=SCHEMES),
 )
-# The flags for files of labels that also apply here.
+# The reading flags of labels that spans share.
 SHARED = ("format", "skip_bad", "max_line_bytes", "max_expansion")
 
 span_read_flags = with_flags("span_reading", SPAN_READ_FLAGS, panel="How to read files of spans")
@@ -27,7 +27,7 @@ TaskFlag = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="What to predict: labels of rows, or spans in texts.",
+        help="What to predict: labels (of rows) or spans (in texts).",
         show_default="labels",
         autocompletion=lambda incomplete: [name for name in TASKS if name.startswith(incomplete)],
     ),
@@ -35,14 +35,14 @@ TaskFlag = Annotated[
 
 
 def checked_task(task: str | None) -> str | None:
-    """A task that exists."""
+    """The task, checked."""
     if task not in (None, *TASKS):
         raise typer.BadParameter(f"--task must be one of {', '.join(TASKS)}; got {task!r}.")
     return task
 
 
 def span_reading_of(reading: Mapping[str, Any], span_reading: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as arguments of ``read_span_examples``; flags for files of labels are wrong usage."""
+    """Flags as arguments of ``read_span_examples``; flags for files of labels are a usage error."""
     wrong = [name for name in reading if name not in SHARED]
     if wrong:
         raise typer.BadParameter(f"--{wrong[0].replace('_', '-')} is for files of labels, not of spans. Leave it out.")
@@ -50,15 +50,15 @@ def span_reading_of(reading: Mapping[str, Any], span_reading: Mapping[str, Any])
 
 
 def refuse_span_flags(given: Mapping[str, Any]) -> None:
-    """Refuse flags for spans where files have labels."""
+    """Refuse flags for spans if the task is labels."""
     if given:
-        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} goes with --task spans.")
+        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} needs --task spans.")
 
 
 def read_span_files(
     files: Sequence[str], reading: Mapping[str, Any], *, need_spans: bool = True, quiet: bool = False, **more: Any
 ) -> SpanExamples:
-    """Texts of one file or several; what the flags do not allow is wrong usage."""
+    """Read texts of one file or several; invalid flags are a usage error."""
     chosen = reading.get("format")
     if chosen is not None and chosen not in formats("spans"):
         raise typer.BadParameter(f"--format must be one of {', '.join(formats('spans'))} for spans; got {chosen!r}.")

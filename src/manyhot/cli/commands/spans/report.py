@@ -1,4 +1,4 @@
-"""Reports of span models: what ``train`` leaves in the run folder, and ``evaluate --report``."""
+"""Reports of span models: in the run folder of ``train``, and of ``evaluate --report``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.training.spans.bundle import TrainedSpanModel
 def span_run_reporter(
     folder: Path, files: Mapping[str, Sequence[str]]
 ) -> Callable[[TrainedSpanModel, SpanExamples | None], None]:
-    """What ``train_spans`` calls with the texts it held out, to leave a report in the run folder."""
+    """A callback for ``train_spans`` that writes a report on the held-out texts into the run folder."""
 
     def write(model: TrainedSpanModel, held: SpanExamples | None) -> None:
         # Imported here because reports load slowly, and --help should be fast.
@@ -29,7 +29,7 @@ def span_run_reporter(
 
 
 def report_on_spans(model: TrainedSpanModel, examples: SpanExamples, folder: Path, *, files: Sequence[str], title: str) -> Path:
-    """Write the report of a span model on texts it was not trained on; the path of its page."""
+    """Write the report of a span model on texts it was not trained on; returns the path of its page."""
     from manyhot.report.files import write_report
     from manyhot.report.spans.measure import measure_spans
 

@@ -1,4 +1,4 @@
-"""The evaluation of spans for a terminal: F1, a table by type, and errors with examples."""
+"""The evaluation of spans on a terminal: F1, a table by type, and errors with examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SpanEvaluation:
     unseen: dict[str, int]
 
     def figures(self) -> dict[str, float]:
-        """The figures over all types."""
+        """The metrics over all types."""
         counts = self.metrics.counts()
         found = {"F1": counts.f1, "precision": counts.precision, "recall": counts.recall}
         found |= {"macro F1": self.metrics.f1(average="macro"), "boundary F1": self.metrics.f1(match="boundary")}
@@ -38,7 +38,7 @@ class SpanEvaluation:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """For machines: all figures, the counts of errors and the errors themselves."""
+        """As JSON: all metrics, the counts of errors and the errors themselves."""
         return {
             "texts": len(self.examples),
             "spans": self.examples.num_spans,
@@ -66,7 +66,7 @@ def span_scores(model: TrainedSpanModel, examples: SpanExamples) -> SpanEvaluati
 
 
 def show_span_scores(scores: SpanEvaluation, *, title: str = "") -> None:
-    """For people."""
+    """Print the evaluation as tables."""
     if title:
         show_text(title, style="bold")
     examples = scores.examples
@@ -92,15 +92,15 @@ def show_span_scores(scores: SpanEvaluation, *, title: str = "") -> None:
 
 
 def show_errors(scores: SpanEvaluation) -> None:
-    """How many errors of each kind, the most frequent confusions, and a few of each."""
+    """Print the number of errors of each kind, the most frequent confusions, and some examples."""
     counts = count_span_errors(scores.errors)
     total = sum(counts.values())
     if not total:
         return
     show_text()
-    show_text("What goes wrong", style="bold")
+    show_text("Errors", style="bold")
     rows = [(kind, count, f"{count / total:.1%}", ERROR_KINDS[kind]) for kind, count in counts.items()]
-    show_table(("error", "spans", "share", "what it is"), rows, right=(1, 2), whole=(0, 1, 2))
+    show_table(("error", "spans", "share", "meaning"), rows, right=(1, 2), whole=(0, 1, 2))
     confused = Counter(
         (error.gold[0], error.predicted[0])
         for error in scores.errors

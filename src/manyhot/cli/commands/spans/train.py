@@ -1,9 +1,9 @@
-"""``manyhot train --task spans``: from files of texts with spans to a run folder with a model in it."""
+"""``manyhot train --task spans``: train a span model on files of texts with spans, in a run folder."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from manyhot.cli.commands.spans.report import report_on_spans, span_run_reporter
 from manyhot.cli.commands.spans.scores import show_span_scores, span_scores
 from manyhot.cli.io.config import CONFIG, write_config
 from manyhot.cli.io.console import say, show_json
-from manyhot.cli.io.flags import Flag, flags_of
+from manyhot.cli.io.flags import Flag, flags_of, with_other_defaults
 from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute
 from manyhot.cli.io.run_folder import claimed_run
@@ -43,6 +43,11 @@ def span_only_flags() -> list[Flag]:
     return [flag for flag in flags_of(SpanSettings, choices=CHOICES) if flag.name not in others]
 
 
+def with_span_defaults(flags: Iterable[Flag]) -> list[Flag]:
+    """The flags of rows, with the defaults that spans have instead."""
+    return with_other_defaults(flags, flags_of(SpanSettings), name="spans")
+
+
 def is_span_config(path: Path | None) -> bool:
     """Whether a settings file, or that of a run folder, is for spans. False if it cannot be read, which its reader reports."""
     if path is None:
@@ -54,7 +59,7 @@ def is_span_config(path: Path | None) -> bool:
 
 
 def read_span_config(path: Path) -> dict[str, dict[str, Any]]:
-    """The tables ``[files]``, ``[read]`` and ``[spans]`` of a settings file, empty where it has none."""
+    """The tables ``[files]``, ``[read]`` and ``[spans]`` of a settings file; missing ones are empty."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
     for table, content in given.items():
         if table not in KEYS or not isinstance(content, Mapping):
@@ -87,7 +92,7 @@ def span_tables(
 def train_on_spans(
     tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, report: bool, json: bool, quiet: bool
 ) -> None:
-    """The whole run; the folder is new, or the run in it is continued."""
+    """Run the training; the folder is new, or its run is resumed."""
     # Imported here because they load slowly, and --help should be fast.
     from manyhot.training.run.processes import several_processes
     from manyhot.training.spans.train import train_spans
@@ -128,7 +133,7 @@ def _tell(
     report: bool,
     json: bool,
 ) -> None:
-    """Measure on the test texts, and print what came out."""
+    """Evaluate on the test texts, and print the results."""
     scores = None if test is None else span_scores(model, test)
     if test is not None and report:
         report_on_spans(model, test, folder / TEST_REPORT, files=files["test"], title=f"{folder.name}, test texts")

@@ -33,7 +33,7 @@ class Attribute:
 
     @property
     def truth(self) -> list[bool] | None:
-        """For a label: the meaning of each value, or None where the values have no such meaning."""
+        """For a label: whether each value is positive, or None if the values are not those of a label."""
         meanings = [_TRUTH.get(value.lower()) for value in self.values]
         return None if None in meanings else [bool(meaning) for meaning in meanings]
 
@@ -95,10 +95,9 @@ def split_values(text: str) -> list[str] | None:
 
 
 def meka_labels(relation: str, attributes: list[Attribute]) -> list[str] | None:
-    """The labels as MEKA marks them: ``-C n`` in the relation's name makes the first n attributes labels, or the last where n <
-    0.
+    """The labels as MEKA marks them: ``-C n`` in the relation's name makes the first n attributes labels, or the last if n < 0.
 
-    None where there is no such number, or where a filter has moved the attributes since it was written.
+    None if there is no such number, or if a filter has moved the attributes.
     """
     match = _MEKA.search(relation)
     if match is None or "weka.filters" in relation:
@@ -120,7 +119,7 @@ def _attribute(text: str, line: int, problems: ProblemLog) -> Attribute:
     if declared.startswith("{"):
         values = split_values(declared[1:-1])
         if values is None or len(set(values)) < len(values):
-            wrong = "a quotation mark does not close" if values is None else "one is there twice"
+            wrong = "a quotation mark does not close" if values is None else "one occurs twice"
             raise problems.fatal(f"nominal values must differ and be quoted alike; {wrong}.", line=line, column=name)
         return Attribute(name, "nominal", line, tuple(values))
     kind = declared.split(None, 1)[0].lower()

@@ -1,8 +1,8 @@
 r"""ARFF, dense and sparse, with the labels named by MULAN's XML beside it.
 
-Parsed by hand rather than with liac-arff, which is the oracle in the tests: its pattern for nominal values takes time
-exponential in their number on a declaration that is not well formed (two seconds for 16 values), a bad value is reported
-without column and value, a column repeated in a sparse row is overwritten in silence, and dates are refused.
+liac-arff is only the reference in the tests: on a malformed declaration its pattern for nominal values takes time exponential
+in their number (two seconds for 16 values), it reports a bad value without column and value, silently overwrites a column that
+occurs twice in a sparse row, and refuses dates.
 
 Every row is first parsed as numbers; a nominal value is its index in the declared list. In a sparse row an omitted value is 0,
 which for a nominal attribute means the first value. Then the label columns are split off. A nominal feature with the
@@ -75,7 +75,7 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
 def _label_names(
     file: InputFile, relation: str, attributes: Sequence[Attribute], options: ReadOptions, problems: ProblemLog
 ) -> tuple[Sequence[str], dict[str, Any]]:
-    """The attributes that are labels: named, in a label file, or by MEKA's number; and what was chosen."""
+    """The attributes that are labels: named, from a label file, or by MEKA's number; and the entries of ``Source.chosen``."""
     names: Sequence[str] | None = [options.labels] if isinstance(options.labels, str) else options.labels
     names = names or options.label_names
     chosen: dict[str, Any] = {}
@@ -90,8 +90,8 @@ def _label_names(
         if not options.need_labels:
             return [], chosen
         raise problems.fatal(
-            "the label attributes are not known; there is no MULAN XML of the file's name beside it."
-            " Give `label_file`, or name the attributes with `labels`."
+            "the label attributes are not known; there is no MULAN XML with the file's name beside it."
+            " Set `label_file`, or name the attributes with `labels`."
         )
     known = {attribute.name for attribute in attributes}
     for name in names:

@@ -92,9 +92,9 @@ class ArffRows:
                 unquoted = split_values(value)
                 values.append(self._careful(place, unquoted[0] if unquoted else value))
         if len(set(places)) < len(places):
-            raise _BadCellError("a sparse row must list an attribute once; one is there twice.", None)
+            raise _BadCellError("a sparse row must list an attribute once; one occurs twice.", None)
         if self.strings:
-            raise _BadCellError("texts in sparse rows cannot be read. Write the rows out in full.", None)
+            raise _BadCellError("texts in sparse rows cannot be read. Write dense rows.", None)
         return places, values
 
     def _careful(self, place: int, value: str) -> float:
@@ -107,9 +107,7 @@ class ArffRows:
             wanted = f"one of {{{','.join(attribute.values[:8])}{',...' if len(attribute.values) > 8 else ''}}}"
         except ValueError:
             wanted = "a number"
-        raise _BadCellError(
-            f"the value must be {wanted}, or ? where it is missing; got {shown(value)}.", attribute.name
-        ) from None
+        raise _BadCellError(f"the value must be {wanted}, or ? if it is missing; got {shown(value)}.", attribute.name) from None
 
 
 class _BadCellError(Exception):

@@ -1,4 +1,4 @@
-"""Splits the numbers of an ARFF file into labels and features; invalid rows are reported and skipped."""
+"""The numbers of an ARFF file split into labels and features; invalid rows are reported and skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ArffTable(NamedTuple):
-    """All rows as numbers, dense or CSR ``[R, attributes]``, and where each comes from."""
+    """All rows as numbers, dense or CSR ``[R, attributes]``, and their lines."""
 
     matrix: Any
     lines: Sequence[int]
@@ -59,7 +59,7 @@ def labels_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, Any, Array]
     rows, columns, values = table.entries(places)
     missing = np.isnan(values)
     wrong = ~(missing | ((values >= 0) & (values <= 1)))
-    wanted = f"a label must be {WANTED}, or ? where it is not known"
+    wanted = f"a label must be {WANTED}, or ? if it is unknown"
     bad = table.note(wrong, rows, columns, places, wanted, values)
     shape = (table.matrix.shape[0], len(places))
     unknown = index_lists(rows[missing], columns[missing], shape) if missing.any() else None
@@ -68,7 +68,7 @@ def labels_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, Any, Array]
 
 
 def _first_is_positive(table: ArffTable, place: int) -> bool:
-    """Whether the first value of a label is the positive one; a label whose values have no such meaning is an error."""
+    """Whether the first value of a label is the positive one; values that are not those of a label are an error."""
     attribute = table.attributes[place]
     truth = [False, True] if attribute.type == "number" else attribute.truth
     if truth is None or len(truth) > 2 or (table.sparse and truth[:1] == [True]):
@@ -82,7 +82,7 @@ def _first_is_positive(table: ArffTable, place: int) -> bool:
 
 
 def features_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, tuple[str, ...], Array]:
-    """Features with one column per value of nominal ones that are not {0,1}, their names, and the rows that are skipped."""
+    """Features, with one column per value of nominal ones other than {0,1}; their names; and the skipped rows."""
     attributes = table.attributes
     simple = [place for place in places if attributes[place].type == "number" or attributes[place].zero_one]
     nominal = [place for place in places if not (attributes[place].type == "number" or attributes[place].zero_one)]
@@ -114,7 +114,7 @@ def _bad_rows(table: ArffTable, simple: Sequence[int]) -> Array:
     bad = table.note(infinite, rows, columns, simple, "a feature must be a finite number in float32, or ?", values)
     zero_one = np.asarray([table.attributes[place].zero_one for place in simple], dtype=bool)
     other = zero_one[columns] & ~(np.isnan(values) | (values == 1))
-    wanted = "the value must be one of {0,1}, or ? where it is missing"
+    wanted = "the value must be one of {0,1}, or ? if it is missing"
     return np.union1d(bad, table.note(other, rows, columns, simple, wanted, values))
 
 

@@ -136,7 +136,7 @@ _ENTRIES = (
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,
         explains=False,
-        no_export="a beam search through label trees is no graph of tensor operations",
+        no_export="each row takes its own way through label trees, and an export has the same operations for all rows",
     ),
     BodyInfo(
         name="conv",

@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from manyhot.decisions.calibrate import Calibration, fit_calibration
+from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import rule_value, tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.one_cut import global_cut
+from manyhot.decisions.tuning.rows import scored_rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.rules.tracking_threshold import density_cut
@@ -152,12 +155,10 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
             tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold
         )
         return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on rows not seen"
-    ends = [
-        tune_rule(tuning.all_scores, tuning.labels, objective=objective, where=tuning.where, folds=0).rule.threshold
-        for objective in ("micro-F1", "macro-F1")
-    ]
-    middle = torch.tensor(ends, dtype=torch.float64).mean()
-    return DecisionRule(threshold=float(middle)), "threshold midway between those best for micro-F1 and for macro-F1"
+    data = scored_rows("train", tuning.all_scores, tuning.labels, tuning.where)
+    ends = [global_cut(data, OBJECTIVES[objective]) for objective in ("micro-F1", "macro-F1")]
+    middle = clear_cut(data.scores.flatten(), sum(ends) / 2)
+    return DecisionRule(threshold=middle), "threshold midway between those best for micro-F1 and for macro-F1"
 
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:

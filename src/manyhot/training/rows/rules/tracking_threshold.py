@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from manyhot.decisions.cuts import rounding
+
 RATE_OF_SUMS, RATE_OF_CUT = 0.05, 0.05
 # The range of half an F1 score; the log odds of both ends are finite.
 LEAST, MOST = 0.01, 0.5
@@ -80,6 +82,7 @@ def density_cut(logits: Tensor, density: float, known: Tensor | None = None) -> 
     if wanted == 0:
         return flat.new_full((len(flat),), float("inf"))
     if wanted == size:
-        return flat.amin(dim=1).nextafter(flat.new_full((), -float("inf")))
+        least = flat.amin(dim=1)
+        return (least.double() - rounding(least)).float()
     top = flat.topk(wanted + 1, dim=1).values
     return (top[:, -2] + top[:, -1]) / 2
