@@ -108,6 +108,7 @@ def test_rows_in_several_blocks_are_decided_as_in_one(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_decisions_on_the_device_do_not_wait_for_it():
     scores = torch.randn(64, 100_000, device="cuda")
     rules = [DecisionRule(), DecisionRule(top_k=5), DecisionRule(threshold=3.0, min_labels=1, max_labels=10)]
@@ -115,8 +116,8 @@ def test_decisions_on_the_device_do_not_wait_for_it():
         decide(scores, rule)
     TopScores.from_dense(scores, k=5)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         for rule in rules:
             decide(scores, rule)
         TopScores.from_dense(scores, k=5)

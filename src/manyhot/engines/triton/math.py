@@ -13,6 +13,8 @@ COMPILED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")
 # Conversion from natural exponents to base 2, and back.
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
+# Results below it are flushed to 0.
+SMALLEST_NORMAL = tl.constexpr(1.1754944e-38)
 
 
 @triton.jit
@@ -22,7 +24,7 @@ def exp2(x):
         y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         y = tl.exp2(x)
-        y = tl.where(y < 1.1754944e-38, 0.0, y)
+        y = tl.where(y < SMALLEST_NORMAL, 0.0, y)
     return y
 
 
@@ -39,6 +41,7 @@ def inverse(x):
         y = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         y = 1.0 / x
+        y = tl.where(tl.abs(y) < SMALLEST_NORMAL, 0.0, y)
     return y
 
 

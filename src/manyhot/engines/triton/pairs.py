@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot.engines import plain
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.bitmask import can_use_bitmask, use_bitmask
-from manyhot.engines.triton.calls import Call, as_matrix, is_ragged, new_rows, per_row, type_of
+from manyhot.engines.triton.calls import Call, as_matrix, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import total
@@ -37,7 +37,7 @@ def rdrop(
 
     Returns:
         ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled, or with ``whole`` their sum times ``row_scale``; then
-        ``row_scale d values / d a`` and ``/ d b`` in their type, both in one piece of memory.
+        ``row_scale d values / d a`` and ``/ d b`` in their type, with ``whole`` as two views of one tensor.
     """
     from manyhot.engines.triton.rows.rdrop import rdrop_kernel
 
@@ -55,7 +55,8 @@ def rdrop(
         values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // chunks].view(torch.float32)
     else:
         values = new_rows(a) if losses or chunks == 1 else a.new_empty((a.shape[0], chunks), dtype=torch.float32)
-    grad_a, grad_b = a.new_empty((2, *a.shape)).unbind()
+    # An operator may not return two views of one tensor.
+    grad_a, grad_b = a.new_empty((2, *a.shape)).unbind() if whole else (new_grad(a), new_grad(a))
     scales, scale_number = per_row(row_scale)
     numbers = (b.stride(0), scale_number, *call.numbers, float(alpha), float(link))
     which, unit = int(link) if link in (1, 2) else 0, math.gcd(layout.unit, b.stride(0))

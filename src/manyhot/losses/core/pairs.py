@@ -158,7 +158,7 @@ class _Eager(torch.autograd.Function):
 
 
 def _scale_both(engine: Engine, grads: Sequence[Tensor], factor: Tensor) -> Sequence[Tensor]:
-    """Both gradients times a factor, in place: at once if they are all of one piece of memory."""
+    """Both gradients times a factor, in place: with one launch if they are views of one tensor."""
     both = grads[0]._base
     if both is not None and both is grads[1]._base and both.numel() == 2 * grads[0].numel():
         engine.scale_(both, factor)

@@ -29,8 +29,9 @@ from manyhot.engines.triton.rows.pieces import (
 from manyhot.engines.triton.rows.tiles import add_pairs, first_listed, place_rows
 from manyhot.engines.triton.rows.totals import add_up, store_values
 
-# The largest finite power of 2; its reciprocal is flushed to 0.
+# The exponent of the largest power of 2, whose reciprocal is flushed to 0, and the largest one whose reciprocal is not.
 FARTHEST = tl.constexpr(127.0)
+FAR = tl.constexpr(2.0**126)
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -148,6 +149,9 @@ def _terms(s, t, counts, SQUARED: tl.constexpr, HARD: tl.constexpr, ALL: tl.cons
     a = inverse(1.0 + e)
     rest = e * a
     slope = rest * a
+    if SQUARED or not HARD:
+        # 1 - a, also where a was flushed to 0.
+        rest = tl.where(e > FAR, 1.0, rest)
     if HARD:
         p = tl.where(t, rest, a)
         if SQUARED:
