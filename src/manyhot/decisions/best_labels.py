@@ -17,7 +17,7 @@ from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
-# Entries of a block of dense scores on a GPU: with nothing but thresholds, or of rows whose best are found in groups; and else.
+# Entries of a block of dense scores on a GPU with a limit on the number of labels: if the best are found in groups, and else.
 LARGE_BLOCK, SORTED_BLOCK = 1 << 28, 1 << 26
 
 
@@ -32,6 +32,9 @@ class Case(NamedTuple):
     lower: int
     upper: int | None
     sets: SetValues | None = None
+    # The threshold as a number of the type of the scores, if it is one for all: torch compares with a number several times
+    # faster than with a tensor of another type.
+    number: float | None = None
 
     @property
     def rows(self) -> int:
@@ -47,14 +50,16 @@ class Case(NamedTuple):
 def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """``(start, stop, chosen [stop - start, L])`` of dense scores."""
     limited, elements = case.upper is not None or case.lower > 0, CHUNK_ELEMENTS
-    if scores.is_cuda and case.sets is None:
-        elements = SORTED_BLOCK if limited and case.labels < FEW * (case.upper or case.lower) else LARGE_BLOCK
+    if case.sets is None and not limited:
+        elements = scores.numel()
+    elif case.sets is None and scores.is_cuda:
+        elements = SORTED_BLOCK if case.labels < FEW * (case.upper or case.lower) else LARGE_BLOCK
     size = max(1, elements // max(case.labels, 1))
     for start in range(0, case.rows, size):
         part, rows = scores[start : start + size], slice(start, start + size)
         where = None if case.where is None else case.where[rows]
         cut = case.threshold[rows] if case.threshold.shape[0] > 1 else case.threshold
-        chosen = _limited(case, part, cut, where) if limited else _above(part, cut, where)
+        chosen = _limited(case, part, cut, where) if limited else _above(case, part, cut, where)
         if case.sets is not None:
             margin = (part - cut).nan_to_num(nan=-INF, posinf=INF, neginf=-INF)
             margin = margin if where is None else margin.masked_fill(~where, -INF)
@@ -74,8 +79,9 @@ def dense_predictions(case: Case, scores: Tensor) -> Tensor:
     return chosen
 
 
-def _above(scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
-    return scores > cut if where is None else (scores > cut) & where
+def _above(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
+    above = scores > (cut if case.number is None else case.number)
+    return above if where is None else above & where
 
 
 def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
@@ -91,12 +97,12 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
             limits = cut.expand(len(scores), -1).gather(1, places) if case.per_label else cut
             taken = taken | (scores.gather(1, places) > limits)
         # A place is listed once, so that every entry has one writer.
-        chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(scores, cut, where)
+        chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(case, scores, cut, where)
         return chosen.scatter_(1, places, taken & (values > -INF) | chosen.gather(1, places))
     key = _key(case, scores, cut, where)
     if case.upper == case.lower:
         return top_mask(key, case.lower)
-    chosen = _above(scores, cut, where)
+    chosen = _above(case, scores, cut, where)
     if case.upper is not None:
         chosen &= top_mask(key, case.upper)
     return chosen | top_mask(key, case.lower) if case.lower else chosen

@@ -247,7 +247,10 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
     cut = _cut(who, rule, threshold, shape, sample)
     if rule.softmax:
         cut = cut + row_log_sums(logits, where).reshape(-1, 1)
-    top = rule.top_k
+    top, number = rule.top_k, None
+    one = threshold is None and isinstance(rule.threshold, float) and not rule.softmax
+    if one and isinstance(logits, Tensor) and not torch.compiler.is_compiling():
+        number = float(round_down(torch.tensor(rule.threshold, dtype=torch.float64), logits.dtype))
     return Case(
         scores=logits if isinstance(logits, LinearScores) else logits.reshape(shape[:-1].numel(), shape[-1]),
         shape=shape,
@@ -257,6 +260,7 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
         lower=rule.min_labels if top is None else top,
         upper=rule.max_labels if top is None else top,
         sets=rule.sets,
+        number=number,
     )
 
 

@@ -1,6 +1,8 @@
 """Repeated losses beside launched ones: the same kernels, addresses and numbers, read from what the driver is given."""
 
 import ctypes
+import threading
+import types
 
 import pytest
 import torch
@@ -53,6 +55,7 @@ def driver(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(replay, "REPLAYS", {})
     monkeypatch.setattr(engine, "REPLAYS", replay.REPLAYS)
+    monkeypatch.setattr(half, "kept_tensor", lambda _, make: make())
     for name in ("_STARTS", "_WRITERS", "_EXPECTED"):
         monkeypatch.setattr(half, name, {})
     for name, value in (("failure", ""), ("warned", False)):
@@ -164,3 +167,21 @@ def test_a_hook_on_launches_leaves_them_to_triton(monkeypatch):
     assert find(2) is None
     monkeypatch.setattr(launcher, "_one_device", lambda: False)
     assert launcher.stream_finder() is launcher.stream_for
+
+
+def test_what_outlives_a_call_is_allocated_by_another_thread_and_waited_for(monkeypatch):
+    """Allocations of the thread that warms up a CUDA graph of the compiler go to the memory pool of the graph."""
+    threads, waits = [], []
+
+    def make():
+        threads.append(threading.get_ident())
+        made = torch.zeros(3)
+        made.record_stream = waits.append
+        return made
+
+    current = types.SimpleNamespace(wait_stream=waits.append)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda _: "default")
+    assert replay.kept_tensor(0, make).tolist() == [0, 0, 0]
+    assert threads != [threading.get_ident()]
+    assert waits == ["default", current]

@@ -8,6 +8,7 @@ way. In a captured graph the factor is guessed for every replay.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to
 from manyhot.engines.triton.launch.launcher import stream_finder, stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
-from manyhot.engines.triton.replay import MOST, aligned, as_given, bound, replay_key, workspace_for, workspace_of
+from manyhot.engines.triton.replay import MOST, aligned, as_given, bound, kept_tensor, replay_key, workspace_for, workspace_of
 
 Terms = DenseTerms | SparseTerms
 # The loss scale that torch's GradScaler starts with.
@@ -186,7 +187,8 @@ def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:
     if found is None:
         if len(_EXPECTED) >= MOST:
             _EXPECTED.clear()
-        found = _EXPECTED[stream, key] = x.new_full((), FIRST_LOSS_SCALE * scale, dtype=torch.float32)
+        first = functools.partial(x.new_full, (), FIRST_LOSS_SCALE * scale, dtype=torch.float32)
+        found = _EXPECTED[stream, key] = kept_tensor(x.get_device(), first)
     return found
 
 

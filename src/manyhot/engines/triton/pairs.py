@@ -12,6 +12,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.bitmask import can_use_bitmask, use_bitmask
 from manyhot.engines.triton.calls import Call, as_matrix, is_ragged, new_grad, new_rows, per_row, type_of
 from manyhot.engines.triton.launch.gate import falls_back_to
+from manyhot.engines.triton.piece_plans import takes_steps
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import total
 from manyhot.engines.triton.replay import workspace_for
@@ -64,11 +65,12 @@ def rdrop(
     if losses and layout.lean and can_use_bitmask(call, b):
         use_bitmask(call)
         labels = "bits"
-    ragged = layout.lean and is_ragged(call, b)
+    steps = takes_steps(a.shape[1], score_bytes=a.element_size(), lean=layout.lean)
+    ragged = not steps and is_ragged(call, b)
     scaled, total_kind = "number" if scales is None else "rows", "none" if added is None else "sum"
     for stage in ("sums", "gradient") if merged and not waits else ("fused",):
         constants = (losses, labels, layout.lean, *kinds, scaled, which, stage, layout.even)
-        cut = (chunks, 1 << (chunks - 1).bit_length(), plan.segment, plan.rows, plan.block, unit, ragged, total_kind)
+        cut = (chunks, 1 << (chunks - 1).bit_length(), plan.segment, plan.rows, plan.block, unit, ragged, total_kind, steps)
         rows = (b, scales, partial, arrived, values, grad_a, grad_b, added, ended)
         key = (losses, which, stage, type_of(scales), b.stride(0), ragged, labels, total_kind)
         call.start(key, lambda _: (rdrop_kernel, (*constants, *cut)), rows, numbers)  # noqa: B023

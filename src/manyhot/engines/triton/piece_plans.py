@@ -18,9 +18,15 @@ def cut_pairs(
     together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, lean: bool, **_: Any
 ) -> tuple[Plan, int]:
     """The same for two predictions at once."""
-    make = pair_plan if lean else step_plan
+    make = step_plan if takes_steps(num_labels, score_bytes=score_bytes, lean=lean) else pair_plan
     cut = make(num_rows, num_labels, score_bytes=score_bytes, together=together)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
+
+
+def takes_steps(num_labels: int, *, score_bytes: int, lean: bool) -> bool:
+    """Whether two predictions are read in steps: with soft labels or weights, and in long rows that begin at 16 bytes, where
+    pieces were slower."""
+    return not lean or (num_labels * score_bytes % 16 == 0 and _split_row(num_labels, 256)[0] > plans.PAIR)
 
 
 def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:

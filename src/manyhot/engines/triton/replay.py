@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -175,4 +176,18 @@ def workspace_for(x: Tensor) -> Tensor:
 @functools.cache
 def workspace_of(device: int, stream: int) -> Tensor:
     """The workspace of a stream."""
-    return torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}")
+    return kept_tensor(device, lambda: torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}"))
+
+
+def kept_tensor(device: int, make: Callable[[], Tensor]) -> Tensor:
+    """A tensor that outlives the call, allocated by a thread of its own.
+
+    Before ``torch.compile(mode="reduce-overhead")`` captures a CUDA graph, it runs the code once with allocations of the
+    current thread in the memory pool of the graph, where no tensor may stay.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(make).result()
+    current = torch.cuda.current_stream(device)
+    current.wait_stream(torch.cuda.default_stream(device))
+    made.record_stream(current)
+    return made

@@ -6,7 +6,7 @@
 The divergence is unchanged if the signs of a and b are flipped. So with hard labels and no weights (LEAN), both scores of a
 positive are negated, and one exponential of each score serves its loss and its probability. A program then has several rows, or
 a chunk of one, in pieces (``pieces``) whose exponentials stay in registers until the sums are known, with the gradients of the
-divergence, which need no sums. All else is done in small steps (``pair_steps``), also sums near the end of the range. In stage
+divergence, which need no sums. All else is done in small STEPS (``pair_steps``), also sums near the end of the range. In stage
 "fused" the programs of a row wait for each other before they write the gradients; where they cannot, there are two launches,
 stages "sums" and "gradient". Without LOSS only the divergence is computed, which needs no sums.
 """
@@ -52,9 +52,9 @@ def rdrop_kernel(
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, SCALE: tl.constexpr, LINK: tl.constexpr, STAGE: tl.constexpr, EVEN: tl.constexpr,
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    UNIT: tl.constexpr, RAGGED: tl.constexpr, TOTAL: tl.constexpr,
+    UNIT: tl.constexpr, RAGGED: tl.constexpr, TOTAL: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """SEGMENT labels of ROWS rows of both: a tile of BLOCK and what is beyond where LEAN, else steps of BLOCK labels.
+    """SEGMENT labels of ROWS rows of both: in STEPS of BLOCK labels, or as a tile of BLOCK and what is beyond (LEAN only).
 
     ``partial`` holds the sums of either loss, ``[2, R, CHUNKS, 4]``, and the divergence, ``[R, CHUNKS]``. TOTAL and SCALE are
     as in ``merge.conclude``.
@@ -72,7 +72,7 @@ def rdrop_kernel(
     scale = tl.zeros([ROWS], tl.float32) + scale_number
     if SCALE == "rows":
         scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-    if not LEAN:
+    if STEPS:
         step_rows(
             a, labels, indices, values, where, pos_weight, neg_weight, b, partial, arrived, out_value, grad_a, grad_b,
             num_rows, num_labels, a_stride, label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, alpha,
