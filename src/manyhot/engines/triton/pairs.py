@@ -37,7 +37,7 @@ def rdrop(
 
     Returns:
         ``(values, grad_a, grad_b)``: float32 ``[R]``, not scaled, or with ``whole`` their sum times ``row_scale``; then
-        ``row_scale d values / d a`` and ``/ d b`` in their type, both in one piece of memory.
+        ``row_scale d values / d a`` and ``/ d b`` in their type, both in one allocation.
     """
     from manyhot.engines.triton.rows.rdrop import rdrop_kernel
 
