@@ -25,14 +25,14 @@ WORDWISE = (torch.float32, torch.bfloat16, torch.float16)
 BYTES = (torch.bool, torch.uint8)
 INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
-# Where the kernel of a plan is; each takes a while to import, and few are needed.
+# Module and name of each plan's kernel. A module is imported when it is first needed, because imports are slow.
 KERNELS = {
     "few": ("rows.few", "few_kernel"),
     "packed": ("packed.kernel", "packed_kernel"),
     "rows": ("rows.whole", "row_kernel"),
     "segments": ("rows.segments", "segment_kernel"),
 }
-# The plan of a stage, and how many programs carry it out.
+# For each stage, the function that returns its plan and the number of programs.
 CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
     "sides": cut_rows,
     "gradient": cut_rows,
@@ -56,7 +56,7 @@ def new_grad(x: Tensor) -> Tensor:
 
 
 def chunk_memory(x: Tensor, chunks: int) -> tuple[Tensor | None, Tensor | None]:
-    """What programs that share a row leave for each other: their sums, and counters. Neither if every row has one program."""
+    """Workspace of programs that share a row: their partial sums, and counters. Both None if every row has one program."""
     if chunks == 1:
         return None, None
     partial = x.new_empty((x.shape[0], chunks, 4), dtype=torch.float32)
@@ -102,7 +102,7 @@ def _layout(
 ) -> Layout:
     """``types`` are the types of the inputs, None for a missing one; ``sizes`` are rows, labels and row strides.
 
-    At least ``together`` programs run at once; None is the interpreter.
+    ``together`` is a lower bound on the programs that run at once; None in the interpreter.
     """
     x_type, label_type, _, _, value_type, *_ = types
     hard = not smooth and value_type is None and (label_type is None or label_type in INTEGERS)
@@ -128,9 +128,9 @@ def _layout(
 
 
 def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, ...], unit: int) -> str | None:
-    """The kind of the labels if rows can be read as words, "hard", "soft" or "lists"; None if they cannot.
+    """The kind of the labels, "hard", "soft" or "lists", if rows can be read as 64-bit words; None if they cannot.
 
-    Rows must start on a word (with lists, on two words), or be contiguous.
+    Rows must be aligned to a word (two words with lists), or be contiguous.
     """
     x_type, label_type, *_ = types
     _, num_labels, x_stride, label_stride, _ = sizes
@@ -148,7 +148,7 @@ def _words_of(types: tuple[Any, ...], sizes: tuple[int, ...], kinds: tuple[Any, 
 
 
 def _takes_many_rows(kinds: tuple[Any, ...], lean: bool) -> bool:
-    """Whether the kernel for few labels can serve the call: no mask, no weight for each label, no values in lists."""
+    """Whether the kernel for few labels can serve the call: no mask, no weights per label, no values in lists."""
     form, has_where, *weights = kinds
     return not has_where and "label" not in weights and (form == "dense" or lean)
 
@@ -161,8 +161,8 @@ class Call:
     def __init__(
         self, x: Tensor, terms: DenseTerms | SparseTerms, stage: str, *, wordwise: bool = False, plainly: bool = False
     ) -> None:
-        """``wordwise`` allows the kernel that reads words; ``plainly`` says that the form is split and has no offset, the only
-        one that the kernel for few labels knows for soft labels and weights."""
+        """``wordwise`` allows the kernels that read words. ``plainly`` says that the form is "split" without an offset; with
+        soft labels or weights, the kernel for few labels supports no other."""
         self.x = x = x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
         self.stage = stage
         labels = offsets = indices = values = None
@@ -182,7 +182,7 @@ class Call:
         types = (x.dtype, *[None if part is None else part.dtype for part in self.inputs])
         kinds = (form, where is not None, pos_kind, neg_kind)
         if wordwise:
-            # Only soft labels are smoothed wordwise, and words must be aligned.
+            # The kernels that read words smooth only soft labels, and need aligned tensors.
             wordwise = (smoothing == 0 or types[1] == x.dtype) and _starts_on_word(x, labels)
         sizes = (*x.shape, *strides)
         self.layout = _layout(
@@ -210,8 +210,8 @@ class Call:
     ) -> Launched:
         """Launch the kernel of the stage over all tiles. Tensors that a stage does not use are not read.
 
-        With ``total`` "sum" or "mean" the values are reduced too. With a ``factor``, one number on the device, ``row_scale``
-        is a number, and their product scales the gradient; see ``half``. Returns what was launched, and with which numbers.
+        With ``total`` "sum" or "mean" the values are reduced too. With a ``factor``, a scalar on the device, ``row_scale`` is a
+        number, and their product scales the gradient; see ``half``. Returns the launcher and its scalar arguments.
         """
         offsets, offset_number = per_row(offset)
         scales, scale_number = per_row(row_scale)
@@ -224,9 +224,9 @@ class Call:
         return self.start(key, self._kernel, rows, (offset_number, scale_number, *self.numbers))
 
     def start(self, key: Any, kernel: Callable[[Any], Kernel], rows: tuple[Any, ...], numbers: Numbers) -> Launched:
-        """Run the kernel of ``key``, unique within the layout, on the inputs and ``rows``.
+        """Launch the kernel of ``key``, which is unique within the layout, on the inputs and ``rows``.
 
-        ``kernel`` gives it with its constants, and is called once.
+        ``kernel`` returns the kernel and its constants; it is called once per key.
         """
         layout = self.layout
         others, numbers = self.inputs + rows, layout.sizes + numbers
@@ -251,8 +251,8 @@ class Call:
 
 
 def is_ragged(call: Call, *others: Tensor) -> bool:
-    """Whether rows that begin anywhere are read in groups of 16 bytes all the same (``rows.pieces``): labels are a byte or a
-    bit each."""
+    """Whether rows that are not aligned can still be read with 16-byte loads (``rows.pieces``): labels are a byte or a bit
+    each."""
     labels = call.inputs[0]
     if labels is None or labels.dtype not in BYTES or labels.data_ptr() % 8 or not labels.is_contiguous():
         return False
@@ -260,7 +260,7 @@ def is_ragged(call: Call, *others: Tensor) -> bool:
 
 
 def can_be_ragged(call: Call, *others: Tensor) -> bool:
-    """Whether rows begin anywhere in contiguous memory, one to a tile, and nothing is masked."""
+    """Whether rows are contiguous but not aligned to 16 bytes, with one row per tile and no mask."""
     x, where = call.x, call.inputs[4]
     if call.layout.plan.rows > 1 or where is not None or not starts_anywhere(x):
         return False
@@ -273,8 +273,8 @@ def starts_anywhere(x: Tensor) -> bool:
 
 
 def resident_programs(x: Tensor) -> int | None:
-    """How many programs run at once at least; None in the interpreter. Programs of long rows wait for each other, so the driver
-    is asked what the current context has."""
+    """A lower bound on the programs that run at once; None in the interpreter. Programs of long rows wait for each other, so
+    for them the limits of the current context are included."""
     if not x.is_cuda:
         return None
     return multiprocessors(x.get_device(), of_context=x.shape[1] > WHOLE_ROWS)
@@ -285,7 +285,7 @@ def _starts_on_word(x: Tensor, labels: Tensor | None) -> bool:
 
 
 def as_matrix(matrix: Tensor, x: Tensor) -> Tensor:
-    """``[R, L]`` with the entries of a row side by side."""
+    """The matrix as ``[R, L]``, contiguous along rows."""
     matrix = matrix if matrix.shape == x.shape else matrix.reshape(x.shape)
     return matrix if matrix.stride(-1) == 1 or matrix.shape[-1] <= 1 else matrix.contiguous()
 

@@ -1,12 +1,11 @@
 """The Triton engine: host side. It computes what ``manyhot.engines.terms`` defines.
 
 A call goes through these stages: this file (what to compute) -> ``replay`` (a call like an earlier one?) -> ``calls`` (tensors
-and layout)
--> ``plans`` (how rows are cut) -> ``launch`` (Triton and the driver, behind a gate). If a launch fails, the function that was
-called takes its plain form.
+and layout) -> ``plans`` (how rows are divided) -> ``launch`` (Triton and the driver, behind a gate). If a launch fails, the
+function that was called uses its plain form.
 
 Scores are ``x [R, L]`` in float32, bfloat16 or float16 on a CUDA device (or, with TRITON_INTERPRET=1 set before the first
-import, in float32 on the CPU). Nothing waits for the device.
+import, in float32 on the CPU). No call waits for the device.
 """
 
 from __future__ import annotations

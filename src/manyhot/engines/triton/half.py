@@ -1,9 +1,9 @@
 """The loss and its gradient in float16: host side.
 
-Float16 cannot hold every gradient, so losses are scaled (2^16 to begin with), and the factor of a gradient is known only in
-backward. It seldom changes. So forward writes the gradient with the factor of the last backward, and backward has it written
-again if the factor is another one. The device decides that, nothing waits for it, and the gradient has the same bits either
-way. In a captured graph the factor is guessed for every replay.
+The range of float16 is too small for some gradients, so the loss is scaled (by 2^16 at first), and the factor of the gradient
+is known only in backward. It seldom changes. So forward writes the gradient with the factor of the last backward, and backward
+rewrites it if the factor has changed. The device makes this decision, so the host never waits. The gradient has the same bits
+either way. In a captured graph, every replay starts from the initial factor.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ FIRST_LOSS_SCALE = 65536.0
 
 
 class Held(NamedTuple):
-    """A gradient that may have to be written again."""
+    """A gradient that backward may have to rewrite."""
 
     grad: Tensor
     used: Tensor  # float32 []: the factor it was written with
     expected: Tensor  # float32 []: the factor of the last backward
-    # The kernel that writes it again, and the addresses of scores and labels; None if backward has to look for them.
+    # The kernel that rewrites it, and the addresses of scores and labels; None if backward has to look them up.
     writer: tuple[BoundKernel, list[int]] | None = None
 
 
 class _Replay(NamedTuple):
-    """Kernels of an earlier call with all their numbers: the loss, and the sum of its rows if that is another."""
+    """Kernels of an earlier call, bound to their scalar arguments: the loss, and the sum of its rows if that is separate."""
 
     loss: BoundKernel
     total: BoundKernel | None
@@ -121,7 +121,7 @@ def _repeater(
     """As ``manyhot.engines.triton.replay.Replay.repeater``, in float16."""
     loss, total, find_stream = replay.loss, replay.total, stream_finder()
     empty_like, capturing = torch.empty_like, torch.cuda.is_current_stream_capturing
-    # By stream: where the factor of the last backward is noted, its address, and that of the workspace.
+    # By stream: the tensor that holds the factor of the last backward, its address, and the address of the workspace.
     known: dict[int, tuple[Tensor, int, int]] = {}
     writers: list[BoundKernel] = []
 
@@ -159,7 +159,7 @@ def _repeater(
 
 
 def _finisher() -> Callable[[Held, Tensor], Tensor | None]:
-    """``half_finish`` for a readable factor, where the kernel that writes the gradient again is known; else it gives None."""
+    """A fast ``half_finish`` for an aligned factor and a known kernel that rewrites the gradient; it returns None otherwise."""
     find_stream = stream_finder()
 
     def finish(held: Held, factor: Tensor) -> Tensor | None:
@@ -180,7 +180,7 @@ def _finisher() -> Callable[[Held, Tensor], Tensor | None]:
 
 
 def _expected(x: Tensor, scale: float, stream: int | None, key: Any) -> Tensor:
-    """Where the factor of the last backward is noted: one place for each kind of call and each stream."""
+    """The tensor that holds the factor of the last backward: one for each kind of call and each stream."""
     if stream is None or torch.cuda.is_current_stream_capturing():
         return x.new_full((), FIRST_LOSS_SCALE * scale, dtype=torch.float32)
     found = _EXPECTED.get((stream, key))
@@ -231,9 +231,9 @@ def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held
 
 @falls_back_to(_finish_in_torch)
 def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem]) -> Tensor:
-    """The gradient times ``factor``, a float32 number on the device: ``held.grad``, written again if it has to be.
+    """The gradient times ``factor``, a float32 scalar on the device: ``held.grad``, rewritten if necessary.
 
-    ``problem`` gives the arguments of ``half_fused`` once more; it is called only if they are needed.
+    ``problem`` returns the arguments of ``half_fused`` again; it is called only if they are needed.
     """
     if held is None:
         return _finish_in_torch(held, factor, problem)
@@ -269,7 +269,7 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
 
 
 def half_rewrite(grad: Tensor, used: Tensor, factor: Tensor, problem: Problem) -> None:
-    """``half_finish`` for a compiled graph, which keeps the gradient and the factor it was written with, in place."""
+    """``half_finish`` in place, for a compiled graph, which saves the gradient and the factor it was written with."""
     x, terms, form, offset, scale = problem
     kind, stream, writer = replay_key(x, terms, form, offset, scale), None, None
     if x.is_cuda and not torch.cuda.is_current_stream_capturing():

@@ -19,7 +19,7 @@ from manyhot.engines.triton.plans import COUNTER_STRIDE, blocks
 from manyhot.engines.triton.reductions import total
 from manyhot.engines.triton.replay import workspace_for
 
-# Powers up to this one are products.
+# Powers up to this one are computed by multiplication.
 MOST_FACTORS = 4
 
 
@@ -161,12 +161,12 @@ def _row_losses(
 
 
 def whole_powers(powers: tuple[float, float, float]) -> tuple[int, int]:
-    """The gammas as small whole numbers, which a kernel multiplies out; -1 for both where it does not."""
+    """The gammas as small whole numbers, whose powers a kernel multiplies out; -1 for both if it cannot."""
     pos, neg, margin = powers
     whole = all(power in range(MOST_FACTORS + 1) for power in (pos, neg)) and (margin > 0 or pos == neg > 0)
     return (int(pos), int(neg)) if whole else (-1, -1)
 
 
 def _weight_kind(kind: str, number: float) -> str:
-    """What a kernel knows of the weights of a side."""
+    """The kind of a side's weights, as the kernels take it."""
     return kind if kind == "label" else ("one" if number == 1 else ("number" if number > 0 else "zero"))

@@ -45,7 +45,7 @@ def inverse(x):
     return y
 
 
-# log(1 + x) / x for x from 0 to 1, from the constant term on: a minimax polynomial, to 2e-7 in float32.
+# Coefficients of log(1 + x) / x for x from 0 to 1, constant term first: a minimax polynomial, accurate to 2e-7 in float32.
 LOG1P_UNIT = (
     0.9999999403953552, -0.4999949336051941, 0.3331909775733948, -0.2484298199415207, 0.19106006622314453,
     -0.13663245737552643, 0.07822595536708832, -0.029505237936973572, 0.0052326940931379795,
@@ -70,7 +70,7 @@ def log1p(x):
 
 @triton.jit
 def log2(x):
-    """``log2 x`` to seven digits; absolute where x is near 1."""
+    """``log2 x`` to seven digits; near x = 1 the error is absolute, not relative."""
     if COMPILED:
         y = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
@@ -80,7 +80,7 @@ def log2(x):
 
 @triton.jit
 def log1p_fast(x):
-    """``log1p`` with one division and one logarithm of the hardware: to six digits everywhere, for x up to 1e37."""
+    """``log1p`` with the hardware's approximate division and logarithm: six digits everywhere, for x up to 1e37."""
     z = x * inverse(2.0 + x)
     w = z * z
     series = 2.0 * z * (1.0 + w * (0.33333334 + w * (0.2 + w * (0.14285715 + w * (0.11111111 + w * 0.09090909)))))
@@ -103,7 +103,7 @@ def softplus(x):
 
 @triton.jit
 def distance(x, top):
-    """``x - top``, and 0 where they are equal, infinite ones too."""
+    """``x - top``; 0 where both are equal, even if infinite."""
     return tl.where(x == top, 0.0, x - top)
 
 

@@ -1,4 +1,4 @@
-"""How far probabilities and labels overlap, which dice loss is made of: host side."""
+"""The overlap of probabilities and labels, from which dice loss is computed: host side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Terms = DenseTerms | SparseTerms
 
 @falls_back_to(plain.overlap)
 def overlap(x: Tensor, terms: Terms, *, squared: bool) -> tuple[Tensor, Tensor]:
-    """``(apart, size)``, float32 ``[R]``: how far probabilities and labels are apart, and their sizes together."""
+    """``(apart, size)``, float32 ``[R]``: the distance of probabilities from labels, and the sum of their sizes."""
     call = Call(x, terms, "overlap")
     sums = x.new_empty((x.shape[0], call.layout.plan.chunks, 2), dtype=torch.float32)
     _launch(call, "sums", squared, state=sums)

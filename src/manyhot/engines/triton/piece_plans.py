@@ -17,7 +17,7 @@ PAIR_REGISTERS = 128
 def cut_pairs(
     together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, lean: bool, **_: Any
 ) -> tuple[Plan, int]:
-    """The same for two predictions at once."""
+    """``plans.cut_rows`` for two predictions at once."""
     make = step_plan if takes_steps(num_labels, score_bytes=score_bytes, lean=lean) else pair_plan
     cut = make(num_rows, num_labels, score_bytes=score_bytes, together=together)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
@@ -30,9 +30,9 @@ def takes_steps(num_labels: int, *, score_bytes: int, lean: bool) -> bool:
 
 
 def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """How rows of two predictions with hard labels are cut: whole to 4,096 labels, several a tile where they are short; beyond,
-    chunks that wait for each other where they can (kernel "waiting"). 16 labels per thread, with four
-    floats kept for each."""
+    """The plan for rows of two predictions with hard labels. Rows of up to 4,096 labels stay whole, and several short ones
+    share a tile. Longer rows are divided into chunks, which wait for each other where they can (kernel "waiting"). A thread has
+    16 labels and keeps four floats for each."""
     whole, tail = _split_row(num_labels, 256)
     if whole <= plans.PAIR:
         rows = 1 if whole >= 256 else max(1, min(plans.PAIR // 2 // whole, 1 << max(num_rows - 1, 0).bit_length()))
@@ -45,18 +45,19 @@ def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
 
 
 def _split_row(num_labels: int, least: int) -> tuple[int, int]:
-    """A row as a tile that is a power of two, and from ``least`` labels on a smaller one behind it if that saves an eighth."""
+    """A row as one power-of-two tile; from ``least`` labels on as a tile and a smaller one, if that saves an eighth."""
     block, whole = max(16, 1 << max(num_labels - 1, 0).bit_length()), 1 << max(num_labels.bit_length() - 1, 0)
     tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
     return (block, 0) if whole < least or whole == num_labels or 8 * (whole + tail) > 7 * block else (whole, tail)
 
 
 def step_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """How rows of two predictions are cut that are taken in steps: whole to 8,192 labels or less, beyond in chunks, which wait
-    for each other where they can (kernel "waiting"). A tile is a step of a program, and a segment all its steps.
+    """The plan for rows of two predictions that are processed in steps. Rows of up to 8,192 labels (6,144 in float32) stay
+    whole. Longer rows are divided into chunks, which wait for each other where they can (kernel "waiting"). A tile is one step
+    of a program, and a segment is all its steps.
 
-    What the programs of a multiprocessor have read should be in its cache still when they come back to it. So threads have 32
-    labels of half types, but 16 in float32, or fewer where steps of another size fit better; sizes as measured.
+    The second pass should find the scores still in the cache of the multiprocessor. So a thread has 32 labels of half types or
+    16 of float32, or fewer where steps of another size fit better. All sizes are measured.
     """
     block, half = max(16, 1 << max(num_labels - 1, 0).bit_length()), score_bytes == 2
     if num_labels <= (2 * plans.PAIR if half else 3 * plans.PAIR // 2):
@@ -79,14 +80,15 @@ def step_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
 
 
 def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for the overlap of probabilities and labels."""
+    """``plans.cut_rows`` for the overlap of probabilities and labels."""
     cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
 def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short; beyond, chunks that wait for each other where they can
-    (kernel "waiting"). A row that is a little longer than a power of two is that and a smaller tile; 16 labels a thread."""
+    """The plan for dice loss. Rows of up to 8,192 labels stay whole, and several short ones share a tile. Longer rows are
+    divided into chunks, which wait for each other where they can (kernel "waiting"). A row that is slightly longer than a power
+    of two is a tile of that size and a smaller one. A thread has 16 labels."""
     whole, tail = _split_row(num_labels, 512)
     if whole <= plans.CHUNK:
         rows = 1 if whole >= 512 else max(1, min(2048 // whole, 1 << max(num_rows - 1, 0).bit_length()))

@@ -14,8 +14,8 @@ TILE = 2048
 FLAT_TILES: dict[int, tuple[int, int, int, int | None]] = {2: (2048, 4, 10, 64), 4: (1024, 4, 8, 64)}
 # From this many scores on, index lists are first converted to a bitmask, which costs one more launch.
 BITMASK_FROM = 1 << 18
-# Warps and registers of whole rows by kind of labels, bytes of a score and labels of a tile, where one warp for 1,024 labels
-# is not the fastest. Fewer registers let more rows run at once; index lists keep no labels in registers and need few.
+# Warps per program and registers per thread for whole rows, by kind of labels, bytes per score and labels per tile, where one
+# warp per 1,024 labels is not the fastest. Fewer registers raise the occupancy; index lists keep no labels in registers.
 WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("lists", 2, 512): (1, 64),
     ("lists", 2, 1024): (1, 56),
@@ -33,7 +33,8 @@ WHOLE: dict[tuple[str, int, int], tuple[int, int | None]] = {
     ("hard", 4, 16384): (8, 128),
     ("hard", 4, 32768): (16, 128),
 }
-# Labels, warps, registers and the most chunks of a longer row, by kind of labels and bytes of a score; the first that fits.
+# Longer rows: labels per chunk, warps, registers and the most chunks, by kind of labels and bytes per score. The first entry
+# that fits is used.
 CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 2, 96, 64), (16384, 4, 96, 128)],
     ("lists", 4): [(8192, 2, 168, 128)],
@@ -42,21 +43,21 @@ CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("soft", 2): [(4096, 4, 64, 64), (8192, 4, None, 128)],
     ("soft", 4): [(4096, 4, None, 128), (8192, 4, 168, 128)],
 }
-# The same for rows that do not start on a word, where another size is faster: their ends need registers too.
+# The same for rows that do not start on a word, where other sizes are faster: the labels at both ends need registers too.
 RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
     ("lists", 2): [(8192, 4, 64, 128)],
     ("lists", 4): [(8192, 4, 96, 128)],
     ("hard", 2): [(8192, 4, 80, 128)],
 }
-# The same for lists of float16, whose conversion takes more registers.
+# The same for index lists with float16 scores, whose conversion takes more registers.
 HALF_LISTS = [(8192, 4, 72, 128)]
 BLOCK = 4096
-# Rows of up to this many labels always have one program.
+# Rows of up to this many labels are always processed by one program.
 WHOLE_ROWS = 4096
-# Rows of up to this many labels go many to a program, and programs take several tiles.
+# Up to this many labels, a tile has many rows, and each program loops over several tiles.
 FEW_LABELS = 128
-# Their labels a tile, warps a program, programs a multiprocessor, parts in which threads take a row, and registers: for rows
-# that are padded to less than 64 labels, then for longer ones by kind of labels and bytes of a score. As measured.
+# For such rows: labels per tile, warps per program, programs per multiprocessor, parts that a row is split into, and registers.
+# First for rows padded to fewer than 64 labels, then for longer ones by kind of labels and bytes per score.
 FEW_SHORTEST: tuple[int, int, int, int, int | None] = (1024, 4, 8, 1, None)
 FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
     ("lists", 2): (4096, 8, 3, 2, 80),
@@ -76,8 +77,9 @@ def blocks(size: int, block: int) -> int:
 
 
 class Plan(NamedTuple):
-    """How rows are cut: by which kernel, rows a tile, labels a tile, chunks a row, labels a chunk, warps a program, and how
-    many registers a thread may use where the assembler would take too many. A chunk may be a tile and a smaller one."""
+    """How rows are divided: the kernel, rows per tile, labels per tile (``block``), chunks per row, labels per chunk
+    (``segment``), warps per program, and the register limit per thread where the assembler would use too many. A chunk can be a
+    tile and a smaller tile after it."""
 
     kernel: str
     rows: int
@@ -101,13 +103,13 @@ def plan(
     half: bool = False,
     together: int | None = None,
 ) -> Plan:
-    """Whole rows to 8,192 labels, several a tile where they are short. Beyond, for a loss with its gradient: chunks that wait
-    for each other, or segments that are read twice. Rows that can be read as words are planned by themselves; ``packed``
-    says of which kind their labels are.
+    """The plan for a stage. Rows of up to 8,192 labels stay whole, and several short ones share a tile. For a loss with its
+    gradient, longer rows are divided into chunks whose programs wait for each other, or into segments that are read twice. Rows
+    that can be read as words have plans of their own; ``packed`` is then the kind of their labels.
 
-    Which of chunks and segments is faster was measured: half types spend their time on arithmetic, and chunks that wait do
-    less of it at once. ``together`` is how many programs run at once at least; None is the interpreter, where no program can
-    wait for another.
+    The choice between chunks and segments was measured: half types spend their time on arithmetic, and chunks that wait do
+    less of it at once. ``together`` is a lower bound on the programs that run at once. It is None in the interpreter, where no
+    program can wait for another.
     """
     if few and num_labels <= FEW_LABELS:
         return few_plan(num_labels, score_bytes, lists=lists)[0]
@@ -137,7 +139,8 @@ def plan(
 
 
 def few_plan(num_labels: int, score_bytes: int, *, lists: bool) -> tuple[Plan, int]:
-    """Many rows a program, whatever the number of rows, so that all batches share a kernel; and programs a multiprocessor."""
+    """The plan for rows of few labels, and its programs per multiprocessor. It does not depend on the number of rows, so that
+    all batches share one kernel."""
     segment = max(2, 1 << (num_labels - 1).bit_length())
     tile = FEW_TILES["lists" if lists else "dense", score_bytes] if segment >= 64 else FEW_SHORTEST
     size, warps, each, parts, registers = tile
@@ -145,10 +148,11 @@ def few_plan(num_labels: int, score_bytes: int, *, lists: bool) -> tuple[Plan, i
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
-    """Whole rows as long as a program can hold them, then chunks that wait for each other; all sizes as measured.
+    """The plan for rows read as words: whole rows if a program can hold them, else chunks that wait for each other; None if
+    neither is possible. All sizes are measured.
 
-    A row that is a little longer than a power of two is that and a smaller tile. Of short rows every program has several, but
-    one index list only.
+    A row that is slightly longer than a power of two is a tile of that size and a smaller one. A program has several short
+    rows, but only one row with an index list.
     """
     block, whole = max(16, 1 << (num_labels - 1).bit_length()), 1 << (num_labels.bit_length() - 1)
     tail = max(16, 1 << max(num_labels - whole - 1, 0).bit_length())
@@ -178,14 +182,14 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
 def adds_up(cut: Plan, programs: int) -> bool:
     """Whether the last program sums the partial results of all programs (for rows in chunks: of the first chunks).
 
-    The more programs there are, and the more each writes, the longer they wait for it. Segments lose more.
+    The more programs there are, and the more each writes, the longer they wait for it. Segments lose more by it.
     """
     few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
     return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel in ("packed", "waiting"))
 
 
 def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:
-    """The plan where at least ``together`` programs run at once, and how many programs carry it out."""
+    """The plan if at least ``together`` programs run at once, and the number of programs to launch."""
     cut = plan(num_rows, num_labels, together=together, **about)
     programs = blocks(num_rows, cut.rows) * cut.chunks
     if cut.kernel == "few":
@@ -195,7 +199,7 @@ def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any)
 
 
 def cut_labels(_together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for labelwise losses."""
+    """``cut_rows`` for labelwise losses."""
     cut = label_plan(num_rows, num_labels, score_bytes=score_bytes)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
@@ -210,7 +214,7 @@ def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
 
 
 def cut_flat(together: int | None, size: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
-    """The same for flattened scores; programs loop over tiles."""
+    """``cut_rows`` for flattened scores; programs loop over tiles."""
     tile, warps, each, registers = FLAT_TILES[score_bytes]
     most = 2 if together is None else min(together * each, FEW_SHORT)
     return Plan("flat", 1, tile, 1, tile, warps, registers), max(1, min(size // tile, most))

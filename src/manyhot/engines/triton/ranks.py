@@ -14,7 +14,7 @@ TILE, WARPS = 8192, 8
 
 
 def count_higher(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, Tensor] | None:
-    """How many scores of a row are at least as high, and how many higher, than each of some of its scores.
+    """For some scores of each row: how many scores of the row are at least as high, and how many are higher.
 
     Args:
         scores: ``[R, L]``.
@@ -36,7 +36,7 @@ def count_higher(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, 
 
 
 def launch(scores: Tensor, offsets: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """``count_higher`` by the kernel."""
+    """Launch the kernel of ``count_higher``."""
     from manyhot.engines.triton.rows.ranks import rank_kernel
 
     counts = torch.zeros(2, own.shape[0], dtype=torch.int64, device=own.device)

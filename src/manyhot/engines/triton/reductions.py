@@ -13,7 +13,7 @@ from manyhot.engines.triton.launch.gate import falls_back_to
 from manyhot.engines.triton.launch.launcher import Launched, Launcher, launcher
 from manyhot.engines.triton.plans import blocks
 
-# For gradients up to this size, multiplying always is cheaper than a launch that checks first.
+# Up to this size, multiplying a gradient is cheaper than launching a kernel that checks first whether the factor is 1.
 SMALL = 1 << 18
 SCALED = 8192
 # Up to this many values are summed by one program; more by torch.
@@ -27,7 +27,7 @@ def total(values: Tensor, scale: Tensor | float) -> Tensor:
 
 
 def launch_sum(values: Tensor, scale: Tensor | float) -> tuple[Tensor, Launched | None]:
-    """``sum scale values``, and what was launched for it; None if torch summed."""
+    """``sum scale values``, and the launch that computed it; None if torch did."""
     size = values.numel()
     if not 0 < size <= MOST_ROWS:
         return totals.total(values, scale), None
@@ -40,7 +40,7 @@ def launch_sum(values: Tensor, scale: Tensor | float) -> tuple[Tensor, Launched 
 
 @functools.lru_cache(maxsize=1024)
 def _totals(size: int, number: float, scale_type: torch.dtype | None, dtype: torch.dtype, device: torch.device) -> Launched:
-    """The kernel that sums ``size`` values, and its numbers."""
+    """The kernel that sums ``size`` values, and its scalar arguments."""
     from manyhot.engines.triton.rows.totals import total_kernel
 
     mean, scaled = number == 1.0 / size, scale_type is not None

@@ -25,14 +25,14 @@ MOST = 4096
 
 
 class Replay:
-    """A kernel with all its numeric arguments, and the kernel that sums the values of the rows if the first does not."""
+    """A kernel bound to all its scalar arguments, and a kernel that sums the row values if the first one does not."""
 
     __slots__ = ("counters", "kernel", "like", "total")
 
     def __init__(self, kernel: BoundKernel, total: BoundKernel | None, like: Tensor) -> None:
         self.kernel, self.total = kernel, total
         self.like = like  # a scalar on the device
-        self.counters: dict[int, int] = {}  # where the workspace of a stream is
+        self.counters: dict[int, int] = {}  # address of each stream's workspace
 
     def run(self, x: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
         """The reduced loss and its gradient; None if this call cannot be replayed."""
@@ -40,8 +40,8 @@ class Replay:
         return (value, grad) if self.run_into(x, inputs, value, grad, None if self.total is None else new_rows(x)) else None
 
     def run_into(self, x: Tensor, inputs: Sequence[Tensor], value: Tensor, grad: Tensor, rows: Tensor | None) -> bool:
-        """The reduced loss into ``value`` and its gradient into ``grad``, by way of ``rows`` if a second kernel sums them.
-        False if this call cannot be replayed."""
+        """Write the reduced loss to ``value`` and its gradient to ``grad``. If a second kernel does the sum, ``rows`` takes the
+        row values. Returns False if this call cannot be replayed."""
         device = x.get_device()
         stream = stream_for(device)
         if stream is None:
@@ -61,8 +61,8 @@ class Replay:
         return self.kernel(stream, (*pointers, values, grad.data_ptr())) and self.total(stream, (values, value.data_ptr()))
 
     def repeater(self, *, lists: bool) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None]:
-        """``run`` for contiguous scores and labels, or scores, indices and offsets, in one function with few steps: a small
-        loss takes as long as Python takes to launch it. A failure turns the engine off."""
+        """``run`` as one short function, because a small loss takes as long as Python takes to launch it. The arguments are
+        contiguous scores and labels, or scores, indices and offsets. A failure turns the engine off."""
         kernel, total, like, counters = self.kernel, self.total, self.like, self.counters
         find_stream, empty_like, capturing = stream_finder(), torch.empty_like, torch.cuda.is_current_stream_capturing
 
@@ -103,8 +103,8 @@ REPLAYS: dict[Any, Replay] = {}
 
 
 def aligned(x: Tensor, inputs: Sequence[Tensor]) -> list[int] | None:
-    """The addresses of all tensors; None if scores or dense labels do not start at a multiple of 16, as compiled kernels
-    expect. Index lists, which are two tensors, may start anywhere."""
+    """The addresses of all tensors; None if scores or dense labels are not aligned to 16 bytes, as the compiled kernels
+    expect. Index lists, which are two tensors, may have any alignment."""
     pointers = [x.data_ptr(), *map(Tensor.data_ptr, inputs)]
     dense = len(inputs) == 1
     return None if (pointers[0] | (pointers[1] if dense else 0)) % 16 else pointers
@@ -113,8 +113,8 @@ def aligned(x: Tensor, inputs: Sequence[Tensor]) -> list[int] | None:
 def replay_key(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, scale: Tensor | float
 ) -> tuple[Any, list[Tensor]] | None:
-    """The key that calls of one kind share, and the tensors beside ``x``. None for calls that are not replayed: with a mask,
-    weights, smoothing, an offset, or scales of rows (a negative scale is made such a tensor)."""
+    """The key that calls of one kind share, and the tensors besides ``x``. None for calls that are not replayed: those with a
+    mask, weights, smoothing, an offset, or one scale per row (a negative scale is expanded to one per row)."""
     if form != "split" or type(offset) is not float or offset != 0 or type(scale) is not float or scale < 0:
         return None
     about: tuple[Any, ...]
@@ -132,7 +132,7 @@ def replay_key(
 
 
 def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: Launched, total: Launched | None) -> None:
-    """Cache what was launched, for the loss and for the total, unless a tensor had to be copied for it."""
+    """Cache the launches for the loss and for the total, unless a tensor had to be copied for them."""
     first = bound(call.layout.programs, launched)
     last = None if total is None else bound(1, total)
     if as_given(call, x, inputs) and first and (last or not total):
@@ -142,14 +142,14 @@ def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: La
 
 
 def as_given(call: Call, x: Tensor, inputs: list[Tensor]) -> bool:
-    """Whether the kernel of the call got the tensors as they are, none of them copied, and no memory beside them."""
+    """Whether the kernel of the call got the tensors themselves, none of them copied, and needed no workspace for chunks."""
     taken = [tensor for tensor in call.inputs if tensor is not None]
     unchanged = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
     return unchanged and call.layout.plan.chunks == 1
 
 
 def bound(programs: int, launched: Launched) -> BoundKernel | None:
-    """The launched kernel with its numeric arguments; None if Triton launched it."""
+    """The launched kernel bound to its scalar arguments; None if Triton launched it."""
     launcher, numbers = launched
     kernel = launcher.compiled.get(None)
     return kernel.bind(programs, numbers) if isinstance(kernel, DirectKernel) else None
@@ -164,9 +164,9 @@ def relaunch(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor]
 
 
 def workspace_for(x: Tensor) -> Tensor:
-    """Workspace of a kernel that sums its own values: a counter, 0 before and after, then one number per program.
+    """Workspace of a kernel that sums its own values: a counter, 0 before and after the launch, then one number per program.
 
-    Each stream has one, because its kernels run one after the other. A captured graph has its own, and zeroes it.
+    All kernels of a stream share one, because they run one after the other. A captured graph has its own, and zeroes it.
     """
     if not x.is_cuda or torch.cuda.is_current_stream_capturing():
         return x.new_zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32)

@@ -1,7 +1,7 @@
 """Compiled kernels launched through the CUDA driver (``cuLaunchKernelEx``), with their parameters in preallocated memory.
 
 Triton's own launcher looks for allocators, profilers and launch modes that the kernels here never use. It does so in Python,
-for every launch, and that takes longer than the launch. Kernels that need any of it are left to Triton.
+for every launch, and that takes longer than the launch itself. Kernels that need any of these features are left to Triton.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-# How a number fills its slot of eight bytes, by Triton's name of its type.
+# ``struct`` format of a scalar argument in its 8-byte slot, by Triton's name of its type.
 SLOTS = {"i32": "i4x", "i64": "q", "fp32": "f4x"}
-# Triton appends pointers to scratch memory, which no kernel here uses.
+# Slots for the scratch-memory pointers that Triton appends; no kernel here uses them.
 SPARE = 4
-# The most sets of numbers, and streams, that are cached.
+# Cache limit: sets of scalar arguments per kernel, and streams per set.
 MOST = 64
-# Features that only Triton's launcher serves.
+# Features that only Triton's launcher supports.
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
 
 
@@ -37,8 +37,8 @@ class _Config(ctypes.Structure):
 
 
 class BoundKernel:
-    """A compiled kernel with its grid and numbers. A call takes a stream and the addresses of the tensors that are present,
-    and returns whether the driver accepted the launch."""
+    """A compiled kernel with its grid and scalar arguments. A call takes a stream and the addresses of the tensors that are not
+    None, and returns whether the driver accepted the launch."""
 
     __slots__ = ("calls", "kernel", "launch", "lock", "memory", "pack", "params", "sizes")
 
@@ -63,7 +63,7 @@ class BoundKernel:
             return self.launch(*call) == 0
 
     def _call_on(self, stream: int) -> tuple[Any, ...]:
-        """The driver's arguments for a stream, as ctypes objects: converting them for each call takes three times as long."""
+        """The driver's arguments for a stream as cached ctypes objects: converting them per call takes three times as long."""
         if len(self.calls) >= MOST:
             self.calls.clear()
         config = _Config(self.sizes, stream)
@@ -72,8 +72,11 @@ class BoundKernel:
 
 
 class TableStep(NamedTuple):
-    """One kernel of a ``KernelTable``: its programs and numbers, the place in the table of each of its tensors (None: missing),
-    and which of its numbers, by place, are which of the table's."""
+    """One kernel of a ``KernelTable``.
+
+    ``places`` has the table slot of each tensor argument, None for a missing tensor. ``varying`` maps the position of a scalar
+    argument to the scalar of the table that replaces it; all other scalars are fixed in ``numbers``.
+    """
 
     kernel: DirectKernel
     programs: int
@@ -83,8 +86,8 @@ class TableStep(NamedTuple):
 
 
 class KernelTable:
-    """Kernels that are launched one after the other, with their parameters in one table: addresses, then int32 numbers. What
-    differs from call to call is written once for all of them."""
+    """Kernels that are launched one after the other, with their parameters in one table: addresses, then int32 scalars. A call
+    writes the values that change into the table once, for all kernels."""
 
     __slots__ = ("calls", "kept", "lock", "memory", "pack", "params", "steps")
 
@@ -97,7 +100,7 @@ class KernelTable:
         for kernel, _, given, places, varying in steps:
             kept = range(len(given)) if kernel.kept is None else kernel.kept
             if not set(varying) <= set(kept):
-                raise ValueError("a number that varies was made a constant")
+                raise ValueError("Triton specialised a varying number to a constant")
             own = (ctypes.c_char * max(8, kernel.numbers.size))()
             kernel.numbers.pack_into(own, 0, *[given[place] for place in kept])
             self.kept.append(own)
@@ -110,7 +113,7 @@ class KernelTable:
             self.params.append((ctypes.c_void_p * len(pointers))(*pointers))
 
     def start(self, stream: int, addresses: Sequence[int], numbers: Sequence[int], programs: int) -> bool:
-        """Launch all of them, the first with so many programs. Returns whether the driver accepted every launch."""
+        """Launch all kernels, the first with ``programs`` programs. Returns whether the driver accepted every launch."""
         first, calls = self.calls.get(stream) or self._calls_on(stream)
         with self.lock:
             self.pack(self.memory, 0, *addresses, *numbers)
@@ -133,8 +136,8 @@ class KernelTable:
 
 
 class DirectKernel:
-    """One compiled kernel. A call takes the number of programs, the stream, the addresses of the tensors that are present and
-    the numbers, and returns whether the driver accepted the launch."""
+    """One compiled kernel. A call takes the number of programs, the stream, the addresses of the tensors that are not None and
+    the scalar arguments, and returns whether the driver accepted the launch."""
 
     __slots__ = ("addresses", "bound", "compiled", "function", "kept", "launch", "numbers", "shared", "threads")
 
@@ -142,7 +145,7 @@ class DirectKernel:
         self.compiled = compiled  # Keeps the compiled code loaded.
         self.function, self.launch = compiled.function, launch
         self.threads, self.shared = 32 * compiled.metadata.num_warps, compiled.metadata.shared
-        # Numbers that Triton turned into constants are not parameters.
+        # Scalars that Triton specialised to constants are not parameters.
         self.kept = None if None not in slots else [place for place, slot in enumerate(slots) if slot]
         # A missing tensor is a null pointer.
         self.addresses = struct.Struct("<" + "".join("Q" if there else "8x" for there in present))
@@ -154,7 +157,7 @@ class DirectKernel:
         return self.bind(programs, numbers)(stream, addresses)
 
     def bind(self, programs: int, numbers: tuple[int | float, ...]) -> BoundKernel:
-        """The kernel with these numbers, cached."""
+        """The kernel bound to these scalar arguments, cached."""
         found = self.bound.get((programs, numbers))
         if found is None:
             if len(self.bound) >= MOST:
@@ -164,7 +167,7 @@ class DirectKernel:
 
 
 def direct_kernel(compiled: Any, present: Sequence[bool], num_numbers: int) -> DirectKernel | None:
-    """A kernel that Triton compiled for tensors, then numbers, then constants; None if only Triton can launch it.
+    """Wrap a kernel that Triton compiled for tensors, then scalars, then constants; None if only Triton can launch it.
 
     ``present`` says which of the tensors are not None. The kernel does not read the others.
     """
@@ -195,7 +198,7 @@ def cuda_launch() -> Callable[..., int] | None:
 
 @functools.cache
 def copy_on_device() -> Callable[..., int] | None:
-    """``cuMemcpyDtoDAsync`` of the driver: to, from, bytes, stream. None if there is no such function."""
+    """``cuMemcpyDtoDAsync(destination, source, bytes, stream)`` of the driver. None if there is no such function."""
     try:
         copy: Any = ctypes.CDLL("libcuda.so.1")["cuMemcpyDtoDAsync_v2"]
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Whether kernels can be launched here, and the way back to the plain form when they cannot.
+"""Whether kernels can be launched here, and the fallback to the plain form when they cannot.
 
 The launch path uses internals of Triton and of the CUDA driver. It is used only with the versions of Triton it was tested with,
 on NVIDIA devices that have the instructions it needs. Any failure of a launch turns the engine off for the rest of the process:
@@ -20,9 +20,9 @@ import torch
 from manyhot.engines.gate import Gate
 from manyhot.engines.triton.launch.direct import cuda_launch
 
-# The first and the last minor version: 3.6 was tried on an H200, 3.9 in the interpreter.
+# The first and the last supported version of Triton: 3.6 was tested on an H200, 3.9 in the interpreter.
 TRIED = ((3, 6), (3, 9))
-# bfloat16 arithmetic and tf32 products.
+# The least compute capability: the kernels use bfloat16 arithmetic and tf32 products.
 CAPABILITY = (8, 0)
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -54,7 +54,7 @@ def _refusal_of_host() -> str:
     version = triton_version()
     if not TRIED[0] <= version <= TRIED[1]:
         first, last = (".".join(map(str, each)) for each in TRIED)
-        return f"triton {'.'.join(map(str, version))} was never tried with this package; {first} to {last} were."
+        return f"triton {'.'.join(map(str, version))} was never tried with this package; use {first} to {last}."
     if interpreted():
         return ""
     if torch.version.hip is not None:

@@ -1,8 +1,8 @@
-"""How the Triton kernels are launched: compiled by Triton once, then launched without it.
+"""Launches of the Triton kernels: Triton compiles a kernel once, and later launches bypass it.
 
 A launch by Triton costs more than a small loss does on the device: Triton binds the arguments to names, inspects each, builds
-a cache key, and has the driver confirm every pointer. A ``Launcher`` knows everything but the alignment of the pointers in
-advance.
+a cache key, and has the driver confirm every pointer. A ``Launcher`` knows all of this in advance, except the alignment of the
+pointers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Numbers = tuple[int | float, ...]
 
 
 class Launcher:
-    """One kernel with its constants, for tensors of fixed types on one device and numbers of fixed kinds.
+    """One kernel with its constants, for tensors of fixed types on one device.
 
-    Numbers may differ where Triton compiles the same code: floats, and integers of the same ``kind_of``. Which tensors are None
-    may differ from call to call, unless ``settled`` is set. Every error is a ``LaunchError``.
+    Scalar arguments may change from call to call as long as Triton compiles the same code for them: any float, and integers of
+    the same ``kind_of``. Unless ``settled`` is set, a tensor may be None in one call and present in the next. Every error is
+    raised as a ``LaunchError``.
     """
 
     __slots__ = ("anywhere", "compiled", "constants", "kernel", "options", "settled")
@@ -40,12 +41,12 @@ class Launcher:
         most = registers or (min(255, 65536 // (32 * warps)) if warps >= 16 else None)
         self.options = {"num_warps": warps} if most is None else {"num_warps": warps, "maxnreg": most}
         self.compiled: dict[Any, Callable[..., bool]] = {}
-        # Which tensors behind the first may start anywhere: the compiled code does not depend on their alignment.
+        # Tensors after the first that may have any alignment: the compiled code does not depend on it.
         free = getattr(kernel, "do_not_specialize_on_alignment", None) or ()
         self.anywhere = frozenset(kernel.arg_names.index(name) - 1 for name in free)
 
     def __call__(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
-        """Run ``programs`` programs on ``x``, other tensors, and numbers. The kernel does not read a tensor that is None."""
+        """Run ``programs`` programs on ``x``, other tensors, and scalars. The kernel does not read a tensor that is None."""
         if not programs:
             return
         try:
@@ -78,7 +79,7 @@ class Launcher:
     def _load(
         self, device: int, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers
     ) -> DirectKernel | None:
-        """The kernel for such arguments, compiled and loaded without Triton's launcher; None if only that can launch it."""
+        """The kernel for these arguments, compiled and loaded without Triton's launcher; None if it needs that launcher."""
         given = [x, *others]
         present = [tensor is not None for tensor in given]
         about = [None if each is None else (str(each.dtype), each.data_ptr() % 16 == 0) for each in given]
@@ -87,15 +88,15 @@ class Launcher:
         try:
             loaded = load_kernel(device, identity, lambda: self._compile(programs, x, others, numbers), EXTRAS)
         except Exception:
-            return None  # Triton's own launch tells what is wrong, or works.
+            return None  # Triton then launches it, which works or raises the actual error.
         return None if loaded is None else direct_kernel(loaded, present, len(numbers))
 
     def _compile(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
-        """What Triton compiles for such arguments."""
+        """Let Triton compile the kernel for these arguments."""
         return self.kernel.warmup(*_readable(x, others), *numbers, *self.constants, grid=(programs,), **self.options)
 
     def _key(self, x: Tensor, others: Sequence[Tensor | None]) -> tuple[Any, list[int]]:
-        """What the compiled code depends on, and the addresses of the tensors that are there."""
+        """The cache key of the compiled code, and the addresses of the tensors that are not None."""
         bits = x.data_ptr()
         pointers = [bits]
         for place, tensor in enumerate(others):
@@ -104,17 +105,17 @@ class Launcher:
                 pointers.append(pointer)
                 if place not in self.anywhere:
                     bits |= pointer
-        # The key of the usual case is None: all pointers are aligned, and no tensor is missing that was there before.
+        # In the usual case the key is None: all pointers are aligned, and no tensor is missing, or always the same ones are.
         usual = bits % 16 == 0 and (self.settled or len(pointers) > len(others))
         return None if usual else (x.data_ptr() % 16 == 0, *_kinds_of(others, self.anywhere)), pointers
 
     def kernel_for(self, x: Tensor, others: Sequence[Tensor | None]) -> DirectKernel | None:
-        """The kernel that such tensors were launched with; None if there was none, or if only Triton can launch it."""
+        """The compiled kernel for tensors like these; None if none was launched yet, or if only Triton can launch it."""
         found = self.compiled.get(self._key(x, others)[0])
         return found if isinstance(found, DirectKernel) else None
 
     def _launch_with_triton(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
-        """Launch through Triton, which compiles what it has not seen yet. The kernels read booleans as bytes."""
+        """Launch through Triton, which compiles the kernel if it is new. The kernels read booleans as bytes."""
         given = _readable(x, others)
         if interpreted():
             return self.kernel[(programs,)](*given, *numbers, *self.constants)
@@ -122,13 +123,13 @@ class Launcher:
 
 
 def _readable(x: Tensor, others: Sequence[Tensor | None]) -> list[Tensor]:
-    """Tensors as Triton takes them: one that is missing is not read, and booleans are bytes."""
+    """The tensors to pass to Triton: ``x`` in place of a missing one, which is not read, and booleans as bytes."""
     given = [x if tensor is None else tensor for tensor in (x, *others)]
     return [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
 
 
 def _kinds_of(tensors: Sequence[Tensor | None], anywhere: frozenset[int]) -> list[bool | None]:
-    """For each tensor: None if it is missing, else whether it starts where it may: at a multiple of 16, for vector loads."""
+    """For each tensor: None if it is missing, else whether it is aligned to 16 bytes for vector loads, or need not be."""
     return [
         None if tensor is None else place in anywhere or tensor.data_ptr() % 16 == 0 for place, tensor in enumerate(tensors)
     ]
@@ -140,8 +141,8 @@ def _always_decline(*_: Any) -> bool:
 
 
 class Launch(NamedTuple):
-    """A launch, ready to run: of which launcher, how many programs, and the arguments. ``listed`` are the places of the numbers
-    that are the length of an index list, ``steps`` of those that are its bits."""
+    """A launch that is ready to run. ``listed`` has the positions of the scalars that hold the number of listed entries, and
+    ``steps`` of those that hold the bit length of that number."""
 
     start: Launcher
     programs: int
@@ -156,7 +157,7 @@ class Launch(NamedTuple):
         self.start(self.programs, self.x, self.others, self.numbers)
 
 
-# What was launched, and with which numbers.
+# A launcher, and the scalar arguments of its launch.
 Launched = tuple[Launcher, Numbers]
 _LAUNCHERS: dict[tuple[Any, ...], Launcher] = {}
 
@@ -171,7 +172,7 @@ def launcher(
 ) -> Launcher:
     """The launcher for arguments of these kinds.
 
-    ``types`` are those of the tensors, None for a missing one, and their device; ``registers`` limits those of a thread.
+    ``types`` are the types of the tensors, None for a missing one, and their device. ``registers`` is a limit per thread.
     """
     key = (id(kernel), constants, warps, registers, types, *kinds_of(kernel, numbers, len(types) - 1))
     found = _LAUNCHERS.get(key)
@@ -181,7 +182,7 @@ def launcher(
 
 
 def kinds_of(kernel: Any, numbers: Numbers, first: int) -> list[Any]:
-    """What Triton specialises the numbers on, which are arguments of the kernel from the ``first`` on."""
+    """What Triton specialises each scalar on. The scalars are the kernel's arguments from number ``first`` on."""
     free = getattr(kernel, "do_not_specialize", None) or ()
     names = kernel.arg_names[first : first + len(numbers)] if free else [""] * len(numbers)
     return [
@@ -207,7 +208,7 @@ def stream_for(device: int) -> int | None:
 
 
 def stream_finder() -> Callable[[int], int | None]:
-    """``stream_for`` for calls that are repeated: what stays the same is looked up once."""
+    """A faster ``stream_for`` for repeated calls: constant lookups are done once."""
     if not _one_device():
         return stream_for
     runtime, stream_of = _hooks(), _stream_of()

@@ -1,11 +1,11 @@
-"""Kernels from Triton's compiler to the device, without Triton's launcher, and kept on disk.
+"""Compiles kernels with Triton, loads them without Triton's launcher, and caches them on disk.
 
-Triton compiles a launcher in C for every kernel, which takes as long as the kernel. It is not needed: ``modules`` loads kernels
-through the driver, ``direct`` launches them, and a kernel that was compiled before is read from disk by the names and versions
-of all it was compiled from.
+Triton compiles a launcher in C for every kernel, which takes as long as the kernel itself. It is not needed: ``modules`` loads
+kernels through the driver, and ``direct`` launches them. The disk cache is keyed by everything that a kernel is compiled from:
+its sources, constants and argument types, and the version of Triton.
 
-A file is one line of JSON and the machine code after it. It lies in Triton's cache folder and is trusted as its files are; a
-damaged one is compiled again.
+A file has one line of JSON, then the machine code. It is stored in Triton's cache folder and trusted like Triton's own files.
+If it is damaged, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ import torch
 
 from manyhot.engines.triton.launch import modules
 
-# Variables of the environment that change what compilers do, by how they begin, and those that only name folders.
+# Prefixes of the environment variables that change what compilers do, and the variables among them that only name folders.
 COMPILER_VARIABLES = ("TRITON", "MLIR", "LLVM", "NVPTX", "PTXAS", "DISABLE_", "ENABLE_", "USE_")
 FOLDERS = ("TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR")
 SUFFIX = ".manyhot-kernel"
 
 
 class Metadata(NamedTuple):
-    """Warps of a program, and its bytes of shared memory."""
+    """Warps per program, and bytes of shared memory."""
 
     num_warps: int
     shared: int
 
 
 class Source(NamedTuple):
-    """The types of a kernel's arguments by name, as Triton calls them."""
+    """The types of a kernel's arguments, by argument, under Triton's names."""
 
     signature: dict[str, str]
 
 
 class LoadedKernel(NamedTuple):
-    """A kernel that the driver has loaded; ``module`` keeps it."""
+    """A kernel that the driver has loaded; ``module`` keeps it loaded."""
 
     function: int
     metadata: Metadata
@@ -63,10 +63,10 @@ class Machine(NamedTuple):
     kinds: list[str]
 
     def load(self, device: int) -> LoadedKernel:
-        """Load it to a device."""
+        """Load it onto a device."""
         module, function, threads = modules.load_binary(self.name, self.code, self.shared, device)
         if 32 * self.warps > threads:
-            raise RuntimeError(f"{self.name} has {32 * self.warps} threads, and the device takes {threads}")
+            raise RuntimeError(f"{self.name} needs {32 * self.warps} threads, and the device allows {threads}")
         signature = {str(place): kind for place, kind in enumerate(self.kinds)}
         return LoadedKernel(function, Metadata(self.warps, self.shared), Source(signature), module)
 
@@ -74,8 +74,8 @@ class Machine(NamedTuple):
 def load_kernel(
     device: int, identity: tuple[Any, ...], compile_it: Callable[[], Any], extras: Sequence[str]
 ) -> LoadedKernel | None:
-    """A kernel on a device: from disk, or what ``compile_it`` gives. ``identity`` is all that its code depends on beside
-    sources, versions and device. None if it uses ``extras`` of Triton's launcher."""
+    """A kernel loaded onto a device, from disk or compiled by ``compile_it``. ``identity`` is everything its code depends on
+    besides sources, versions and device. None if the kernel uses ``extras``, features of Triton's launcher."""
     capability = torch.cuda.get_device_capability(device)
     path = _place((capability, *identity))
     found = None if path is None else read(path)
@@ -93,7 +93,7 @@ def load_kernel(
 
 
 def read(path: Path) -> Machine | None:
-    """The kernel of a file; None if there is none, or if it is damaged."""
+    """The kernel in a file; None if the file is missing or damaged."""
     try:
         head, _, code = path.read_bytes().partition(b"\n")
         about = json.loads(head)
@@ -106,7 +106,7 @@ def read(path: Path) -> Machine | None:
 
 
 def write(path: Path, machine: Machine) -> None:
-    """Keep a kernel on disk, whole or not at all; a folder that cannot be written to is no error."""
+    """Write a kernel to disk atomically. A folder that cannot be written to is not an error."""
     about = {"name": machine.name, "warps": machine.warps, "shared": machine.shared, "kinds": machine.kinds}
     head = json.dumps(about | {"sha256": hashlib.sha256(machine.code).hexdigest()}).encode()
     own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
@@ -120,7 +120,7 @@ def write(path: Path, machine: Machine) -> None:
 
 
 def _place(identity: tuple[Any, ...]) -> Path | None:
-    """The file of a kernel; None if this Triton is no release, whose sources its version would not tell."""
+    """The cache file of a kernel; None if this Triton is not a release, because its version does not identify its sources."""
     from triton import __version__ as version
 
     if re.fullmatch(r"\d+\.\d+\.\d+", version) is None:
@@ -140,7 +140,7 @@ def _folder() -> Path:
 
 @functools.cache
 def _sources() -> str:
-    """A digest of all files that kernels are made of."""
+    """A digest of all source files that kernels are built from."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())

@@ -1,7 +1,7 @@
-"""Machine code loaded through the CUDA driver, and Triton's compiler without its own driver.
+"""Loads machine code through the CUDA driver, and runs Triton's compiler without Triton's driver.
 
-Triton's driver is a library in C, compiled when it is first used, and its compiler hashes itself, 400 MB, before it looks into
-its cache. Both take longer than a kernel takes to compile, and neither is needed here.
+Triton's driver is a C library that is compiled on first use. Triton's compiler hashes its own 400 MB before it looks into its
+cache. Either takes longer than compiling a kernel, and neither is needed here.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-# Names of the driver's header.
+# Constants of cuda.h.
 _MAX_THREADS, _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 0, 1, 8  # CU_FUNC_ATTRIBUTE_*
 _SHARED_OPTIN = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _PREFER_SHARED = 1  # CU_FUNC_CACHE_PREFER_SHARED
-# A program may have this much shared memory without asking.
+# The shared memory that a program may use without opting in to more.
 _USUAL_SHARED = 48 << 10
 
 
 def load_binary(name: str, code: bytes, shared: int, device: int) -> tuple[int, int, int]:
-    """Load machine code into the current context: the module, its function ``name``, and the most threads of a program."""
+    """Load machine code into the current context. Returns the module, its function ``name``, and the thread limit."""
     driver = ctypes.CDLL("libcuda.so.1")
 
     def call(function: str, *arguments: Any) -> None:
@@ -55,13 +55,13 @@ def load_binary(name: str, code: bytes, shared: int, device: int) -> tuple[int, 
 
 
 def raw_stream() -> Callable[[int], int]:
-    """The function that gives the current stream of a device as a number."""
+    """The function that returns the current stream of a device as an integer handle."""
     found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return found or (lambda device: torch.cuda.current_stream(device).cuda_stream)
 
 
 class Standin:
-    """As much of Triton's driver as compiling needs. Whatever else is asked of it, by whom ever, Triton's own answers."""
+    """The part of Triton's driver that compiling needs. Any other attribute activates Triton's own driver and comes from it."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -71,11 +71,11 @@ class Standin:
         return torch.cuda.current_device()
 
     def get_current_stream(self, device: int) -> int:
-        """Its current stream."""
+        """The current stream of a device."""
         return raw_stream()(device)
 
     def get_current_target(self) -> Any:
-        """What to compile for."""
+        """The target to compile for."""
         from triton.backends.compiler import GPUTarget
 
         major, minor = torch.cuda.get_device_capability()
@@ -88,7 +88,7 @@ class Standin:
 
 @contextlib.contextmanager
 def only_compiling() -> Iterator[None]:
-    """Within, Triton compiles without its driver and without hashing itself, unless it did either before."""
+    """A context in which Triton neither loads its driver nor hashes itself, unless it already has."""
     from triton.runtime import cache, driver
 
     stands_in = getattr(driver, "_active", driver) is None and getattr(driver, "_default", driver) is None
@@ -108,7 +108,7 @@ def only_compiling() -> Iterator[None]:
 
 
 def cheap_key() -> str:
-    """In place of a digest of Triton and its library: the version, and where, how long and how old the library is."""
+    """Replaces Triton's digest of itself: its version, and the path, size and modification time of its library."""
     import triton
 
     found = [Path(triton.__file__), *sorted(Path(triton.__file__).parent.joinpath("_C").glob("libtriton*.so"))]

@@ -1,13 +1,14 @@
-"""How many multiprocessors the programs of a kernel have: kernels whose programs wait for each other rely on it.
+"""The number of multiprocessors that a kernel can use. Kernels whose programs wait for each other depend on it.
 
-Programs of one row wait for each other, so all of them must run at once. A multiprocessor runs at least one program of any
-kernel that can be launched, so a row with no more programs than multiprocessors is safe. The current context may have fewer of
-them than the device: a green context has a part, and MPS can limit a process to one. So may the current stream, which can
-belong to a green context while another context is current. The driver is asked for all three.
+Programs of one row wait for each other, so all of them must be resident at once. A multiprocessor holds at least one program of
+any kernel that can be launched, so a row with no more programs than multiprocessors is safe. The current context may have fewer
+multiprocessors than the device: a green context owns a part of them, and MPS can limit a process to a part. The current stream
+may have fewer too, because it can belong to a green context while another context is current. The driver is asked for all three
+limits.
 
-Kernels of other streams, or of other processes under MPS, run beside. Most of them end by themselves, and the programs that are
-missing come then. Where several that wait fill the device together, a program can wait in vain: it gives up after a while
-(``PATIENCE`` in ``rows.merge``), which is an error and no hang.
+Kernels of other streams, or of other processes under MPS, may run at the same time. Most of them end by themselves, and the
+missing programs then start. Only if several waiting kernels fill the device together can a program wait in vain. It gives up
+after a while (``PATIENCE`` in ``rows.merge``), so that the kernel fails with an error instead of hanging.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 
 import torch
 
-# Fields of the driver's structs: the resource type SM, and where ``CUdevResource`` has the number of multiprocessors.
+# The driver's resource type SM, the offset of the SM count in its struct ``CUdevResource``, and the bytes reserved for one.
 _SM_RESOURCE = 1
 _SM_COUNT_AT = 96
 _RESOURCE_BYTES = 256
-# The affinity type SM_COUNT of ``CUexecAffinityParam``, which is a type and a number.
+# The affinity type SM_COUNT. The driver's struct ``CUexecAffinityParam`` holds the type, then the count.
 _SM_AFFINITY = 0
 
 
@@ -43,13 +44,13 @@ def _of_device(index: int) -> int:
 
 
 def _of_context() -> list[int]:
-    """A number for each question about the current context and stream that the driver answers, and one that limits nothing."""
+    """The limits that the driver reports for the current context and stream, after one that limits nothing."""
     found, driver = [1 << 30], _driver()
     if driver is None:
         return found
     context, green = ctypes.c_void_p(), ctypes.c_void_p()
     resource = (ctypes.c_uint * (_RESOURCE_BYTES // 4))()
-    # Nothing is asked of a stream that is being captured.
+    # A stream is not queried while it is being captured.
     if not torch.cuda.is_current_stream_capturing():
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         green_found = _ask(driver, "cuStreamGetGreenCtx", stream, ctypes.byref(green)) and green.value
@@ -65,7 +66,7 @@ def _of_context() -> list[int]:
 
 
 def _ask(driver: Any, name: str, *arguments: Any) -> bool:
-    """Call a function of the driver; False if it does not have it, or answers with an error."""
+    """Call a function of the driver; False if the driver lacks it or returns an error."""
     try:
         return int(driver[name](*arguments)) == 0
     except AttributeError:

@@ -28,7 +28,7 @@ def gradient(
 ) -> Gradients:
     """Backward: a second pass over the labels; see ``LinearEngine``.
 
-    After ``losses``, ``pulls`` is the gradient by ``sum scale loss``, one number on the device, and None.
+    After ``losses``, ``pulls`` is ``(grad, None)`` with the gradient by ``sum scale loss``, a scalar on the device.
     """
     inputs, remembered = KernelInputs(problem), Saved(*memory)  # type: ignore[arg-type]
     made = new_gradients(problem, needs, update)

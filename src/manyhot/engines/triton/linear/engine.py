@@ -34,7 +34,7 @@ from manyhot.engines.triton.linear.inputs import (
 )
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Bytes of a chunk of scores: if they are kept, and if they are recomputed, where larger products are faster.
+# Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster.
 CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 256 << 20
 # The default share of the device's memory for kept scores.
 KEPT_SHARE = 16
@@ -132,13 +132,13 @@ def _sweep(
 
 
 def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
-    """Both sides as ``sums`` remembered them."""
+    """Both sides, as ``sums`` saved them."""
     pos_top, pos_factor, neg_top, neg_factor = Saved(*memory).state  # type: ignore[arg-type]
     return _log_sum(pos_top, pos_factor), _log_sum(neg_top, neg_factor)
 
 
 def _log_sum(top: Tensor, factor: Tensor) -> LogSum:
-    """A sum from the exponent taken out of it and one over the rest, which is 0 for an empty one."""
+    """A log-sum from the exponent factored out of it and the reciprocal of the rest, which is 0 for an empty sum."""
     empty = factor == 0
     rest = torch.where(empty, -torch.inf, -torch.log(torch.where(empty, 1.0, factor)))
     return LogSum(torch.where(top.isinf(), 0.0, top), torch.where(top.isinf() & ~empty, top, rest))

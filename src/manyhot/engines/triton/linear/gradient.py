@@ -28,7 +28,7 @@ def gradient_kernel(
 ):  # fmt: skip
     """One tile of scores turned into its gradient in ``target``, which may be ``scores``.
 
-    ``grad_pos`` and ``grad_neg`` have one number a row, or with PER_ROW False one for all in ``grad_pos``.
+    ``grad_pos`` and ``grad_neg`` have one number per row; without PER_ROW, ``grad_pos`` has one for all rows.
     """
     rows, in_rows, local, labels, block = tile_place(tl.program_id(0), col_blocks, num_rows, first, ROWS, COLS)
     pos_top = tl.load(state + rows, mask=in_rows, other=float("inf"))

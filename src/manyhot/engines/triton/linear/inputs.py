@@ -16,15 +16,15 @@ from manyhot.engines.triton.launch.launcher import launcher
 ROWS, COLS, WARPS = 4, 2048, 4
 # Rows of a chunk start at multiples of this many labels.
 ALIGNED = 64
-# Pairs that the merging kernel reads at once, and entries that the one which divides the lists does.
+# Pairs that the merge kernel reads at once, and cuts per program of the kernel that divides the lists.
 MERGED = 256
 
 
 class Saved(NamedTuple):
     """What forward saves for backward."""
 
-    # float32 [4, R]: exponent taken out and factor of the terms, of positives and of negatives; where terms are kept in the
-    # place of scores, [5, R] with the factor of those.
+    # float32 [4, R]: the exponent factored out of the terms and their factor, of positives, then of negatives. If terms are
+    # kept instead of scores, [5, R]: the last row is the factor of the kept terms.
     state: Tensor
     scores: Tensor | None  # [R, kept labels]: scores without the bias, or the terms of the gradient
     listed: Tensor | None  # float32 [P]: the scores of the listed labels

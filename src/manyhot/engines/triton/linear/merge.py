@@ -128,7 +128,7 @@ def merge_kernel(
         if EXPS:
             own = own_level(lowest, highest)
             reach = tl.where(neg_total == 0, 1.0, neg_number * neg_factor * exp(distance(own, neg_top)))
-            # Terms this small are negligible, and listed ones are divided by it.
+            # A smaller factor is negligible, and must not be 0: the terms of listed labels are divided by it.
             reach = tl.maximum(reach, SMALLEST)
             if tl.min(lowest, axis=0) < tl.max(highest, axis=0):
                 level_row(terms + row * stride, parts + row * num_blocks * WIDTH, own, num_kept, WIDTH, COLS)
@@ -152,7 +152,7 @@ def merge_kernel(
         if OFFSET == "row":
             tl.store(out_slope + row + tl.arange(0, 1), slope * scale)
     one = row + tl.arange(0, 1)
-    # Without terms, no score may make an infinite term out of a weight of 0.
+    # An empty side has the exponent inf and the factor 0, so that no score can give it an infinite term.
     tl.store(state + one, tl.where(pos_total == 0, float("inf"), pos_top))
     tl.store(state + num_rows + one, tl.where(pos_total == 0, 0.0, pos_factor))
     tl.store(state + 2 * num_rows + one, tl.where(neg_total == 0, float("inf"), neg_top))

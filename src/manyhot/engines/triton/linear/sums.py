@@ -68,7 +68,7 @@ def sums_kernel(
                 tl.debug_barrier()
                 tl.store(place, tl.full([ROWS, AT_ONCE], LOWEST, tl.float32).to(scores.dtype.element_ty), mask=here)
             done += AT_ONCE
-        if LEAN:  # noqa: SIM102 - settled when the kernel is compiled, the other when it runs
+        if LEAN:  # noqa: SIM102 - a compile-time condition, then a runtime one
             if most > 0:
                 tl.debug_barrier()
     s, inside = tile_scores(scores, bias, rows, in_rows, local, labels, num_labels, stride, HAS_BIAS, EVEN)

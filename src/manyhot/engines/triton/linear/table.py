@@ -15,10 +15,10 @@ from manyhot.engines.triton.launch.launcher import interpreted
 from manyhot.engines.triton.linear.inputs import launch
 
 WIDEST = 4096
-# The column of an entry that is none; see ``table_kernel``.
+# The column of a padding entry; see ``table_kernel``.
 NO_COLUMN = 2**31 - 1
 SUMMED = (torch.float32, torch.bfloat16, torch.float16)
-# Numbers of a tile: entries times the width.
+# Elements of a tile: entries times the width.
 TILE = 8192
 # Entries that one program sums.
 PART = 64
@@ -30,14 +30,14 @@ def serves(weight: Tensor) -> bool:
 
 
 def sums_rows(table: Tensor) -> bool:
-    """Whether ``bag`` serves a table: kernels sum in float32, and a compiled graph does not look into them."""
+    """Whether ``bag`` serves a table. Kernels sum in float32, and are not used in a compiled graph, which cannot trace them."""
     return table.dtype in SUMMED and serves(table) and not torch.compiler.is_compiling()
 
 
 def bag(table: Tensor, columns: Tensor, offsets: Tensor, values: Tensor | None) -> Tensor:
     """``[R, H]`` in the type of ``table [F, H]``: the sums of ``values[e] table[columns[e]]`` over the entries of each row.
 
-    Entries behind the last offset are in no row.
+    Entries after the last offset are in no row.
     """
     from manyhot.engines.triton.linear.table_kernel import bag_kernel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# The column of an entry that is none: room that a batch of fixed size leaves over. Sorted, it comes last.
+# The column of a padding entry, which fills up a batch of fixed size. It sorts last.
 NO_COLUMN = tl.constexpr(2**31 - 1)
 
 
@@ -14,7 +14,7 @@ def bag_kernel(
     table, columns, offsets, values, out, width, table_stride, out_stride,
     VALUED: tl.constexpr, ENTRIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """``out[r]``: the sum of ``value * table[column]`` over the entries of row r; those behind the last row are in none."""
+    """``out[r]``: the sum of ``value * table[column]`` over the entries of row r; entries after the last row are ignored."""
     row = tl.program_id(0).to(tl.int64)
     entry, stop = tl.load(offsets + row).to(tl.int64), tl.load(offsets + row + 1).to(tl.int64)
     places = tl.arange(0, BLOCK)
@@ -51,11 +51,12 @@ def table_update_kernel(
     size, width, weight_stride, grad_stride,
     PART: tl.constexpr, ENTRIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for each entry; the first entry of a column in a part sums ``value * grad[row]`` of its entries there.
+    """One program per entry. The first entry of a column in a part sums ``value * grad[row]`` of the column there.
 
-    Parts are PART entries each. ``columns`` rises; ``order`` has the place of each entry in ``rows`` and ``values``. A column
-    inside one part moves at once. The sums of others go to ``partial [parts, 2, width]``, for ``table_join_kernel``: the first
-    of a part is that of its first column, the second that of the column which goes on in the next part.
+    A part is PART entries. ``columns`` is sorted; ``order`` has the position of each entry in ``rows`` and ``values``. A column
+    inside one part is updated at once. The sums of other columns go to ``partial [parts, 2, width]``, for
+    ``table_join_kernel``: slot 0 of a part has the sum of its first column, slot 1 that of a later column that continues in the
+    next part.
     """
     entry = tl.program_id(0).to(tl.int64)
     column = tl.load(columns + entry).to(tl.int64)
@@ -91,7 +92,7 @@ def table_join_kernel(
     size, width, weight_stride,
     PART: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for each part but the last: joins the sums of the column that starts in it and goes on in the next one."""
+    """One program per part except the last: adds up the sums of a column that starts in it and continues in the next one."""
     part = tl.program_id(0).to(tl.int64)
     first, limit = part * PART, (part + 1) * PART
     column = tl.load(columns + limit - 1).to(tl.int64)

@@ -53,9 +53,9 @@ def row_update_kernel(
     num_rows, first, offset, width, weight_stride, grad_stride, decay, epsilon,
     KIND: tl.constexpr, ROUND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """``KIND`` "sgd" or "adagrad" on some rows of the weights, given their gradient. One sum of squares a row.
+    """``KIND`` "sgd" or "adagrad" on some rows of the weights, given their gradient. Each row has one sum of squares.
 
-    The first of them is row ``first`` of the weights, which are those of the labels from ``offset`` on.
+    The rows start at row ``first`` of the weights, and row 0 of the weights is that of the label ``offset``.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     columns = tl.arange(0, BLOCK)

@@ -1,7 +1,7 @@
 """Words of hard labels whose exponentials are kept in registers from the sums to the gradient (CUDA).
 
-This is for short rows: most threads have a positive there, so that skipping them saves nothing. Positives have their sign
-turned while they are packed; one exponential then serves either side.
+This is for short rows: most threads have a positive there, so that skipping positives saves nothing. The scores of positives
+are negated while they are still packed; one exponential then serves either side.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import triton.language as tl
 
 from manyhot.engines.triton.packed.ptx import NOTHING_2, NOTHING_4, NOTHING_H, _Writer
 
-# A term of 1e-36, where no term may be less.
+# 1e-36 in PTX: the least term, where terms are bounded.
 LEAST = "0f03AA2425"
 
 
 class _Kept(_Writer):
-    """Writes instructions for two words of ``per`` scores; a kept exponential is the operand ``k`` and a letter.
+    """Writes PTX for two words of ``per`` scores. The kept exponentials are the operands ``ka`` to ``kd``.
 
-    Labels are a byte each, or a bit each of an int32 for every word where ``bits``. With a ``least`` term no term is less, so
-    that a sum is 0 only if there is none.
+    Labels are a byte each; with ``bits``, a bit each, in one int32 per word. With ``least``, no term is less than LEAST, so
+    that a sum is 0 only if it has no terms.
     """
 
     def __init__(self, per: int, *, float16: bool = False, bits: bool = False, least: bool = False) -> None:
@@ -30,10 +30,10 @@ class _Kept(_Writer):
         self.label_operand = f"t:r:{2 if bits else per // 2}"
 
     def masks(self) -> str:
-        """``m``: the highest bit of each byte of labels that is not 0."""
+        """``m``: the highest bit of each label byte that is not 0."""
         lines = ""
         if self.bits:
-            # A product puts four bits into four bytes.
+            # A multiplication spreads four bits over four bytes.
             spread = "mul.lo.u32 m{0}, {1}, 0x10204080; and.b32 m{0}, m{0}, 0x80808080; "
             if self.per == 4:
                 return spread.format(0, "$t0") + spread.format(1, "$t1")
@@ -44,14 +44,14 @@ class _Kept(_Writer):
         return lines
 
     def hidden_masks(self) -> str:
-        """The same, but the assembler cannot know that: it would keep every test of them in registers otherwise."""
+        """``masks`` in a form that the assembler does not recognise. Otherwise it would keep every test in registers."""
         return self.masks() + "mov.b32 d, $zero0; " + "".join(f"xor.b32 m{k}, m{k}, d; " for k in range(self.per // 2))
 
     def turned(self) -> str:
-        """``s`` with the sign of positives turned."""
+        """``s`` with the scores of positives negated."""
         lines = "".join(f"mov.b64 {{h{2 * k}, h{2 * k + 1}}}, $s{k}; " for k in range(2))
         for k in range(4):
-            # The highest bits of two bytes go to those of two half words, or that of one byte to that of a word.
+            # Move the highest bits of two bytes to the sign bits of two half-type scores, or of one byte to that of a float32.
             place = ((0x1404, 0x3424)[k % 2], k // 2) if self.per == 4 else (0x0444 | k << 12, 0)
             lines += f"prmt.b32 d, m{place[1]}, 0, {place[0]}; xor.b32 h{k}, h{k}, d; "
             if self.per == 2:
@@ -63,7 +63,7 @@ class _Kept(_Writer):
         return lines
 
     def kept(self, number: int) -> str:
-        """The operand in which the exponential of a score is kept."""
+        """The operand that holds the exponential of a score."""
         return f"$k{'abcd'[number % self.per]}{number // self.per}"
 
     def is_positive(self, number: int) -> str:
@@ -85,7 +85,7 @@ class _Kept(_Writer):
         return self.finish(f"neg:=f:2 pos:=f:2 {self.operands('=f')} s:l:2 {self.label_operand}", lines)
 
     def kept_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """The terms times the factors of their sides; that of positives is negative."""
+        """The terms times the factors of their sides; the factor of positives is negative."""
         lines = self.hidden_masks()
         for k in range(2 * self.per):
             word = k // self.per
@@ -96,7 +96,7 @@ class _Kept(_Writer):
 
 
 def _all_code() -> dict[str, str]:
-    """Instructions and operands by what is asked for, scores a word, and whether these are float16, labels bits, and terms
+    """Instructions and operands by purpose, scores per word, and whether scores are float16, labels are bits, and terms are
     bounded."""
     found = {}
     for per, float16, bits, least in itertools.product((2, 4), (False, True), (False, True), (False, True)):
@@ -117,7 +117,7 @@ def _code(name, PER, HALF, BITS, LEAST):
 
 @triton.jit
 def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr, LEAST: tl.constexpr):
-    """The sums of each word's positive and negative terms, and the terms; of two in a word each comes twice."""
+    """The sums of each word's positive and negative terms, and four terms; with two scores per word, each comes twice."""
     ASM: tl.constexpr = _code("sums", PER, HALF, BITS, LEAST)
     TYPES: tl.constexpr = _code("sums operands", PER, HALF, BITS, LEAST)
     if PER == 4:
@@ -139,7 +139,7 @@ def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr, L
 
 @triton.jit
 def kept_gradient(a, b, c, d, t, pos_factor, neg_factor, zero, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr):
-    """The gradient of each word from its terms, in the type of the scores. The assembler must not know ``zero``."""
+    """The gradient of each word from its terms, in the type of the scores. The assembler must not recognise ``zero`` as 0."""
     ASM: tl.constexpr = _code("gradient", PER, HALF, BITS, False)
     TYPES: tl.constexpr = _code("gradient operands", PER, HALF, BITS, False)
     if PER == 4:

@@ -4,9 +4,8 @@ The cost per label here is instructions rather than memory, so this kernel does 
 they were read, two or four to a word, and their exponentials are computed once for the sums and once more for the gradient. The
 labels of a word, a byte each, form a word too; where it is 0, as nearly everywhere, the labels are skipped. For the gradient
 they are kept as bits. Index lists have no such words: listed labels are left out and processed separately. Sums are of
-unshifted exponentials (m = 0); where one approaches the limits of the range the whole tile is recomputed with a shift
-(``ranges``). A long row is divided among programs, one chunk each, and the chunks are
-merged before the gradient is written.
+unshifted exponentials (m = 0); where one approaches the limits of the range, the whole tile is recomputed with a shift
+(``ranges``). A long row is divided among programs, one chunk each, and the chunks are merged before the gradient is written.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ def packed_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """One tile a program, fused, with no mask and no weight for each label. Sums are made with the scores as they are, and a
-    threshold multiplies them.
+    """Loss and gradient, one tile per program, without a mask and without weights per label. The scores are summed unchanged; a
+    threshold multiplies the sums.
 
-    Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Otherwise scores, labels and gradient are
-    contiguous: words are those of the whole tensor, and the remainder of a row at either end, at most seven labels, is
-    processed separately. A whole row is one tile, or two where it is little longer than a power of two: BLOCK labels and what
-    SEGMENT has beyond.
+    If UNIT says that rows are aligned to a word (two words with lists), they may have any stride. Otherwise scores, labels and
+    gradient are contiguous: words are those of the whole tensor, and the remainder of a row at either end, at most seven
+    labels, is processed separately. A whole row is one tile, or two if it is slightly longer than a power of two: BLOCK labels,
+    and the rest of SEGMENT.
     """
-    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+    if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
@@ -61,7 +60,7 @@ def packed_kernel(
     BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
     SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
     INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
-    # Neither WORDS nor TAIL: Triton uses one layout for all tiles of a shape, and the safe path has single labels.
+    # Differs from WORDS and TAIL: Triton uses one layout for all tiles of a shape, and the safe path reads single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
     STEP: tl.constexpr = BLOCK if ROWS > 1 else (1024 if WORDS == SMALL or TAIL == SMALL else SMALL)
     SPAN: tl.constexpr = BLOCK + STEP if RAGGED and CHUNKS > 1 else SEGMENT
@@ -130,7 +129,7 @@ def packed_kernel(
     if not LEAN or SHIFTED:
         pos_sum, neg_sum = pos_sum * pos_by, neg_sum * neg_by
     empty = pos_sum == 0
-    if FORM == "joint":  # noqa: SIM102 - known to the compiler, what follows is not
+    if FORM == "joint":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if tl.max(empty.to(tl.int32), axis=0) > 0:
             if LABELS == "lists":
                 empty = tl.where(cursor >= stop, empty, False)
@@ -189,7 +188,7 @@ def _store(
     LABELS: tl.constexpr, SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
     HALF: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile. Only scales of rows can be negative; the host makes one of a negative number."""
+    """Write the gradient of a tile. A "number" as SCALE is not negative: the host expands a negative one to one per row."""
     if LABELS == "lists":
         grad = negative_gradient(s, neg_factor[:, None], zero, SCALE != "number", PER, HALF)
     elif BITS:

@@ -19,10 +19,10 @@ def take_listed(
     s, tail_s, first, x, indices, end, cursor, stop, ahead, limit,
     WORDS: tl.constexpr, TAIL: tl.constexpr, RAGGED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """A row's words from the ``first`` on, and the TAIL behind them, without the labels listed from ``cursor`` to ``stop``.
+    """A row's words from ``first`` on, and the TAIL after them, without the labels listed from ``cursor`` to ``stop``.
 
-    The row starts at ``x``, and no label behind ``end`` is taken. Where RAGGED, words begin ``ahead`` labels behind the row
-    and hold ``limit`` of them.
+    The row starts at ``x``, and labels from ``end`` on are not summed. If RAGGED, the words begin ``ahead`` labels after the
+    start of the row and hold ``limit`` labels.
 
     Returns:
         Both tiles, -inf at listed labels, and the sum ``[1]`` of the listed labels' terms.
@@ -71,7 +71,7 @@ def store_taken(out_grad, x, indices, end, factor, cursor, stop):
 
 @triton.jit
 def _read_listed(x, at, left, end):
-    """The next listed labels: scores (+inf where there is none), places, and which exist."""
+    """The next listed labels: scores (+inf where there is none), columns, and which of them exist."""
     lanes = tl.arange(0, AT_ONCE)
     place = tl.load(at + lanes, mask=lanes < left, other=-1).to(tl.int32)
     there = (place >= 0) & (place < end)

@@ -1,9 +1,9 @@
 """PTX for the word kernels, for two words of 64 bits at once (CUDA); ``words`` uses it.
 
-Four bfloat16, four float16 or two float32 make a word. Hard labels come as a byte a score, nonzero for a positive: 32 or 16
-bits beside a word of scores. Soft ones come in words like scores. The gradient deliberately uses other instructions than the
-sums (another way to unpack, adding a zero that the assembler cannot see); otherwise the assembler would notice that both need
-the same exponentials and keep them in registers in between.
+A word holds four bfloat16, four float16 or two float32. Hard labels are one byte per score, nonzero for a positive: 32 or 16
+bits for each word of scores. Soft labels are packed into words like scores. The gradient deliberately uses other instructions
+than the sums: it unpacks in another way and adds a zero that the assembler cannot recognise. Otherwise the assembler would see
+that both need the same exponentials, and keep them in registers in between.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import triton.language as tl
 _REGISTERS = (
     ".reg .f32 s<8>, e<8>, f<8>, t<8>, c<8>, q<2>, n<2>; .reg .b32 h<4>, m<2>, b, d; .reg .b16 x<2>; .reg .pred any, p; "
 )
-# -inf in every score of a word, for places beyond the end of a row: the term is 0.
+# Words of scores of -inf, for padding past the end of a row: the terms are 0.
 NOTHING_4, NOTHING_2, NOTHING_H = (tl.constexpr(-bits) for bits in (0x007F007F007F0080, 0x007FFFFF00800000, 0x03FF03FF03FF0400))
 
 
 class _Writer:
-    """Writes instructions for two words of ``per`` scores.
+    """Writes PTX for two words of ``per`` scores.
 
-    In a line for each score, # stands for its number, % for that of its word, ^ for the register its label is in, ~ for the
-    bits it has there, and & for its bit where labels are bits; $name and a number is a register of an operand. Of four words
-    the last two are the second ``half``.
+    A line is repeated for each score, with placeholders: # is the number of the score, % that of its word, ^ that of the
+    register with its label, ~ the mask of the label in that register, and & the bit of the label if labels are bits. $name and
+    a number is a register of an operand. Of four words, the last two are the second ``half``.
     """
 
     def __init__(self, per: int, *, float16: bool = False) -> None:
         self.per, self.float16 = per, float16
 
     def each(self, line: str, half: int = 0) -> str:
-        """A line for each score."""
+        """The line, repeated for each score."""
         lines = []
         for k in range(2 * self.per):
             register = 2 * half + k // 4
             marks = {"#": f"{k}", "%": f"{k // self.per}", "^": f"{register}", "~": f"{0xFF << 8 * (k % 4)}"}
-            # Every word has a byte for its bits, so that bits can move between threads like words.
+            # The bits of each word have a byte of their own, so that they can move between threads like words.
             marks["&"] = f"{1 << 8 * register + k % 4}"
             lines.append("".join(marks.get(letter, letter) for letter in line))
         return "".join(lines)
@@ -51,7 +51,7 @@ class _Writer:
         return tl.constexpr(text), tl.constexpr(",".join(constraints))
 
     def unpack(self, operand: str, *, again: bool = False) -> str:
-        """Floats from the words of an operand, under its name."""
+        """Unpack the words of an operand into float registers of the same name."""
         if self.per == 2:
             return "".join(f"mov.b64 {{{operand}{2 * k}, {operand}{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
         if self.float16:
@@ -66,7 +66,7 @@ class _Writer:
 
     def unpack_float16(self, operand: str, *, again: bool) -> str:
         lines = "".join(f"mov.b64 {{h{2 * k}, h{2 * k + 1}}}, ${operand}{k}; " for k in range(2))
-        # The bits of the zero which the assembler cannot know, so that these are other words to it.
+        # OR with a zero that the assembler cannot recognise, so that it takes these for other words.
         lines += "mov.b32 d, $zero0; " if again else ""
         for k in range(4):
             lines += f"or.b32 h{k}, h{k}, d; " if again else ""
@@ -74,7 +74,7 @@ class _Writer:
         return lines
 
     def pack(self) -> str:
-        """Words $grad from ``e``."""
+        """Pack ``e`` into the words $grad."""
         if self.per == 2:
             return "mov.b64 $grad0, {e0, e1}; mov.b64 $grad1, {e2, e3}; "
         kind = "f16x2" if self.float16 else "bf16x2"
@@ -82,19 +82,19 @@ class _Writer:
         return halves + "mov.b64 $grad0, {h0, h1}; mov.b64 $grad1, {h2, h3}; "
 
     def exponentials(self, zero: str = "") -> str:
-        """``e = e^s``; ``s`` is in units of log 2 afterwards."""
+        """``e = e^s``. Afterwards ``s`` is in units of log 2."""
         scaled = f"fma.rn.f32 s#, s#, 0f3FB8AA3B, {zero}; " if zero else "mul.f32 s#, s#, 0f3FB8AA3B; "
         return self.each(scaled + "ex2.approx.ftz.f32 e#, s#; ")
 
     def sums(self, of: str, into: str) -> str:
-        """The sum of each word."""
+        """The sum of each word's floats."""
         if self.per == 2:
             return "".join(f"add.f32 {into}{k}, {of}{2 * k}, {of}{2 * k + 1}; " for k in range(2))
         add = "add.f32 n0, {0}{1}, {0}{2}; add.f32 n1, {0}{3}, {0}{4}; add.f32 {5}, n0, n1; "
         return "".join(add.format(of, *range(4 * k, 4 * k + 4), f"{into}{k}") for k in range(2))
 
     def products(self, of: str, by: str, into: str) -> str:
-        """The sum of products of each word."""
+        """The sum of each word's products."""
         lines = ""
         for word in range(2):
             first, *others = range(word * self.per, (word + 1) * self.per)
@@ -104,13 +104,13 @@ class _Writer:
         return lines
 
     def positives(self, nothing: str, label: str, line: str, half: int | None = None) -> str:
-        """A line for each score, p telling whether its ``label`` is set and ``f = e^-s``; none where there is ``nothing``."""
+        """A line for each score, with p true if its ``label`` is set, and ``f = e^-s``. None is run if ``nothing`` holds."""
         done = "done" if half is None else f"done{half}"
         test = f"and.b32 b, {label}; setp.ne.u32 p, b, 0; neg.f32 f#, s#; ex2.approx.ftz.f32 f#, f#; "
         return nothing + f"@any bra {done}; " + self.each(test + line, half or 0) + f"{done}: "
 
     def nothing(self, either: str) -> str:
-        """Whether none of two words' labels is set."""
+        """Test whether no label of two words is set."""
         return f"{either} b, $t0, $t1; setp.eq.u32 any, b, 0; " if self.per == 4 else "setp.eq.u32 any, $t0, 0; "
 
     def hard_sums(self, *, paired: bool) -> tuple[tl.constexpr, tl.constexpr]:
@@ -126,7 +126,7 @@ class _Writer:
         )
 
     def results(self, sums: list[str], names: list[str], *, paired: bool) -> tuple[str, str]:
-        """Operands and instructions for sums of each word, or PAIRED, of both together: then a word has half of the float."""
+        """Operands and instructions that return a sum per word. If ``paired``: one for both, half of its bits in each word."""
         if paired:
             return " ".join(f"{name}:=r:1" for name in names), "".join(
                 f"add.f32 {of}0, {of}0, {of}1; mov.b32 ${name}0, {of}0; " for of, name in zip(sums, names, strict=True)
@@ -146,7 +146,7 @@ class _Writer:
         )
 
     def bits_sums(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """As ``hard_sums``, of four words: the sums of all in the first, 0 in the others, and the labels of each as bits."""
+        """``hard_sums`` for four words: the first has the sums of all, the others 0. Also returns their labels as bits."""
         lines = "mov.f32 q0, 0f00000000; mov.b32 d, 0; "
         line = "@p mov.f32 e#, 0f00000000; @p add.f32 q0, q0, f#; @p or.b32 d, d, &; "
         for half in range(2):
@@ -158,7 +158,7 @@ class _Writer:
         return self.finish("neg:=&f:4 pos:=&f:4 bits:=&r:1 s:l:4 t:r:4", lines)
 
     def bits_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """As ``hard_gradient``, of four words with their labels as bits; two by two, so that few registers are in use."""
+        """``hard_gradient`` for four words with labels as bits, two words at a time, so that few registers are live."""
         lines = ""
         for half in range(2):
             two = self.unpack("s", again=True) + self.exponentials("$zero0") + self.each("mul.f32 e#, e#, $neg0; ")
@@ -169,7 +169,7 @@ class _Writer:
         return self.finish("grad:=&l:4 s:l:4 bits:r:1 neg:f:4 pos:f:4 zero:f:4", lines)
 
     def of_half(self, lines: str, half: int) -> str:
-        """The same for a half of four words."""
+        """Instructions for two words, rewritten for one half of four words."""
         for name in ("s", "t", "grad") if half else ():
             lines = lines.replace(f"${name}1", f"${name}3").replace(f"${name}0", f"${name}2")
         return lines
@@ -203,14 +203,14 @@ class _Writer:
         return self.finish(f"{results} s:l:2", self.unpack("s"), self.exponentials(), self.sums("e", "c"), out)
 
     def negative_gradient(self, *, log: bool) -> tuple[tl.constexpr, tl.constexpr]:
-        """Times the factor, or with its logarithm added to the exponent, which takes no instruction."""
+        """``e^s`` times the factor; with ``log``, its logarithm is added to the exponent, which takes no extra instruction."""
         times, added = ("", "$neg0") if log else (self.each("mul.f32 e#, e#, $neg%; "), "$zero0")
         return self.finish(
             "grad:=l:2 s:l:2 neg:f:2 zero:f:2", self.unpack("s", again=True), self.exponentials(added), times, self.pack()
         )
 
     def left_out(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """-inf for each of eight listed labels; they are compared one by one only if one falls into the two words."""
+        """Set eight listed labels to -inf. They are compared one by one only if one of them falls into the two words."""
         names = [f"list{'abcdefgh'[k]}" for k in range(8)]
         shift = {4: 3, 2: 2}[self.per]
         lines = f"shr.u32 h0, $word0, 1; shl.b32 h1, $word0, {shift - 1}; "
@@ -224,7 +224,7 @@ class _Writer:
         if self.per == 4:
             lines += "mov.b64 {h0, h1}, $s0; mov.b64 {h2, h3}, $s1; "
             for k in range(8):
-                # The lower or the upper half of a register from -inf.
+                # Replace the lower or the upper half of a register by -inf.
                 half, place = "0xfc00" if self.float16 else "0xff80", "0x5410" if k % 2 else "0x3254"
                 lines += bit.format(1 << k) + f"@p prmt.b32 h{k // 2}, h{k // 2}, {half}, {place}; "
             lines += "mov.b64 $out0, {h0, h1}; mov.b64 $out1, {h2, h3}; "
@@ -251,7 +251,7 @@ NEG_PAIRS_4, NEG_PAIRS_4_TYPES = _FOUR.negative_sums(paired=True)
 NEG_GRAD_2, NEG_GRAD_2_TYPES = _TWO.negative_gradient(log=False)
 (NEG_GRAD_4, NEG_GRAD_4_TYPES), (NEG_LOG_4, _) = _FOUR.negative_gradient(log=False), _FOUR.negative_gradient(log=True)
 (LEFT_OUT_2, LEFT_OUT_2_TYPES), (LEFT_OUT_4, LEFT_OUT_4_TYPES) = _TWO.left_out(), _FOUR.left_out()
-# Words of float16 have the operands of those of bfloat16.
+# Float16 words take the same operands as bfloat16 words.
 (HARD_SUMS_H, _), (HARD_GRAD_H, _) = _HALF.hard_sums(paired=False), _HALF.hard_gradient()
 (BITS_SUMS_H, _), (BITS_GRAD_H, _) = _HALF.bits_sums(), _HALF.bits_gradient()
 (SOFT_SUMS_H, _), (SOFT_GRAD_H, _) = _HALF.soft_sums(), _HALF.soft_gradient()

@@ -1,7 +1,7 @@
 """Which sums of unshifted exponentials are exact, by form and offset (CUDA).
 
-The split form has a zero class beside either side, so that terms that underflow do not matter; only sums that are too large are
-made again. The joint form multiplies both sides: there a sum that is too small counts too, unless its side is empty.
+The split form has a zero class on each side, so that terms that underflow do not matter; only sums that are too large are
+recomputed. The joint form multiplies both sides, so sums that are too small are recomputed too, unless the side is empty.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton.language as tl
 
 from manyhot.engines.triton.rows.tiles import SAFE
 
-# Sums of the joint form are exact from here on: what underflows is 1e-38 and less.
+# Sums of the joint form are exact from this size on: terms that underflow are 1e-38 or less.
 LOWEST = tl.constexpr(1e-24)
 # A threshold up to this size multiplies the sums; beyond, it is subtracted from every score.
 NEAR = tl.constexpr(20.0)
@@ -19,7 +19,7 @@ NEAR = tl.constexpr(20.0)
 
 @triton.jit
 def read_offset(offset, offset_number, num_rows, rows, in_rows, OFFSET: tl.constexpr, ROWS: tl.constexpr):
-    """The offset of each row, and a 0 which the assembler cannot know."""
+    """The offset of each row, and a 0 that the assembler cannot recognise."""
     c = tl.zeros([ROWS], tl.float32)
     hidden = offset_number
     if OFFSET == "row":
@@ -32,13 +32,13 @@ def read_offset(offset, offset_number, num_rows, rows, in_rows, OFFSET: tl.const
 
 @triton.jit
 def has_no_label(labels, smoothing):
-    """Which rows have no positive in a tile of labels, or of words or bits of them."""
+    """Which rows have no positive in a tile. Labels may be single, words or bits."""
     return (tl.max((labels != 0).to(tl.int32), axis=1) == 0) & (smoothing == 0)
 
 
 @triton.jit
 def is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED: tl.constexpr, FORM: tl.constexpr):
-    """Whether the sums of all rows of a tile are exact; ``empty`` tells where there is no positive."""
+    """Whether the sums of all rows of a tile are exact; ``empty`` marks rows without a positive."""
     fits = pos_sum + neg_sum <= SAFE
     if SHIFTED:
         fits = fits & (tl.abs(c) <= NEAR)

@@ -1,8 +1,8 @@
 """Tiles of words: scores and labels of rows as they are read, their sums, and the remainder of a row at either end (CUDA).
 
-Where UNIT says that rows start on a word (of lists, on two), they may lie apart. Otherwise they are RAGGED: scores, labels and
-gradient are contiguous, words are those of the whole tensor, and the remainder of a row at either end, at most seven labels, is
-processed separately.
+If UNIT says that rows are aligned to a word (two words with lists), they may have any stride. Otherwise they are RAGGED:
+scores, labels and gradient are contiguous, words are those of the whole tensor, and the remainder of a row at either end, at
+most seven labels, is processed separately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read_words(
     LABELS: tl.constexpr, HARD: tl.constexpr, RAGGED: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
     WORDS: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr, UNIT: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of words from the ``first`` on: scores, labels, which words exist, and the places of their gradient.
+    """A tile of words from ``first`` on: scores, labels, which words exist, and the offsets of their gradient.
 
     Index lists have no labels here; the scores are returned in their place.
     """
@@ -57,7 +57,7 @@ def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr
     """The sums ``[ROWS]`` of both sides of a tile."""
     pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER, HALF)
     if not HARD:
-        # No score makes both terms of a soft label underflow.
+        # Padding needs a mask: no score makes both terms of a soft label 0.
         pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)
     return tl.reduce((pos, neg), 1, add_pairs)
 
@@ -69,7 +69,7 @@ def read_rest(
 ):  # fmt: skip
     """Labels before the first and after the last whole group of words: columns, which of them count here, and their terms.
 
-    Listed labels have none here.
+    Listed labels have no terms here.
     """
     lanes = tl.arange(0, 2 * GROUP)[None, :]
     behind = lead + (num_labels - lead) // GROUP * GROUP

@@ -1,7 +1,7 @@
 """Words of 64 bits, each two or four scores: their sums, their gradient, and listed labels left out of them (CUDA).
 
-``PER`` is how many scores a word has; four are bfloat16, or float16 where ``HALF``. Compiled kernels use the instructions of
-``ptx``; the interpreter, which has none, unpacks the words.
+``PER`` is the number of scores per word: two float32, or four bfloat16 (float16 if ``HALF``). Compiled kernels use the PTX of
+``ptx``; the interpreter cannot run PTX and unpacks the words.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def word_gradient(s, t, smoothing, pos_factor, neg_factor, zero, HARD: tl.conste
 
 @triton.jit
 def bits_sums(s, t, HALF: tl.constexpr):
-    """``word_sums`` of hard labels beside words of four scores, and the labels as bits, which take a quarter of the registers.
+    """``word_sums`` for hard labels and words of four scores, and the labels as bits, which take a quarter of the registers.
 
-    Every thread must have fours of words; of each four the first has the sum of all.
+    Every thread must have groups of four words; the first word of a group returns the sum of the group.
     """
     if not COMPILED:
         pos, neg = word_sums(s, t, 0.0, True, False, 4, HALF)
@@ -154,7 +154,7 @@ def bits_gradient(s, bits, pos_factor, neg_factor, zero, HALF: tl.constexpr):
 
 @triton.jit
 def negative_sums(s, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr):
-    """The sums of each word's ``e^s``, of two neighbours' where PAIRED."""
+    """The sum of each word's ``e^s``; of two neighbouring words' where PAIRED."""
     if not COMPILED:
         neg = tl.zeros(s.shape, tl.float32)
         for k in tl.static_range(PER):
@@ -174,7 +174,7 @@ def negative_sums(s, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr
 def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr):
     """The gradient of each word, ``e^s`` times a factor, in the type of the scores.
 
-    A factor that is not SIGNED is added to the exponent, where that is exact enough: in bfloat16. Float16 is always SIGNED.
+    In bfloat16, the logarithm of a factor that is not SIGNED is added to the exponent, which is exact enough there.
     """
     LOG: tl.constexpr = PER == 4 and not SIGNED and not HALF
     if not COMPILED:

@@ -30,14 +30,14 @@ def list_ends(offsets, rows, in_rows):
 
 @triton.jit
 def first_entries(indices, start, left, SEGMENT: tl.constexpr):
-    """The first labels of each list, -1 behind its end. A row of two labels lists no more than two."""
+    """The first labels of each list, -1 after its end: AT_ONCE of them, or SEGMENT if rows have fewer labels."""
     lanes = tl.arange(0, min(AT_ONCE, SEGMENT))[None, :]
     return tl.load(indices + start[:, None] + lanes, mask=lanes < left[:, None], other=-1).to(tl.int32)
 
 
 @triton.jit
 def words_of_lists(indices, start, left, entries, first, SEGMENT: tl.constexpr):
-    """Lists as bits of two words, for the labels from the ``first`` on; others have no bit. ``entries`` are the first ones."""
+    """Lists as bits of two words, for the labels from ``first`` on; others have no bit. ``entries``: see ``first_entries``."""
     LANES: tl.constexpr = min(AT_ONCE, SEGMENT)
     low, high = _entry_bits(entries - first, SEGMENT)
     done = LANES
@@ -50,7 +50,7 @@ def words_of_lists(indices, start, left, entries, first, SEGMENT: tl.constexpr):
 
 @triton.jit
 def _entry_bits(place, SEGMENT: tl.constexpr):
-    """The bits of some labels of each row in two words; what is beyond them, or below 0, has none."""
+    """The bits of some labels of each row in two words; labels past the words, or below 0, have none."""
     bit = tl.full([1, 1], 1, tl.int64) << (place & 63).to(tl.int64)
     low = tl.reduce(tl.where((place >> 6) == 0, bit, 0), 1, _either)
     high = low
@@ -61,7 +61,7 @@ def _entry_bits(place, SEGMENT: tl.constexpr):
 
 @triton.jit
 def _word_at(low, high, first, columns, BLOCK: tl.constexpr):
-    """The one of both words that has the bits of BLOCK labels from the ``first`` on."""
+    """The word, ``low`` or ``high``, that has the bits of each column; there are BLOCK labels from ``first`` on."""
     if first >= 64:
         word = high[:, None]
     elif first + BLOCK > 64:
@@ -73,7 +73,7 @@ def _word_at(low, high, first, columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def listed_near(low, high, first, BLOCK: tl.constexpr, PER: tl.constexpr):
-    """The bits of each PER neighbours of BLOCK labels from the ``first`` on, ``[ROWS, BLOCK // PER]``."""
+    """The bits of BLOCK labels from ``first`` on, PER neighbours in one integer, ``[ROWS, BLOCK // PER]``."""
     columns = first + tl.arange(0, BLOCK // PER) * PER
     near = _word_at(low, high, first, columns, BLOCK) >> (columns & 63)[None, :].to(tl.int64)
     return near.to(tl.int32) & ((1 << PER) - 1)
@@ -81,7 +81,7 @@ def listed_near(low, high, first, BLOCK: tl.constexpr, PER: tl.constexpr):
 
 @triton.jit
 def listed_bits(low, high, first, columns, BLOCK: tl.constexpr, NEAR: tl.constexpr):
-    """Which labels of the tile are listed. A thread has NEAR neighbours: it shifts once, and tests bits that are known."""
+    """Which labels of the tile are listed. A thread has NEAR neighbours: it shifts once, and tests bits at fixed positions."""
     shift, bit = columns & (63 & ~(NEAR - 1)), columns & (NEAR - 1)
     word = _word_at(low, high, first, columns, BLOCK)
     near = (word >> shift[None, :].to(tl.int64)).to(tl.int32)
@@ -90,8 +90,8 @@ def listed_bits(low, high, first, columns, BLOCK: tl.constexpr, NEAR: tl.constex
 
 @triton.jit
 def bitmask_tile(bits, first, in_rows, ROWS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
-    """Which of BLOCK labels are marked (``bitmask.bitmask_kernel``), from the place ``first`` of each row on, a multiple of
-    GROUP; what lies behind a row is of the next one."""
+    """Which of BLOCK labels are set in the bitmask (``bitmask.bitmask_kernel``), from bit ``first`` of each row on, a multiple
+    of GROUP. Bits past the end of a row belong to the next row."""
     at = first[:, None, None] + tl.arange(0, BLOCK // GROUP)[None, :, None] * GROUP
     near = tl.load(bits + at // 8, mask=in_rows[:, None, None], other=0).to(tl.int32)
     if GROUP == 4:

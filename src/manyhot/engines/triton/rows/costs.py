@@ -1,7 +1,7 @@
 """Costs of single labels (CUDA): BCE, focal and asymmetric loss, each with its derivative.
 
-Both sides have one form: the cost of a score u that should be low, ``-sigma(u)^gamma log(1 - sigma(u))``, is that of a
-negative, and with -u for u that of a positive.
+Both sides share one form. A negative with score u costs ``-sigma(u)^gamma log(1 - sigma(u))``; a positive costs the same with
+-u in place of u.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import LOG2_E, LOG_2, exp, exp2, inverse, log1p_fast, log1p_unit, log2
 
-# The exponential of no score below this is needed, and that of a larger one's negative may be 0.
+# Exponentials clamp scores at LEAST. Above LARGE, e^-u may underflow to 0, and the score itself bounds the cost.
 LEAST, LARGE = tl.constexpr(-80.0), tl.constexpr(20.0)
-# The largest exponent of 2 of which a square is finite; no score that has a margin to pass is so low.
+# Exponents of 2 are clamped here, so that the square of the power stays finite. No score this low exceeds a margin.
 FARTHEST = tl.constexpr(57.0)
 
 
@@ -22,7 +22,7 @@ def label_cost(
     u, t, gamma_pos, gamma_neg, margin,
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
 ):  # fmt: skip
-    """The cost of each hard label, positives turned round, and its derivative by u; a margin is for negatives."""
+    """The cost of each hard label and its derivative by u, which is -s for a positive. A margin applies to negatives only."""
     if HAS_MARGIN and POWER_POS >= 0:
         cost, slope = _power_cost(u, t, margin, POWER_POS, POWER_NEG)
     elif HAS_MARGIN:
@@ -40,7 +40,7 @@ def label_cost(
 def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     """``-m^gamma log(1 - m)`` with ``m = max(sigma(u) - shift, 0)`` and its derivative by u; the shift of positives is 0.
 
-    Time goes into instructions, so both sides share one logarithm, and powers are multiplied out.
+    The kernel is bound by instructions, so both sides share one logarithm, and powers are multiplied out.
     """
     e = exp(-tl.maximum(u, LEAST))
     p = inverse(1.0 + e)
@@ -49,7 +49,7 @@ def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     m, kept = tl.maximum(p - shift, 0.0), rest + shift
     both = p * rest
     ratio = tl.where(t, p, both * inverse(kept))
-    # No cost exceeds log(1 + e^u), which is u for a large one; there e^-u, and with it what is kept, may be 0.
+    # No cost exceeds log(1 + e^u), which is u for large u. There e^-u, and with it ``kept``, may underflow to 0.
     log_cost = tl.minimum(-LOG_2 * log2(kept), tl.maximum(u, LARGE))
     series = m * (1.0 + m * (0.5 + m * (0.33333334 + m * 0.25)))
     log_cost = tl.where(m < 0.03125, series, log_cost)
@@ -62,7 +62,7 @@ def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
     else:
         focus = tl.where(t, _power(m, POWER_POS), _power(m, POWER_NEG))
         by_focus = tl.where(t, _slope_of_power(m, POWER_POS), _slope_of_power(m, POWER_NEG))
-        # A power of 0 keeps what is left of a probability that is 0: a score below the least one costs nothing.
+        # m^0 is 1 even if the probability is 0, so the cost of scores below LEAST is set to 0.
         some = (m > 0) & (u > LEAST)
         cost, slope = tl.where(some, focus * log_cost, 0.0), tl.where(some, focus * ratio + by_focus * pull, 0.0)
     return cost, slope
@@ -70,10 +70,10 @@ def _power_cost(u, t, margin, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr):
 
 @triton.jit
 def bce_costs(u):
-    """``log(1 + e^u)`` summed over groups, the last axis, and the derivative of each.
+    """``log(1 + e^u)`` summed over each group (the last axis), and the derivative of each entry.
 
-    ``sum log(1 + e) = log prod (1 + e)``, so a group takes one logarithm; nothing is subtracted from the product, so that small
-    costs keep their digits.
+    ``sum log(1 + e) = log prod (1 + e)``, so a group takes one logarithm. The product is accumulated without its leading 1, so
+    that small costs keep their digits.
     """
     e = exp(-tl.abs(u))
     larger = inverse(1.0 + e)

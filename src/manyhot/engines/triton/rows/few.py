@@ -1,10 +1,10 @@
 """Rows of few labels, many to a program (CUDA): the loss and its gradient in one read and one write of the scores.
 
-A row of a hundred labels is so short that instructions cost more time than memory, also those that are done once a row or once
-a program. So the kernel is persistent: programs loop over tiles, prefetch the next one and add up the losses of their rows; the
-last program reduces these sums. Sums are of unshifted exponentials, which are the gradient too;
-a program that met a sum near the ends of the range takes all its tiles again, with the largest exponent taken out. Index lists
-become a bit for each label, 64 of a row at once.
+Rows of a hundred labels are bound by instructions rather than by memory, and instructions done once per row or per program
+count too. So the kernel is persistent: programs loop over tiles, prefetch the next one and add up the losses of their rows; the
+last program reduces these sums. Exponentials are unshifted, and the gradient reuses them. A program that met a sum near the
+limits of the range recomputes all its tiles, with the largest exponent subtracted. Index lists are converted to 64-bit words,
+one bit per label.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.tiles import add_pairs
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
 
-# The product of two sums up to here is a number still; in the joint form, with an offset too.
+# The product of two sums up to this size is finite; in the joint form, even after the offset is multiplied in.
 SAFE, JOINT_SAFE = tl.constexpr(1e18), tl.constexpr(1e14)
-# The least term of the joint form, as ``packed.kept`` has it: a sum is 0 only if it has no terms.
+# The least term of the joint form, the same as in ``packed.kept``: a sum is 0 only if it has no terms.
 LEAST = tl.constexpr(1e-36)
 
 
@@ -38,12 +38,12 @@ def few_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS rows by turns, fused, with no mask and no weight for each label; other forms than split without an offset
-    only where LEAN.
+    """Loss and gradient, in a loop over tiles of ROWS rows, without a mask and without weights per label. The joint form and
+    offsets are supported only if LEAN.
 
-    A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it; EVEN if it fills them.
+    A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it. EVEN: rows fill their tiles.
     """
-    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+    if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return
     num_labels, x_stride, label_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT, label_stride // UNIT * UNIT
@@ -59,7 +59,7 @@ def few_kernel(
     if SCALE == "one":
         scale = scale * tl.load(row_scale)
     c = tl.zeros([ROWS], tl.float32) + offset_number
-    zero = offset_number if OFFSET == "zero" else tl.where(num_rows < 0, 1.0, 0.0)  # the assembler cannot know it
+    zero = offset_number if OFFSET == "zero" else tl.where(num_rows < 0, 1.0, 0.0)  # a 0 that the assembler cannot recognise
     added, worst = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     rows, in_rows = rows_of(program, num_rows, ROWS)
     s, t = _read(x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, LISTED, WORDS, EVEN, BLOCK, UNIT)
@@ -99,7 +99,7 @@ def few_kernel(
             )  # fmt: skip
             pos, neg = pos + pos_more, neg + neg_more
         if LISTED:
-            # By now the ends of the next lists are there.
+            # The offsets of the next lists have been loaded by now.
             entries = first_entries(indices, next_start, next_left, SEGMENT)
         pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
         if SCALE == "rows":
@@ -133,7 +133,7 @@ def few_kernel(
 
 @triton.jit
 def _in_tile(num_labels, in_rows, columns, EVEN: tl.constexpr):
-    """Which places of a tile exist."""
+    """Mask of the labels of a tile that exist."""
     in_tile = in_rows[:, None]
     if not EVEN:
         in_tile = in_tile & (columns < num_labels)[None, :]
@@ -145,9 +145,9 @@ def _read(
     x, labels, x_stride, label_stride, num_labels, rows, in_rows, first,
     LISTED: tl.constexpr, WORDS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """Scores and labels of a tile from the label ``first`` on, as words or one by one; lists have no labels here.
+    """Scores and labels of a tile from the label ``first`` on, as words or one by one. Index lists have no labels here.
 
-    e^-inf is 0, so that places beyond the end of a row count nothing as negatives.
+    Past the end of a row, scores are -inf and labels negative, so that the terms are 0.
     """
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
     if WORDS:
@@ -172,8 +172,9 @@ def _terms(
     LISTED: tl.constexpr, LEAN: tl.constexpr, FORM: tl.constexpr, WORDS: tl.constexpr, EVEN: tl.constexpr,
     BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """The terms of either side of a tile as they are summed; then what the gradient is made of, with its labels last: words of
-    terms, or where LEAN terms, else positive and negative terms. No term of the joint form is less than LEAST."""
+    """The terms of both sides of a tile, ready to be summed; then four tensors and the labels, from which ``_store`` computes
+    the gradient. The four hold the terms of each word (WORDS), the terms (LEAN), or positive and negative terms. No term of the
+    joint form is less than LEAST."""
     PER: tl.constexpr = 64 // x.dtype.element_ty.primitive_bitwidth
     if WORDS:
         HALF: tl.constexpr = x.dtype.element_ty == tl.float16
@@ -206,7 +207,7 @@ def _terms(
 @triton.jit
 def _conclude(pos, neg, c, OFFSET: tl.constexpr, FORM: tl.constexpr):
     """From both sums of each row: its loss, the derivative by the offset, the factor of either side's terms in the gradient,
-    and whether the sums allow that.
+    and whether the sums are in the safe range.
 
     split   log(1 + p) + log(1 + n), p = e^c pos, n = e^-c neg     factors  e^c / (1 + p), e^-c / (1 + n)
     joint   log(1 + b), b = e^c pos neg                            factors  e^c neg / (1 + b), e^c pos / (1 + b)
@@ -222,7 +223,7 @@ def _conclude(pos, neg, c, OFFSET: tl.constexpr, FORM: tl.constexpr):
         slope = pos * pos_factor - neg * neg_factor
         pos_factor, neg_factor = pos_factor * up, neg_factor * down
     else:
-        # Terms that underflow do not matter beside others, nor in a side that is empty.
+        # Terms that underflow do not matter in a sum that is large enough, nor in an empty side.
         fits = (pos + neg <= JOINT_SAFE) & ((pos == 0) | (pos >= LOWEST)) & ((neg == 0) | (neg >= LOWEST))
         up = 1.0
         if OFFSET != "zero":

@@ -1,4 +1,4 @@
-"""Rows of few labels whose sums are near the ends of the range (CUDA): all tiles of a program again; see ``few``."""
+"""Rows of few labels whose sums are near the limits of the range (CUDA): a program recomputes all its tiles; see ``few``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_of(tile, num_rows, ROWS: tl.constexpr):
 
 @triton.jit
 def add_values(added, out_value, value, scale, rows, in_rows, SCALE: tl.constexpr, TOTAL: tl.constexpr):
-    """Store the losses of the rows, or add them to the lanes of this program."""
+    """Store the losses of the rows, or add them to the running sums of this program, one per lane."""
     if TOTAL == "none":
         tl.store(out_value + rows, value, mask=in_rows)
     elif TOTAL != "again":
@@ -47,7 +47,7 @@ def take_again(
     OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, ROWS: tl.constexpr, SEGMENT: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """All tiles of the program with the largest exponent of either side taken out; the sum of their losses by lanes."""
+    """Recompute all tiles of the program with the largest exponent of each side subtracted. Returns the losses per lane."""
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
     SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
     columns = tl.arange(0, SEGMENT)

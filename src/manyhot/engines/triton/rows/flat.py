@@ -39,7 +39,7 @@ def flat_kernel(
             gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, True, GROUP, BLOCK,
         )  # fmt: skip
         s, near = next_s, next_near
-    if not EVEN:  # noqa: SIM102 - known to the compiler, what follows is not
+    if not EVEN:  # noqa: SIM102 - a compile-time condition, then a runtime one
         if program == full % programs:
             end_s, end_near = _read_end(x, labels, full, size, BITS, GROUP, BLOCK)
             added += _tile_loss(
@@ -98,7 +98,7 @@ def _read_bits(bits, group, there, GROUP: tl.constexpr):
 
 @triton.jit
 def _read_end(x, labels, tile, size, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
-    """The same for the last, partial tile; padding is a negative with cost 0."""
+    """``_read`` for the last, partial tile; padding is a negative with cost 0."""
     place = _places(tile, GROUP, BLOCK)
     s = tl.load(x + place, mask=place < size, other=-float("inf"))
     if BITS:
@@ -112,7 +112,7 @@ def _read_end(x, labels, tile, size, BITS: tl.constexpr, GROUP: tl.constexpr, BL
 
 @triton.jit
 def _flags(near, GROUP: tl.constexpr):
-    """The highest bit of each byte that is not 0."""
+    """A word with the highest bit set of each byte that is not 0."""
     LOW: tl.constexpr = 0x7F7F7F7F7F7F7F7F if GROUP == 8 else 0x7F7F7F7F
     return (((near & LOW) + LOW) | near) & ~LOW
 

@@ -12,12 +12,12 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import exp
 
-# Arguments of kernels that hold index lists. A row's list begins anywhere, so it does not matter where the first one does: all
-# lists share a kernel.
+# Kernel arguments that hold index lists. The list of a row may begin at any address, so kernels are not specialised on the
+# alignment of the first list, and all lists share a kernel.
 LISTS = ("offsets", "indices", "values")
 # Listed labels processed at once, with all their loads in flight together; longer lists take several rounds.
 AT_ONCE = tl.constexpr(8)
-# Width of the search for the part of a list that belongs to some labels.
+# Entries compared at once, after a binary search in a list has come this close.
 NEAR = tl.constexpr(64)
 
 
@@ -26,7 +26,7 @@ def listed_terms(
     x, indices, x_stride, num_labels, row, columns, in_tile, c, cursor, stop,
     SHIFTED: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """``e^s`` of the tile of one row as if no label were listed, and the sums of both sides ``[1]`` as they are."""
+    """``e^s`` of one row's tile as if no label were listed, and the actual sums of both sides, ``[1]``."""
     s = tl.load(x + row * x_stride + columns[None, :], mask=in_tile, other=-float("inf")).to(tl.float32)
     if SHIFTED:
         s = s - c[:, None]
@@ -40,7 +40,7 @@ def listed_terms(
 
 @triton.jit
 def find_listed(indices, start, stop, begin, end):
-    """Which part of a row's list, from ``start`` to ``stop``, is of the labels from ``begin`` to ``end``."""
+    """The part of a row's list, itself from ``start`` to ``stop``, with the labels from ``begin`` to ``end``."""
     low = _approach(indices, start, stop, begin)
     entries = low + tl.arange(0, NEAR)
     place = tl.load(indices + entries, mask=entries < stop, other=end)
@@ -56,7 +56,7 @@ def find_listed(indices, start, stop, begin, end):
 
 @triton.jit
 def _approach(indices, low, high, label):
-    """A place before the first listed label that is not less than ``label``, by at most NEAR."""
+    """Binary search: an entry at most NEAR before the first one that is not less than ``label``."""
     while low + NEAR < high:
         middle = (low + high) // 2
         before = tl.load(indices + middle) < label
@@ -69,7 +69,7 @@ def _approach(indices, low, high, label):
 def listed_sums(
     x, indices, num_labels, first, c, cursor, stop, sums, SHIFTED: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """The sums of both sides ``[1]`` from those of groups in which every label counts as a negative."""
+    """The sums of both sides, ``[1]``, from the group sums in which every label counts as a negative."""
     pos, neg, start = tl.zeros([1], tl.float32), tl.zeros([1], tl.float32), cursor
     while start < stop:
         more, other, sums = _take(x, indices, num_labels, first, c, cursor, start, stop, sums, SHIFTED, BLOCK, GROUP)
@@ -84,7 +84,7 @@ def _take(
     x, indices, num_labels, first, c, origin, start, stop, sums,
     SHIFTED: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """The next listed labels: their terms, the terms of their neighbours, and the sums without their groups."""
+    """For the next listed labels: the sum of their terms, of their unlisted neighbours' terms, and the other groups' sums."""
     entries = start + tl.arange(0, AT_ONCE)
     place = tl.load(indices + entries, mask=entries < stop, other=-1)
     here = (entries < stop) & (place < first + BLOCK)

@@ -31,8 +31,8 @@ UNITS = tl.constexpr(2.0**24)
 PARTS = tl.constexpr(2.0**48)
 COUNT = tl.constexpr(56)
 LANES = tl.constexpr(128)
-# So many looks at what the others of a row have left, ten seconds and more, then the kernel gives up: CUDA reports an error
-# where the programs would wait for ever.
+# After this many polls, which take ten seconds or more, a waiting program traps: CUDA reports an error, and nothing waits
+# forever.
 PATIENCE = 1 << 24
 COUNT_LOOK = tl.constexpr(f"{{ .reg .pred late; setp.ge.s32 late, $1, {PATIENCE}; @late trap; add.s32 $0, $1, 1; }}")
 
@@ -72,7 +72,7 @@ def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: t
 
 @triton.jit
 def _count_look(looks):
-    """One more look; the last one ends the kernel with an error."""
+    """Count a poll; the last one traps, which ends the kernel with an error."""
     if COMPILED:
         looks = tl.inline_asm_elementwise(COUNT_LOOK, "=r,r", [looks], dtype=tl.int32, is_pure=False, pack=1)
     else:
@@ -92,9 +92,10 @@ def _add_triples(a, b, c, d, e, f):
 
 @triton.jit
 def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.constexpr):
-    """Wait for all programs of the row: its sums, if their tops are 0 and they fit, and how many programs' do not.
+    """Add this program's sums to those of its row, and wait for all programs of the row. Returns both sums of the row, and the
+    number of programs whose sums could not be added, because a top is not 0 or a sum is out of range.
 
-    Five words of the row's line hold the integers of the negative sum, those of the positive one, and the last number.
+    Five words of the row's line hold two integers for the negative sum, two for the positive sum, and that number.
     """
     lanes = tl.arange(0, LANES)
     words = tl.cast(arrived + row * STRIDE, tl.pointer_type(tl.int64)) + lanes
@@ -146,10 +147,10 @@ def conclude(
     OFFSET: tl.constexpr, SCALE: tl.constexpr, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: tl.constexpr,
     ROWS: tl.constexpr, INTEGERS: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """From the sums of a tile to the loss of its rows, which is stored, and the factors of its terms in the gradient.
+    """Compute the loss of a tile's rows from its sums and store it. Returns the factors of the tile's terms in the gradient.
 
-    With a TOTAL of "sum" or "mean", what is stored is their sum, one number per tile; with "again" only the factors are
-    computed. SCALE says what scales the gradient: a "number", one value per row ("rows"), or "one" value on the device.
+    With a TOTAL of "sum" or "mean", the sum of the losses is stored, one number per tile; with "again", no loss is stored.
+    SCALE says what scales the gradient: a "number", one value per row ("rows"), or "one" value on the device.
     """
     pos_here, neg_here = pos_top, neg_top
     no_pos, no_neg = pos_sum == 0, neg_sum == 0
@@ -180,6 +181,6 @@ def conclude(
         pos_factor *= exp(distance(pos_here, pos_top))
         neg_factor *= exp(distance(neg_here, neg_top))
         if FORM != "split":
-            # A chunk without terms of a side has no exponent of its own, and 0 may be far above that of the others.
+            # A chunk without terms of a side has 0 as its exponent, which may be far above those of the other chunks.
             pos_factor, neg_factor = tl.where(no_pos, 0.0, pos_factor), tl.where(no_neg, 0.0, neg_factor)
     return pos_factor, neg_factor

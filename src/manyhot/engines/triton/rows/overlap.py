@@ -1,12 +1,12 @@
-"""How far probabilities and labels of a row overlap, with the gradient, in one read and one write of the scores (CUDA).
+"""The overlap of probabilities and labels of a row, and its gradient, in one read and one write of the scores (CUDA).
 
 With ``p = sigma(s)``, dice loss is ``apart / (size + epsilon)``, where
 
     apart  sum |p - t|, for hard labels; in general t (1 - p) + (1 - t) p        squared: sum (p - t)^2
     size   sum p + t                                                             squared: sum p^2 + t^2
 
-Nothing is subtracted from 1, so that a loss near 0 keeps its digits. Sums of chunks are added in the order of the chunks. What
-the gradient is made of, the derivatives of both terms by the score, stays in registers from the sums on.
+Nothing is subtracted from 1, so that a loss near 0 keeps its digits. Sums of chunks are added in the order of the chunks. The
+derivatives of both terms by the score stay in registers until the gradient is computed from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from manyhot.engines.triton.rows.pieces import (
 from manyhot.engines.triton.rows.tiles import add_pairs, first_listed, place_rows
 from manyhot.engines.triton.rows.totals import add_up, store_values
 
-# The exponent of the largest power of 2, whose reciprocal is flushed to 0, and the largest one whose reciprocal is not.
+# The exponent of the largest finite power of 2, whose reciprocal is flushed to 0, and the largest one whose reciprocal is not.
 FARTHEST = tl.constexpr(127.0)
 FAR = tl.constexpr(2.0**126)
 
@@ -45,7 +45,7 @@ def overlap_kernel(
     MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     RAGGED: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """A chunk of a row, or ROWS whole rows, in pieces (``pieces``): BLOCK labels, and what SEGMENT has beyond.
+    """A chunk of a row, or ROWS whole rows, in pieces (``pieces``): a tile of BLOCK labels, and one for the rest of SEGMENT.
 
     STAGE is "fused" (dice loss and its gradient), "sums" (both sums of each chunk into ``state [R, CHUNKS, 2]``) or "gradient"
     (``state [2, R]`` holds the derivatives by both sums). There are no weights. TOTAL and SCALE are as in ``merge.conclude``.
@@ -131,7 +131,7 @@ def _tile(
                              cursor, stop, LABELS, HARD, ROWS, BLOCK, RAGGED, WIDTH)  # fmt: skip
     counts = piece_where(where, where_stride, rows, lead, in_tile, first, HAS_WHERE, BLOCK, RAGGED, WIDTH)
     if HAS_WHERE:
-        # What does not count may be infinite.
+        # Scores that do not count may be infinite.
         s = tl.where(counts, s, nothing)
         t = t & counts if HARD else t
     apart, size, by_apart, by_size = _terms(s, t, counts, SQUARED, HARD, FULL and not HAS_WHERE)
@@ -176,7 +176,7 @@ def _terms(s, t, counts, SQUARED: tl.constexpr, HARD: tl.constexpr, ALL: tl.cons
 
 @triton.jit
 def _add_labels(apart, size, ROWS: tl.constexpr):
-    """Sums over the labels, ``[ROWS]``; scalars for one row, or Triton would convert all pieces to one layout."""
+    """Sums over the labels, ``[ROWS]``. Scalars for one row: with tensors, Triton would convert all pieces to one layout."""
     apart, size = tl.reduce((apart, size), 1, add_pairs)
     if ROWS == 1:
         apart, size = tl.reduce((apart, size), 0, add_pairs)

@@ -1,6 +1,6 @@
 """Two predictions of the same rows in small steps (CUDA): a pass for the sums, and one for the gradients; see ``rdrop``.
 
-The second pass reads the scores from cache. ``begin`` and ``end`` are those of the labels of a program.
+The second pass reads the scores from cache. A program processes the labels from ``begin`` to ``end``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def step_rows(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """Everything for a program's labels in steps of BLOCK: values and gradients, or one STAGE of them."""
+    """Process a program's labels in steps of BLOCK: values and gradients, or one STAGE of them."""
     MERGED: tl.constexpr = LOSS and CHUNKS > 1
     zero = tl.zeros([ROWS], tl.float32)
     a_pos_top, a_neg_top, b_pos_top, b_neg_top = zero, zero, zero, zero
@@ -45,7 +45,7 @@ def step_rows(
             b_stride, pos_number, neg_number, smoothing, link, rows, in_rows, begin, end, cursor, stop, zero, zero, zero, zero,
             LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK, UNIT,
         )  # fmt: skip
-        if LOSS:  # noqa: SIM102 - this is known to the compiler, what follows is not
+        if LOSS:  # noqa: SIM102 - a compile-time condition, then a runtime one
             if not are_in_range(a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum):
                 (
                     a_pos_top, a_neg_top, b_pos_top, b_neg_top, a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum, total
@@ -107,7 +107,7 @@ def careful_pair(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     LINK: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """The largest exponents, the sums in their units, and the divergence."""
+    """The largest exponents, the sums in units of ``e^top``, and the divergence."""
     a_pos_top, a_neg_top, b_pos_top, b_neg_top = step_tops(
         a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
         b_stride, pos_number, neg_number, smoothing, rows, in_rows, begin, end, cursor, stop,
@@ -127,7 +127,7 @@ def publish_pair(
     partial, num_rows, rows, in_rows, chunk, a_pos_top, a_pos_sum, a_neg_top, a_neg_sum,
     b_pos_top, b_pos_sum, b_neg_top, b_neg_sum, total, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Write the numbers of a chunk: ``partial`` is ``[2, R, CHUNKS, 4]`` for the losses, then ``[R, CHUNKS]``."""
+    """Write the sums of a chunk: ``partial`` is ``[2, R, CHUNKS, 4]`` for the losses, then ``[R, CHUNKS]``."""
     size = tl.cast(num_rows, tl.int64) * CHUNKS * 4
     publish(partial, rows, chunk, a_pos_top, a_pos_sum, a_neg_top, a_neg_sum, in_rows, CHUNKS)
     publish(partial + size, rows, chunk, b_pos_top, b_pos_sum, b_neg_top, b_neg_sum, in_rows, CHUNKS)
@@ -136,7 +136,7 @@ def publish_pair(
 
 @triton.jit
 def merge_pair(partial, num_rows, row, CHUNKS: tl.constexpr, MANY: tl.constexpr):
-    """The numbers of a row from those of its chunks, in the order of ``publish_pair``."""
+    """The sums of a row from those of its chunks, in the order of ``publish_pair``."""
     size = tl.cast(num_rows, tl.int64) * CHUNKS * 4
     a_pos_top, a_pos_sum, a_neg_top, a_neg_sum = merge_chunks(partial, row, "split", CHUNKS, MANY)
     b_pos_top, b_pos_sum, b_neg_top, b_neg_sum = merge_chunks(partial + size, row, "split", CHUNKS, MANY)
@@ -152,7 +152,7 @@ def conclude_pair(
     out_value, row, rows, in_rows, chunk,
     SCALE: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """Store the values of rows; the factors of the terms of both losses in the gradients."""
+    """Store the values of the rows. Returns the factors of both losses' terms in the gradients."""
     zero = tl.zeros([ROWS], tl.float32)
     a_value, _, a_pos_factor, a_neg_factor = finish(a_pos_top, a_pos_sum, a_neg_top, a_neg_sum, zero, "split")
     b_value, _, b_pos_factor, b_neg_factor = finish(b_pos_top, b_pos_sum, b_neg_top, b_neg_sum, zero, "split")
@@ -172,7 +172,7 @@ def step_sums(
 ):  # fmt: skip
     """The sums of both sides of both losses, in units of ``e^top``, and of the divergence."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
-    # Neighbours read at once, and threads per row; a warp has several rows.
+    # Neighbours read at once (NEAR), and threads per row (LANES): a warp has several rows.
     NEAR: tl.constexpr = min(UNIT, WIDTH)
     LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
     LANES: tl.constexpr = BLOCK // WIDTH if ROWS == 1 else min(32, BLOCK // NEAR)
@@ -202,14 +202,14 @@ def step_sums(
 
 @triton.jit
 def _by_lanes(x, ROWS: tl.constexpr, LANES: tl.constexpr, NEAR: tl.constexpr):
-    """Sums of the labels that one thread has: NEAR neighbours, of one group or of several."""
+    """The sum over the labels of each thread: NEAR neighbours, in one group or several, ``[ROWS, LANES]``."""
     groups = tl.reshape(x, [ROWS, x.shape[1] // (LANES * NEAR), LANES, NEAR])
     return tl.sum(tl.sum(groups, axis=3), axis=1)
 
 
 @triton.jit
 def add_five(a, b, c, d, e, f, g, h, i, j):
-    """For five sums in one reduction."""
+    """Combine function that reduces five sums at once."""
     return a + f, b + g, c + h, d + i, e + j
 
 
@@ -220,7 +220,7 @@ def step_tops(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The largest exponent of either side of both, at least 0."""
+    """The largest exponent of each side of both losses, at least 0."""
     lowest = -float("inf")
     a_pos_top, a_neg_top = tl.full([ROWS], lowest, tl.float32), tl.full([ROWS], lowest, tl.float32)
     b_pos_top, b_neg_top = a_pos_top, a_neg_top

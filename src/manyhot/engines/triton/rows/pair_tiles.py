@@ -17,8 +17,8 @@ from manyhot.engines.triton.rows.tiles import (
     tile_where,
 )
 
-# Odds are clamped here: larger ones change nothing, and the product of two stays finite. A sum below this has no larger odds in
-# it, but only if LEAN: otherwise a confident positive has large odds and is in no sum.
+# Odds are clamped here: larger ones change nothing, and the product of two stays finite. If LEAN, a sum below this value rules
+# out larger odds. Otherwise it does not: a confident positive has large odds and is in no sum.
 LARGEST_ODDS = tl.constexpr(1e18)
 
 
@@ -29,8 +29,8 @@ def pair_tile(
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Both scores, 0 where they do not count; then, twice where LEAN, the labels, or the weights of the positive and of the
-    negative terms; what counts; how far the lists were read."""
+    """Both scores, 0 where they do not count; the labels twice if LEAN, else the weights of the positive and of the negative
+    terms; which entries count; how far the lists were read."""
     WIDTH: tl.constexpr = 128 // a.dtype.element_ty.primitive_bitwidth
     columns, in_tile = place_columns(end, in_rows, start, ROWS, BLOCK, EVEN)
     s = tl.load(a + rows[:, None] * a_stride + columns[None, :], mask=in_tile, other=0).to(tl.float32)
@@ -82,7 +82,7 @@ def exponentials(s, z, up, counts, TURNED: tl.constexpr, ALL: tl.constexpr):
 
 @triton.jit
 def _odds(x, y, e, f, link, LINK: tl.constexpr, LARGE: tl.constexpr):
-    """The odds of ``p = sigma(k x)`` and ``q = sigma(k y)``, which may be LARGE, and ``(1 - p) (1 - q)``."""
+    """The odds of ``p = sigma(k x)`` and ``q = sigma(k y)``, clamped if LARGE, and ``(1 - p) (1 - q)``."""
     if LINK == 2:
         e, f = e * e, f * f
     elif LINK != 1:
@@ -94,14 +94,14 @@ def _odds(x, y, e, f, link, LINK: tl.constexpr, LARGE: tl.constexpr):
 
 @triton.jit
 def apart(x, y, e, f, link, LINK: tl.constexpr, LARGE: tl.constexpr):
-    """``(p - q) (x - y)``; with odds, ``p - q`` is the difference of theirs times ``(1 - p) (1 - q)``, with all digits."""
+    """``(p - q) (x - y)``. ``p - q`` is the difference of the odds times ``(1 - p) (1 - q)``, which keeps all digits."""
     e, f, lack = _odds(x, y, e, f, link, LINK, LARGE)
     return (e - f) * lack * (x - y)
 
 
 @triton.jit
 def derivatives(x, y, e, f, link, scale, up, LINK: tl.constexpr, TURNED: tl.constexpr, LARGE: tl.constexpr):
-    """The derivatives of the divergence by both scores, as they were, times the scale of the row."""
+    """The derivatives of the divergence by both scores, before any negation (TURNED), times the scale of the row."""
     e, f, lack = _odds(x, y, e, f, link, LINK, LARGE)
     between, far = (e - f) * lack, (x - y) * (LOG_2 * link)
     p_lack, q_lack = lack * (1.0 + f), lack * (1.0 + e)
@@ -113,7 +113,7 @@ def derivatives(x, y, e, f, link, scale, up, LINK: tl.constexpr, TURNED: tl.cons
 
 @triton.jit
 def pair_terms(s, e, up, down, counts, pos_top, neg_top, LEAN: tl.constexpr, CAREFUL: tl.constexpr):
-    """The terms in units of ``e^top``, from the exponentials where the tops are 0; where LEAN, one for both sides."""
+    """The terms in units of ``e^top``; if not CAREFUL, the tops are 0 and ``e`` is reused. If LEAN, both sides share one."""
     pos, neg = e, e
     if LEAN and CAREFUL:
         turned, top = tl.where(up, -s, s), tl.where(up, pos_top[:, None], neg_top[:, None])

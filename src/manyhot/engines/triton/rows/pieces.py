@@ -1,6 +1,6 @@
 """A row split into pieces that are read with 16-byte loads, for any number of labels (CUDA); for dice loss and R-Drop.
 
-A row is one power-of-two tile of BLOCK labels and, if it is slightly longer, a smaller tile behind it. RAGGED rows are
+A row is one power-of-two tile of BLOCK labels and, if it is slightly longer, a smaller tile after it. RAGGED rows are
 contiguous, but their length is not a multiple of 16 bytes: tiles then start at the first aligned group of WIDTH labels, and the
 few labels before and after the aligned groups form a piece of their own.
 """

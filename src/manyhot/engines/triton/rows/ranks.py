@@ -1,4 +1,4 @@
-"""How many scores of a row are above some of them, in one read of the scores (CUDA)."""
+"""Counts of the scores of a row that are above some of them, in one read of the scores (CUDA)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import triton.language as tl
 def rank_kernel(
     x, offsets, own, at_least, above, num_rows, num_labels, x_stride, CHUNKS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One tile of a row: how many of its scores are at least, and how many above, each of the row's entries in ``own``. The
-    counts of all tiles are added up."""
+    """One tile of a row: for each of the row's entries in ``own``, how many scores are at least as high, and how many are
+    higher. The counts of all tiles are added up."""
     program = tl.program_id(0)
     row = tl.cast(program // CHUNKS, tl.int64)
     columns = program % CHUNKS * BLOCK + tl.arange(0, BLOCK)
-    # Beyond the end of the row nothing is at least anything.
+    # NaN past the end of the row: every comparison with it is false.
     s = tl.load(x + row * x_stride + columns, mask=columns < num_labels, other=float("nan"))
     entry, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     while entry < stop:

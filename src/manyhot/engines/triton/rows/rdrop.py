@@ -5,10 +5,10 @@
 
 The divergence is unchanged if the signs of a and b are flipped. So with hard labels and no weights (LEAN), both scores of a
 positive are negated, and one exponential of each score serves its loss and its probability. A program then has several rows, or
-a chunk of one, in pieces (``pieces``) whose exponentials stay in registers until the sums are known, with the gradients of the
-divergence, which need no sums. All else is done in small STEPS (``pair_steps``), also sums near the end of the range. In stage
-"fused" the programs of a row wait for each other before they write the gradients; where they cannot, there are two launches,
-stages "sums" and "gradient". Without LOSS only the divergence is computed, which needs no sums.
+a chunk of one, in pieces (``pieces``). Exponentials stay in registers until the sums are known, and so do the gradients of the
+divergence, which need no sums. All other cases, and sums near the limits of the range, are processed in small steps
+(``pair_steps``). In stage "fused" the programs of a row wait for each other before they write the gradients; where they cannot,
+there are two launches, stages "sums" and "gradient". Without LOSS only the divergence is computed, which needs no sums.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def rdrop_kernel(
 
 @triton.jit
 def _bounds(first, num_labels, lead, chunk, CHUNKS: tl.constexpr, SEGMENT: tl.constexpr, RAGGED: tl.constexpr):
-    """The first label of a chunk and the one behind its last. Of ragged rows, the first chunk has the labels before their
-    groups too, and the last one those behind."""
+    """The first label of a chunk and the one after its last. In ragged rows, the first chunk also has the labels before the
+    aligned groups, and the last chunk those after them."""
     begin, end = first, tl.minimum(first + SEGMENT, num_labels)
     if RAGGED:
         ahead = tl.max(lead, axis=0)
@@ -170,7 +170,7 @@ def _pieces(
     LABELS: tl.constexpr, HAS_WHERE: tl.constexpr, LINK: tl.constexpr, FULL: tl.constexpr, CHUNKS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums over all pieces, and of each piece, the tile, the one behind it and the ends, what ``_store`` needs."""
+    """The sums over all pieces, and for each piece (the tile, the smaller one after it, the ends) what ``_store`` needs."""
     a_pos, a_neg, b_pos, b_neg, total, e, f, by_a, by_b, t, cursor = _tile(
         a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, link,
         scale, rows, in_rows, lead, inner, first, cursor, stop,
@@ -240,7 +240,7 @@ def _tile(
                              cursor, stop, LABELS, True, ROWS, BLOCK, RAGGED, WIDTH)  # fmt: skip
     counts = piece_where(where, where_stride, rows, lead, in_tile, first, HAS_WHERE, BLOCK, RAGGED, WIDTH)
     if HAS_WHERE:
-        # What does not count may be infinite.
+        # Scores that do not count may be infinite.
         s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
     found = _terms(s, z, t, counts, link, scale, LINK, FULL and not HAS_WHERE, ROWS)
     return found[0], found[1], found[2], found[3], found[4], found[5], found[6], found[7], found[8], t, cursor

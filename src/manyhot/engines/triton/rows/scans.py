@@ -28,7 +28,7 @@ def _step(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """STEP labels from the ``first`` on, which of them exist, and what ``tile_exponents`` gives for them."""
+    """STEP labels from ``first`` on, which of them exist, and the result of ``tile_exponents`` for them."""
     columns, in_tile = place_columns(num_labels, in_rows, first, ROWS, STEP, False)
     a, b, up, down, cursor = tile_exponents(
         x, labels, indices, values, where, pos_weight, neg_weight, x_stride, label_stride, where_stride,
@@ -45,7 +45,7 @@ def careful_sums(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """The largest exponent of either side and the sums in its units, each ``[ROWS]``, of SPAN labels before ``num_labels``."""
+    """The largest exponent m of each side and its sum in units of ``e^m``, ``[ROWS]``, of SPAN labels before ``num_labels``."""
     pos_lanes = tl.full([ROWS, STEP], -float("inf"), tl.float32)
     neg_lanes = pos_lanes
     at = cursor
@@ -82,7 +82,7 @@ def careful_store(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient, given the exponents that the terms are in units of and the factors of the rows."""
+    """Write the gradient, given the exponents to subtract from those of the terms, and the factors of the rows."""
     at = cursor
     for start in range(0, SPAN, STEP):
         columns, in_tile, a, b, up, down, at = _step(

@@ -40,7 +40,7 @@ def segment_kernel(
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
     """One segment of one row: a pass for the sums, a pass for the gradient."""
-    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+    if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT

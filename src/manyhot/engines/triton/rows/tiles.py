@@ -36,7 +36,7 @@ def place_rows(num_rows, CHUNKS: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.cons
 
 @triton.jit
 def place_columns(num_labels, in_rows, first, ROWS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr):
-    """BLOCK labels from the ``first`` on, and which of them exist in which row, ``[ROWS, BLOCK]``: all if EVEN."""
+    """BLOCK labels from ``first`` on, and the mask of those that exist in each row, ``[ROWS, BLOCK]``: all if EVEN."""
     columns = first + tl.arange(0, BLOCK)
     in_tile = in_rows[:, None] & (columns < num_labels)[None, :]
     if EVEN:
@@ -49,7 +49,7 @@ def first_listed(
     offsets, indices, row, rows, in_rows, begin,
     LABELS: tl.constexpr, ROWS: tl.constexpr, SEEK: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Where rows start and stop in their index lists, a number for one row: of SPAN labels from ``begin`` on if SEEK."""
+    """Where the index lists of rows start and stop; scalars for one row. If SEEK, only for SPAN labels from ``begin`` on."""
     if LABELS == "dense" or LABELS == "bits":
         start = tl.zeros([ROWS], tl.int64)
         stop = start
@@ -124,7 +124,7 @@ def tile_exponents(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """``(u, u, t, t)`` where LEAN, else ``(-s, s, p t, n (1 - t))``, and the cursor in the index lists behind it. Excluded
+    """``(u, u, t, t)`` where LEAN, else ``(-s, s, p t, n (1 - t))``, and the cursor in the index lists after the tile. Excluded
     entries have u = -inf and weight 0.
     """
     WIDTH: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
@@ -157,9 +157,9 @@ def plain_terms(
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
     SHIFTED: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """The tile's terms with m = 0, and the cursor in the index lists behind it.
+    """The tile's terms with m = 0, and the cursor in the index lists after the tile.
 
-    ``(terms, terms)`` with the sign for the side where LEAN, else positive and negative terms. With the index list of one row
+    ``(terms, terms)`` where LEAN, with a minus sign for positives, else positive and negative terms. With the list of one row
     every label is first treated as a negative; then the listed ones are replaced, without a label tile.
     """
     if LABELS == "lists" and LEAN and ROWS == 1 and not HAS_WHERE:
@@ -195,7 +195,7 @@ def plain_terms(
 
 @triton.jit
 def careful_terms(a, b, up, down, pos_top, neg_top, LEAN: tl.constexpr):
-    """The same in units of ``e^m``; terms of weight 0 are skipped whatever their score."""
+    """The terms of a tile in units of ``e^m``; terms of weight 0 are skipped whatever their score."""
     if LEAN:
         e = exp(distance(a, tl.where(up, pos_top[:, None], neg_top[:, None])))
         pos = tl.where(up, -e, e)
@@ -220,7 +220,7 @@ def side_exponents(a, b, up, down, LEAN: tl.constexpr):
 
 @triton.jit
 def side_terms(pos, neg, LEAN: tl.constexpr):
-    """The terms of either side as they are summed."""
+    """The terms of each side, ready to be summed: 0 for terms of the other side."""
     if LEAN:
         pos, neg = tl.where(pos < 0, -pos, 0.0), tl.where(neg < 0, 0.0, neg)
     return pos, neg
@@ -228,7 +228,7 @@ def side_terms(pos, neg, LEAN: tl.constexpr):
 
 @triton.jit
 def settle(top, FORM: tl.constexpr):
-    """The largest exponent as the form takes it: at least 0 where there is a zero class, 0 for an empty side."""
+    """The exponent to subtract: at least 0 in the split form, which has a zero class; 0 for an empty side."""
     if FORM == "split":
         top = tl.maximum(top, 0.0)
     else:
@@ -238,13 +238,13 @@ def settle(top, FORM: tl.constexpr):
 
 @triton.jit
 def add_pairs(a, b, c, d):
-    """For a sum of both sides in one reduction."""
+    """Combine function that sums both sides in one reduction."""
     return a + c, b + d
 
 
 @triton.jit
 def larger_pairs(a, b, c, d):
-    """For the largest numbers of both sides in one reduction."""
+    """Combine function for the maxima of both sides in one reduction."""
     return tl.maximum(a, c), tl.maximum(b, d)
 
 

@@ -31,7 +31,7 @@ def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE:
 
 @triton.jit
 def store_sum(out, value, scale, counts, SCALE: tl.constexpr):
-    """The sum of a program's values that count; where rows have scales, times these."""
+    """Store the sum of a program's values that count, each times the scale of its row if rows have scales."""
     if SCALE == "rows":
         value, counts = value * scale, counts & (scale != 0)
     tl.store(out, tl.sum(tl.where(counts, value, 0.0), axis=0))
@@ -42,8 +42,8 @@ def store_values(
     out, value, scale, row, rows, counts, chunk,
     SCALE: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """The values of a program's rows, by its first chunk: one by one, or their sum with a TOTAL of "sum" or "mean"; none with
-    "again"."""
+    """Store the values of a program's rows; only the program of a row's first chunk does. With a TOTAL of "sum" or "mean",
+    store their sum; with "again", nothing."""
     if TOTAL == "none":
         tl.store(out + rows, value, mask=counts & (tl.zeros([ROWS], tl.int32) + chunk == 0))
     elif TOTAL != "again":
@@ -59,9 +59,9 @@ def add_up(
     out, ended, sums, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
 ):  # fmt: skip
     """The last program reduces the partial sums of all programs in ``sums`` to the "sum" of the rows or their "mean". ``ended``
-    counts the programs; the last one resets it to 0. The first chunk of a row holds its value.
+    counts the finished programs; the last one resets it to 0. Of a row in chunks, only the first chunk takes part.
     """
-    if TOTAL == "sum" or TOTAL == "mean":  # noqa: SIM102 - known to the compiler, what follows is not
+    if TOTAL == "sum" or TOTAL == "mean":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if chunk == 0:
             tl.debug_barrier()
             num_sums = tl.num_programs(0) // CHUNKS
@@ -83,8 +83,8 @@ def is_finished(factor, scale_number, used):
 
 @triton.jit
 def note_factor(factor, scale_number, used, expected, SCALE: tl.constexpr, TOTAL: tl.constexpr):
-    """If one factor on the device scales all rows: store the factor that was used, and with "again" the one to expect."""
-    if SCALE == "one":  # noqa: SIM102 - known to the compiler, what follows is not
+    """If one factor on the device scales all rows, store it: as the factor used, or with "again" as the one to expect."""
+    if SCALE == "one":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if tl.program_id(0) == 0:
             tl.store(expected if TOTAL == "again" else used, tl.load(factor) * scale_number)
 

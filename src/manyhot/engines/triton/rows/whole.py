@@ -2,8 +2,9 @@
 
 The exponentials of the sums are also the gradient, so they stay in registers and nothing is read twice. The split form sums
 unshifted exponentials (m = 0); only if a sum approaches the limits of the range is everything read again with a shift
-(``scans``). (Its zero class makes terms that underflow irrelevant.) A program has several short rows, or a chunk of a long row;
-chunks are merged before the gradient is written. All other cases use the stages "sides" and "gradient" separately.
+(``scans``). Terms that underflow do not matter there, because of its zero class. A program has several short rows, or a chunk
+of a long row; chunks are merged before the gradient is written. All other cases use the stages "sides" and "gradient"
+separately.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def row_kernel(
     CHUNKS: tl.constexpr, MANY: tl.constexpr, SEGMENT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     UNIT: tl.constexpr, TOTAL: tl.constexpr,
 ):  # fmt: skip
-    """One tile a program. STAGE is "fused" (loss and gradient), "sides" (four numbers a row out) or "gradient" (them in)."""
-    if TOTAL == "again":  # noqa: SIM102 - known to the compiler, what follows is not
+    """One tile per program. STAGE is "fused" (loss and gradient), "sides" (writes row sums) or "gradient" (reads them)."""
+    if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return
     # Tell Triton that sizes are multiples of UNIT: its vector width depends on the divisibility it can prove.

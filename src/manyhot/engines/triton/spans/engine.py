@@ -23,12 +23,12 @@ from manyhot.engines.triton.spans.replay import Block, remember_loss, remember_p
 from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells
 
 HEAD_SIZES = 128
-# The most thresholds and reductions of one layout that are replayed.
+# The most pairs of threshold and reduction that are replayed per layout.
 MOST_KINDS = 64
 
 
 def available(device: int | None = None) -> tuple[bool, str]:
-    """Whether the engine can be used, on a device where one is named, and why not."""
+    """Whether the engine can be used (on CUDA device number ``device``, if given), and if not, why."""
     return triton_engine.available(device)
 
 
@@ -46,7 +46,7 @@ def supports(parts: SpanParts, *others: Tensor) -> bool:
 
 @falls_back_to(fallback.sides)
 def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
-    """``(pos, neg)``, float32 ``[B, H]``, and what to save for backward; ``clear`` zeroes the parts of it that are not used."""
+    """``(pos, neg)``, float32 ``[B, H]``, and the memory to save for backward; ``clear`` zeroes it first."""
     plan, parts = planned(parts, cells)
     out = torch.empty((4, *plan.shape), dtype=torch.float32, device=parts.q.device)
     memory, _ = plan.fill(parts, cells, out, clear=clear)

@@ -17,7 +17,7 @@ from manyhot.labels.sparse import rows_of_entries
 
 
 def _terms(parts: SpanParts, cells: SpanCells) -> SpanTerms:
-    """The listed cells one by one."""
+    """The same cells for the plain form: row, type, first and last token of each listed cell."""
     indices, tokens = cells.indices, parts.num_tokens
     rows = rows_of_entries(cells.offsets, indices.shape[0])
     places = (rows, indices // tokens**2, indices // tokens % tokens, indices % tokens)
@@ -25,7 +25,7 @@ def _terms(parts: SpanParts, cells: SpanCells) -> SpanTerms:
 
 
 def sides(parts: SpanParts, cells: SpanCells, *, clear: bool = False) -> tuple[LogSum, LogSum, Memory]:
-    """``(pos, neg)``, float32 ``[B, H]``, and memory of the size that the engine's has."""
+    """``(pos, neg)``, float32 ``[B, H]``, and memory of the same size as the engine's."""
     with torch.autocast(parts.q.device.type, enabled=False):
         pos, neg, _ = span_sides(parts, _terms(parts, cells), tiles)
     return pos, neg, SpanPlan(parts, cells).memory(cells, clear=True)

@@ -2,8 +2,7 @@
 """Listed spans on a CUDA device: unpacked and scored once, and merged with the sums over the other cells of a (row, type).
 
 Index lists are sorted by (row, type, first, last). A listed cell that does not count has first and last -1, so that it lies in
-no
-tile. Sums are pairs (top, total): ``e^top total``, a total of 0 is empty, and top is finite.
+no tile. Sums are pairs (top, total), which stand for ``e^top total``. An empty sum has a total of 0, and top is finite.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def soft_label(values, place, inside, smoothing, SOFT: tl.constexpr):
 
 @triton.jit
 def added(top, total, x, weight):
-    """A sum with ``sum w e^x`` added to it; terms of weight 0 are skipped."""
+    """The pair (top, total) with ``sum w e^x`` added to it; terms of weight 0 are skipped."""
     x = tl.where(weight > 0, x, LOWEST)
     highest = tl.maximum(top, tl.max(x, axis=0))
     shift = finite(highest)
@@ -144,8 +143,8 @@ def sides_kernel(
 ):  # fmt: skip
     """``(pos shift, pos rest, neg shift, neg rest)`` of one (row, type), from the sums over unlisted cells and the list.
 
-    With LOSS also what it gives to ``share sum log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``, whose derivatives by pos and
-    neg come fifth and sixth, and the value eighth.
+    With LOSS also its part of ``share sum log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})``: the derivatives by pos and neg go to
+    rows 4 and 5 of ``out``, and the value to row 7.
     """
     problem = tl.program_id(0).to(tl.int64)
     neg_top, neg_total = summed(tops, sums, problem * size, size, BLOCK)
@@ -177,15 +176,15 @@ def sides_kernel(
 
 @triton.jit
 def pulling(shift, rest, grad):
-    """Shift, rest and pull of a side, at rest where it is empty or nobody pulls."""
+    """Shift, rest and gradient of a side. If the side is empty or its gradient is 0, the shift is inf: all terms are 0."""
     idle = (rest == LOWEST) | (grad == 0)
     return tl.where(idle, float("inf"), shift), tl.where(idle, 0.0, rest), tl.where(idle, 0.0, grad)
 
 
 @triton.jit
 def side_state(state, place, num_problems, inside, SIDE: tl.constexpr):
-    """What ``pulling`` gives for one side (0 positive, 1 negative) of some problems: its sums, and its gradient, which is
-    that of the side times one number for all."""
+    """The result of ``pulling`` for one side (0 positive, 1 negative) of some problems. The gradient is that of the side times
+    one number for all problems."""
     shift = tl.load(state + (2 * SIDE) * num_problems + place, mask=inside, other=0.0)
     rest = tl.load(state + (2 * SIDE + 1) * num_problems + place, mask=inside, other=LOWEST)
     grad = tl.load(state + (4 + SIDE) * num_problems + place, mask=inside, other=0.0)

@@ -16,15 +16,15 @@ from manyhot.engines.triton.launch.launcher import Launch, Launcher, Numbers
 from manyhot.engines.triton.spans.workspace import Kept, Memory, SpanCells, aligned, strides, strides_by_type
 
 ENTRIES = 64
-# Tokens held and tokens a step, by kernel: half types, float32.
+# (Tokens held, tokens per step) by kernel: first for half types and narrow heads, then for all others.
 TYPED_SUMS = ((128, 64), (64, 64))
 TYPED_PULLS = ((128, 64), (64, 32))
 # Tiles of 64 with 8 warps gave wrong gradients and read out of bounds on an H200 (Triton 3.6). In the interpreter they are
-# exact; compiled they go through Hopper's asynchronous products, those of 32 through the ordinary ones.
+# exact. Compiled, they use Hopper's asynchronous matrix products; tiles of 32 use the ordinary ones.
 SHARED = 32
 SHARED_WARPS = 4
 TYPES = 64
-# A first token's factorised total is too inaccurate below this multiple of the most that its cells can have lost.
+# The factorised total of a first token is too inaccurate below this multiple of what its cells can lose to underflow.
 DOUBT = 1 / torch.finfo(torch.float32).eps
 
 
@@ -86,7 +86,7 @@ class SpanPlan:
         self.strides, self.by_type = strides(parts), strides_by_type(parts)
         self.out_strides: Numbers | None = None
         self.launchers: dict[tuple[Any, ...], Launcher] = {}
-        # How losses and gradients of this layout are replayed (``replay``); None where they are not.
+        # The replays of losses and gradients of this layout (``replay``); None where there is none.
         self.losses: dict[Any, Any] = {}
         self.gradients: dict[bool, Any] = {}
 
@@ -238,7 +238,7 @@ class SpanPlan:
         return Launch(self._launcher(sides_kernel, 1, *constants), self.problems, kept.tops, others, numbers, (1,))
 
     def typed_pulls(self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int) -> Launch:
-        """Gradients of q and k, typed form; the second time those of the positive background are added."""
+        """Gradients of q and k, typed form; the second launch adds those of the positive background."""
         from manyhot.engines.triton.spans.typed import typed_pulls_kernel
 
         listed, (held, step) = cells.indices.shape[0], self._cut(TYPED_PULLS)
@@ -253,7 +253,7 @@ class SpanPlan:
     def shared_pulls(
         self, parts: SpanParts, cells: SpanCells, kept: Kept, outs: SpanParts, state: Tensor, place: int
     ) -> Launch:
-        """Gradients of all parts, shared form; the second time those of the positive background are added."""
+        """Gradients of all parts, shared form; the second launch adds those of the positive background."""
         from manyhot.engines.triton.spans.pulls import shared_pulls_kernel
 
         listed, blocks, sign = cells.indices.shape[0], self.rows * self.num_blocks, -1.0 if place else 1.0
@@ -292,5 +292,5 @@ def _warps(held: int) -> int:
 
 
 def _rows(part: Tensor) -> Tensor:
-    """The same with contiguous features."""
+    """The part with contiguous features."""
     return part if part.stride(-1) == 1 or part.shape[-1] == 1 else part.contiguous()

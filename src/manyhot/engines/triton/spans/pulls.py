@@ -2,9 +2,9 @@
 """Gradients of span scores whose types share q and k, on a CUDA device; the algebra is with the sums, in
 ``manyhot.engines.triton.spans.shared``.
 
-Programs of the first kind hold a block of first tokens and go along the last tokens, for dq and du; those of the second hold
-last tokens and go along the first ones, for dk and dv. Both recompute the tiles. Each output has one writer, so results are
-the same every time.
+There are two kinds of programs. The first kind holds a block of first tokens and iterates over the last tokens, for dq and du.
+The second kind holds last tokens and iterates over the first ones, for dk and dv. Both recompute the tiles. Each output has one
+writer, so results are the same every time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def product_pulls(
     ENDS: tl.constexpr, LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr, GRAD: tl.constexpr,
     HELD: tl.constexpr, STEP: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """``dS`` and, if ENDS, ``dv`` of a tile and a block of types, added, through products; a type's row with listed cells
-    is taken out of the product and added by itself."""
+    """Add ``dS`` and, if ENDS, ``dv`` of a tile and a block of types, through matrix products. A type's row with listed cells
+    is left out of the product and added separately."""
     ours = (rows < length)[:, None] & (kinds < num_types)[None, :]
     problems = row * num_types + kinds
     shift, rest, factor = side_state(state, problems, num_problems, kinds < num_types, 1 if OWN else 0)
@@ -80,7 +80,7 @@ def direct_pulls(
     rows, columns, kinds, length, sign, smoothing, u_row, u_type, u_token, v_row, v_type, v_token,
     LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr, HELD: tl.constexpr, STEP: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """``dS`` and ``dv`` of a tile and of the types in doubt, added, cell by cell."""
+    """Add ``dS`` and ``dv`` of a tile and of the types in ``doubt``, cell by cell."""
     kind = tl.min(tl.where(doubt > 0, kinds, type_at + TYPES), axis=0)
     while kind < type_at + TYPES:
         problem = row * num_types + kind
@@ -113,7 +113,7 @@ def tile_and_type_pulls(
     ENDS: tl.constexpr, LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr, GRAD: tl.constexpr,
     HELD: tl.constexpr, STEP: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """``dS`` and, if ENDS, ``dv`` of a tile and a block of types, added in the way its sums were computed."""
+    """Add ``dS`` and, if ENDS, ``dv`` of a tile and a block of types, each type in the way its sums were computed."""
     kinds = type_at + tl.arange(0, TYPES)
     doubt = tl.load(flags + block_place * num_types + kinds, mask=kinds < num_types, other=0)
     tile_pulls, type_pulls = product_pulls(
@@ -133,7 +133,7 @@ def tile_and_type_pulls(
 
 @triton.jit
 def store(out, place, values, inside, OWN: tl.constexpr):
-    """Write, or without OWN add to what is there."""
+    """Write the values; without OWN, add them to those in ``out``."""
     if not OWN:
         values += tl.load(out + place, mask=inside, other=0.0)
     tl.store(out + place, values.to(out.dtype.element_ty), mask=inside)
@@ -145,7 +145,7 @@ def first_token_pulls(
     type_at, rows, length, sign, smoothing, out_row, out_type, out_token,
     LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr, HELD: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """``du`` of a block of first tokens and types: what each is of the sum, and its listed cells."""
+    """``du`` of a block of first tokens and types: the share of each in the sum, and its listed cells."""
     kinds = type_at + tl.arange(0, TYPES)
     ours = (rows < length)[:, None] & (kinds < num_types)[None, :]
     problems = row * num_types + kinds
@@ -176,8 +176,8 @@ def shared_pulls_kernel(
     TRIANGLE: tl.constexpr, LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr,
     PRECISION: tl.constexpr, GRAD: tl.constexpr, D: tl.constexpr, HELD: tl.constexpr, TYPES: tl.constexpr, MORE: tl.constexpr,
 ):  # fmt: skip
-    """OWN is the side of the negatives, with listed cells; without it the background of the positives is added to what is
-    there. MORE is more than one block of types."""
+    """Gradients of q, k, u and v. With OWN, those of the negatives and of listed cells; without, those of the background of the
+    positives, added to the outputs. MORE: there is more than one block of types."""
     flip = tl.program_id(0) >= row_programs
     program = tl.where(flip, tl.program_id(0) - row_programs, tl.program_id(0) * type_blocks)
     own_at = program % type_blocks * TYPES

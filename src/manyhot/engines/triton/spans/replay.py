@@ -18,15 +18,15 @@ from manyhot.engines.triton.launch.launcher import Launch, Launched, Numbers, st
 from manyhot.engines.triton.spans.plans import ENTRIES, SpanPlan, empty_gradients
 from manyhot.engines.triton.spans.workspace import Kept, SpanCells, aligned
 
-# The most spans in all lists together.
+# The most listed spans in a call.
 MOST_LISTED = 1 << 29
-# The addresses of a call: of its eight tensors, and of the nine sections of its block.
+# The number of addresses of a call: its eight tensors, and the nine sections of its block.
 SECTIONS_END = 17
 
 
 class Block:
-    """Where the sums and the sections of ``Kept`` lie in one block of float32 and int32: the sums ``[8, problems]`` first, last
-    what depends on the number of listed spans."""
+    """The layout of one block of memory that holds the sums and the sections of ``Kept``. The sums ``[8, problems]`` come
+    first, and the sections whose size depends on the number of listed spans come last."""
 
     __slots__ = ("fixed", "places", "size")
 
@@ -41,7 +41,7 @@ class Block:
         self.fixed = [4 * place for place in self.places]
 
     def words(self, listed: int) -> int:
-        """How many numbers the block has."""
+        """The size of the block in 4-byte words."""
         return self.size + aligned(listed) + aligned(3 * listed)
 
     def addresses(self, base: int, listed: int) -> list[int]:
@@ -62,7 +62,7 @@ class Block:
 
 
 def _step(launch: Launch, names: dict[int, int]) -> TableStep:
-    """A launch as part of a table with the addresses of ``names``, the number of listed spans and its bits."""
+    """A launch as a step of a table with the addresses of ``names``, the number of listed spans and its bit length."""
     given = [launch.x, *launch.others]
     kernel = launch.start.kernel_for(launch.x, launch.others)
     places = [None if each is None else names[id(each)] for each in given]
@@ -109,7 +109,7 @@ class LossReplay:
         like: Tensor,
     ) -> None:
         self.block, self.like = Block(plan), like
-        # Behind the sections: the values of the problems, and the loss.
+        # After the sections come the addresses of the values of the problems, and of the loss.
         last = TableStep(total, 1, numbers, (SECTIONS_END, None, SECTIONS_END + 1), {})
         self.table = KernelTable(SECTIONS_END + 2, 2, [*[_step(launch, names) for launch in launches], last])
         self.entries = plan.problems * plan.list_blocks + 1
@@ -143,7 +143,7 @@ class PullReplay:
         if stream is None or found is None or copy is None:
             return None
         base, listed = block.data_ptr(), cells.indices.shape[0]
-        # The kernel reads the gradient of the loss behind the sums.
+        # The kernel reads the gradient of the loss from row 6 of the sums.
         if copy(base + 24 * plan.problems, grad.data_ptr(), 4, stream) != 0:
             return None
         outs = empty_gradients(parts, cells)

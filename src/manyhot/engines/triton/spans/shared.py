@@ -5,11 +5,11 @@ With ``E_ij = e^{S_ij - m_i}``, ``V_ja = e^{v_a(j) - c_a}`` and ``base_ia = u_a(
 ``e^{base_ia} (E V)_ia``. A program holds a block of first tokens and of types and iterates over the last tokens, with m and c
 as running maxima. Backward: ``U_ia = g_a e^{base_ia} / sum_a``, ``dS = E o (U V^T)``, ``dv = V o (E^T U)``, ``du = U o (E V)``.
 
-*Repair.* Within a tile the row of a type that contains listed cells is taken out of the product and summed separately without
+*Repair.* Within a tile the row of a type that contains listed cells is left out of the product and summed separately without
 those cells: nothing is subtracted.
 
-*Guard.* ``E V`` loses cells below the smallest number. Where a row's total is so close to it that this could matter, the type's
-rows of the block are recomputed cell by cell (*direct*); a flag tells backward. Nothing waits for the device.
+*Guard.* ``E V`` loses cells that underflow. Where a row's total is so small that this could matter, the type's rows of
+the block are recomputed cell by cell (*direct*); a flag tells backward. Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def shared_sums_kernel(
     TRIANGLE: tl.constexpr, LISTED: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr,
     HELD: tl.constexpr, STEP: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """Base and total of each first token and type ``[B, H, T]``; m is kept as ``peaks [B, T]``, c as ``lifts``, which types of
-    the block were done cell by cell as ``flags``."""
+    """Base and total of each first token and type ``[B, H, T]``. Saves m in ``peaks [B, T]``, c in ``lifts``, and in ``flags``
+    which types of the block were computed cell by cell."""
     type_at = tl.program_id(0) % type_blocks * TYPES
     block = tl.program_id(0) // type_blocks % num_blocks
     row = (tl.program_id(0) // type_blocks // num_blocks).to(tl.int64)

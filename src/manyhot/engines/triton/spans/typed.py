@@ -2,8 +2,7 @@
 """Span sums where each type has its own q and k, by tiles on a CUDA device; backward recomputes the tiles.
 
 A program holds a block of first tokens of one (row, type) and iterates over the last tokens. For the sums it keeps a maximum
-and a
-total for each first token; for ``dq`` it adds up ``W k``, ``W = g e^s / sum``. For ``dk`` a program holds last tokens and
+and a total for each first token; for ``dq`` it adds up ``W k``, ``W = g e^s / sum``. For ``dk`` a program holds last tokens and
 iterates over the first ones: the same loop with q and k exchanged (FLIP). Each output has one writer, so results are the same
 every time. A listed cell is masked in the sums and adds its own term to the gradients.
 """
@@ -189,8 +188,8 @@ def typed_pulls_kernel(
     TRIANGLE: tl.constexpr, LISTED: tl.constexpr, OWN: tl.constexpr, SOFT: tl.constexpr,
     PRECISION: tl.constexpr, GRAD: tl.constexpr, D: tl.constexpr, HELD: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q by the first half of the programs, of k by the second. OWN is the side of the negatives, with listed
-    cells; without it the background of the positives is added to what is there."""
+    """Gradients of q by the first half of the programs, of k by the second. With OWN, those of the negatives and of
+    listed cells; without, those of the background of the positives, added to the outputs."""
     program = tl.program_id(0)
     half = num_problems * num_blocks
     if program < half:
