@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 
-def teach_inductor() -> None:
+def register_lowerings() -> None:
     """Register the lowerings of the operators that finish gradients, if Inductor is in use.
 
     Called while a graph is traced. Inductor is not imported here, because another compiler may be in use and the import takes

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.engines.in_place import teach_inductor
+from manyhot.engines.in_place import register_lowerings
 from manyhot.engines.registry import ENTRIES
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
@@ -250,7 +250,7 @@ def _fused_like(x: Tensor, form: str, offset: Tensor | None, *_: Any) -> Packed:
 
 
 def _scaled_like(grad: Tensor, *_: Any) -> Tensor:
-    teach_inductor()
+    register_lowerings()
     return torch.empty_like(grad)
 
 

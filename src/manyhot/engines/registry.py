@@ -185,7 +185,7 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
     if engine == "torch":
         return None
     if engine != "auto":
-        _check_asked_for(who, engine, x, terms)
+        _check_named_engine(who, engine, x, terms)
     if x.numel() == 0 or not can_be_read((x, *terms, *others)):
         return None
     on_cuda = x.is_cuda
@@ -206,7 +206,7 @@ def entry_for(engine: str, device: str) -> Entry | None:
     return _BY_DEVICE.get(device) if engine == "auto" else _BY_NAME.get(engine)
 
 
-def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
+def _check_named_engine(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
     """Check that the engine that the user named supports the call."""
     if not is_there(engine):
         raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")

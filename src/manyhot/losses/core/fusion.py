@@ -55,7 +55,7 @@ class _Eager(torch.autograd.Function):
         if torch.is_grad_enabled():
             return (*_differentiable(ctx, saved, grad_out), None)
         own, finished = is_readable(grad_out), ctx.finished
-        grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
+        grad, slope = (finished.pop() if own else finished[0]) if finished else _recompute_gradient(ctx, saved)
         grad = ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out)
         if slope is None:
             return grad, None, None
@@ -79,7 +79,7 @@ def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
     return x, offset, scale, ctx.settings[2](*fields)
 
 
-def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
+def _recompute_gradient(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
     """The gradient for a second backward through a retained graph."""
     engine, loss = ctx.settings[:2]
     x, offset, scale, terms = _inputs(ctx, saved)

@@ -93,7 +93,7 @@ def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[LogSum, LogSum]:
     constants."""
     given = (rows.logits, engine, type(rows.terms), *rows.terms)
     if not torch.compiler.is_compiling():
-        sums = _MovingSides.apply(*given)  # type: ignore[no-untyped-call]
+        sums = _SidesWithForwardMode.apply(*given)  # type: ignore[no-untyped-call]
     elif torch.is_grad_enabled() and rows.logits.requires_grad:
         sums = _Sides.apply(*given)  # type: ignore[no-untyped-call]
     else:
@@ -137,7 +137,7 @@ class _Sides(torch.autograd.Function):
         return (grad, None, None, *(None for _ in ctx.constants))
 
 
-class _MovingSides(_Sides):
+class _SidesWithForwardMode(_Sides):
     """The same with forward-mode derivatives, which ``torch.func.jacfwd`` and ``hessian`` need and ``torch.compile`` does not
     support."""
 

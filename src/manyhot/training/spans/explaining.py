@@ -49,7 +49,7 @@ def explain_spans(
             own = [each for each in candidates if each.window == window]
             start = windows.start[window]
             split = _split(model, stored.batch(np.array([window])), [each.span for each in own], steps)
-            told += _told(model, text, offsets[start : start + int(stored.lengths[window])], own, split, most)
+            told += _explanations(model, text, offsets[start : start + int(stored.lengths[window])], own, split, most)
         told.sort(key=lambda each: (not each.predicted, -each.score))
         yield TextExplanation(row, text, tuple(told))
 
@@ -136,7 +136,7 @@ def _baseline(encoder: Any, x: Tensor) -> Tensor:
     return padding.detach().to(x.dtype).expand_as(x).clone()
 
 
-def _told(
+def _explanations(
     model: TrainedSpanModel, text: str, tokens: Offsets, own: Sequence[_Candidate], split: Attribution, most: int
 ) -> list[SpanExplanation]:
     told = []

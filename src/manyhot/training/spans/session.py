@@ -131,7 +131,7 @@ class SpanSession(RunSession):
             device=self.device,
         )
         held = self.held is not None and len(self.held) > 0
-        self.run("final", fit, start=_rate_is_set, score=(lambda: self.f1(network, fit)) if held else None)
+        self.run("final", fit, start=_keep_learning_rate, score=(lambda: self.f1(network, fit)) if held else None)
         model = self.model(network, fit)
         if self.settings.tune_threshold and self.held is not None:
             model = self._tuned(model, self.held)
@@ -206,5 +206,5 @@ def hold_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExampl
     return examples[sorted(order[share:])], examples[sorted(order[:share])]
 
 
-def _rate_is_set() -> None:
+def _keep_learning_rate() -> None:
     """Nothing to choose: span models take the learning rate from the settings."""
