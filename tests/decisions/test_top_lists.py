@@ -88,7 +88,7 @@ def test_a_softmax_rule_decides_on_lists_as_on_all_scores():
     scores, _, top = uneven()
     rule = DecisionRule(threshold=-2.5, softmax=True, min_labels=1)
     assert decide_top(top, rule).lists() == decide_sparse(scores, rule).lists()
-    with pytest.raises(ValueError, match="`log_sums` must be known for a softmax"):
+    with pytest.raises(ValueError, match="a softmax needs `log_sums`; got None"):
         decide_top(TopScores.from_dense(scores, k=12), rule)
 
 

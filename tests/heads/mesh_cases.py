@@ -126,7 +126,7 @@ def check_dtensor_weights(rank):
     for placement in (Replicate(), Shard(1)):
         with pytest.raises(ValueError, match="must be sharded by labels"):
             LinearScores(hidden, distribute_tensor(weight.detach(), mesh, [placement]))
-    with pytest.raises(ValueError, match="knows its group"):
+    with pytest.raises(ValueError, match="has its own group"):
         LinearScores(hidden, sharded, group=dist.group.WORLD)
 
 

@@ -137,7 +137,7 @@ def test_a_head_is_saved_and_loaded_by_its_state(make_head):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"head_size": 5}, "`head_size` must be even, for rotary positions turn features in pairs; got 5"),
+        ({"head_size": 5}, "`head_size` must be even, because rotary positions rotate pairs of features; got 5"),
         ({"num_types": 0}, "`num_types` must be a number >= 1; got 0"),
     ],
 )

@@ -45,5 +45,5 @@ def test_the_gradient_turns_back():
 
 
 def test_odd_features_have_no_pairs():
-    with pytest.raises(ValueError, match=r"even d, for its features turn in pairs; got \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"even d, because features rotate in pairs; got \[2, 3\]"):
         rotary(torch.zeros(2, 3))

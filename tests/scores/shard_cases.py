@@ -259,7 +259,7 @@ def check_messages(rank):
     told = [
         (lambda: LinearScores(given[0], given[1], offset=3), "give `group` too"),
         (lambda: LinearScores(given[0], given[1], group=group, offset=3, num_labels=20), "must be a shard of 20 labels"),
-        (lambda: LinearScores(given[0], given[1], group=group, offset=0), "must cover every label once"),
+        (lambda: LinearScores(given[0], given[1], group=group, offset=0), "must cover every label exactly once"),
         (lambda: LinearScores(given[0], given[1], group=group, num_labels=5), f"got {count * NUM_LABELS}"),
     ]
     for make, words in told:

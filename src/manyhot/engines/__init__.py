@@ -1,4 +1,4 @@
-"""Engines: they compute the two sides of a row and their gradient. Only losses and scores import them."""
+"""Engines compute the two sides of a row and their gradient. Only losses and scores import them."""
 
 from manyhot._doors import open_door
 

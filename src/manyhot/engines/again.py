@@ -1,4 +1,4 @@
-"""How an engine serves further calls of a kind."""
+"""The functions by which an engine repeats a call of the same kind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from torch import Tensor
 
 
 class Again(NamedTuple):
-    """``run`` gives value and gradient of contiguous scores and the tensors of their terms, or None where a call has to be
-    looked at in full. ``scale`` multiplies the gradient by a factor in place; None if one operation of torch does. In float16
-    on CUDA the gradient is what ``half_finish`` takes, and ``scale`` gives the finished one, or None if that has to be looked
-    at in full."""
+    """How to repeat a call of the same kind without the full checks.
+
+    ``run`` takes contiguous scores and the tensors of their terms, and returns the value and the gradient, or None if the call
+    needs the full checks. ``scale`` multiplies the gradient by a factor in place; None if a torch operation is to do that. In
+    float16 on CUDA the gradient is the input of ``half_finish``, and ``scale`` returns the finished gradient, or None if
+    ``half_finish`` is needed.
+    """
 
     run: Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Any] | None]
     scale: Callable[[Any, Tensor], Tensor | None] | None

@@ -1,4 +1,4 @@
-"""Whether an engine is in use: a failure turns it off for the rest of the process, with one warning."""
+"""A switch for an engine: a failure turns the engine off for the rest of the process, with one warning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gate:
         self.warned = False
 
     def warn_once(self, reason: str) -> None:
-        """Warn that scores take the plain form; only the first call warns."""
+        """Warn that the slower plain form is used; only the first call warns."""
         if not self.warned:
             self.warned = True
             warnings.warn(

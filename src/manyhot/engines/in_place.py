@@ -1,15 +1,15 @@
-"""How Inductor, the compiler of ``torch.compile``, multiplies a finished gradient by its factor: in place.
+"""Makes Inductor, the compiler of ``torch.compile``, multiply a finished gradient by its factor in place.
 
 The factor of a loss is nearly always 1, and then nothing is left to do. But Inductor writes a product to new memory, so it
-would read and write every gradient once more, which takes almost as long as the loss. Torch knows which saved tensors nobody
-else can see and only one backward reads (donated buffers). Those are multiplied where they are, by a kernel that looks at the
-factor first. All others are copied as usual.
+would read and write every gradient once more, which takes almost as long as the loss. Torch marks saved tensors that nothing
+else refers to and only one backward reads (donated buffers). Those are multiplied in place, by a kernel that does nothing if
+the factor is 1. All others are copied as usual.
 
-Torch refuses to run a backward with donated buffers a second time. It forgets that for code from its cache on disk (2.11 and
-2.13); the operator in place changes the version of the saved tensor, so that autograd raises instead of giving a wrong
+Torch raises if a backward with donated buffers is run twice, but not for code from its cache on disk (2.11 and 2.13). The
+in-place operator changes the version of the saved tensor, so that autograd raises there too, instead of returning a wrong
 gradient.
 
-This uses names inside Inductor. Where one is missing, the operator is called as it is, which only takes longer.
+This uses private names of Inductor. If one is missing, the copying operator is called, which is only slower.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from typing import Any
 import torch
 
 
-def teach_inductor() -> None:
-    """Register the lowerings of the operators that finish gradients, if Inductor is in use. Called while a graph is traced:
-    importing Inductor for another compiler would take seconds."""
+def register_lowerings() -> None:
+    """Register the lowerings of the operators that finish gradients, if Inductor is in use.
+
+    Called while a graph is traced. Inductor is not imported here, because another compiler may be in use and the import takes
+    seconds.
+    """
     if "torch._inductor.lowering" in sys.modules:
         _register()
 
@@ -44,7 +47,7 @@ def _register() -> bool:
 
 
 def _lowering(copying: Any, in_place: Any) -> Any:
-    """How Inductor runs the operator ``copying``: by ``in_place`` where the gradient is a donated buffer with no other use."""
+    """The lowering of the operator ``copying``: ``in_place`` if the gradient is a donated buffer with no other use."""
     from torch._inductor import ir, lowering
     from torch._inductor.virtualized import V
 

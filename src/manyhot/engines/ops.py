@@ -1,8 +1,8 @@
 """The engines as registered torch operators, which ``torch.compile`` does not trace into.
 
-In eager mode the engines are called directly, which is cheaper. Compiled graphs call these; the device decides which engine
-runs. Terms are passed field by field; without ``labels`` they are index lists. ``fused``, ``labelwise`` and ``rdrop`` give the
-reduced loss and its gradient; backward multiplies that by a factor with ``scaled``, in place where it can
+In eager mode the engines are called directly, which is cheaper. Compiled graphs call these operators; the device decides which
+engine runs. Terms are passed field by field; without ``labels`` they are index lists. ``fused``, ``labelwise`` and ``rdrop``
+return the reduced loss and its gradient. Backward multiplies the gradient by a factor with ``scaled``, in place if possible
 (``manyhot.engines.in_place``).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot.engines.in_place import teach_inductor
+from manyhot.engines.in_place import register_lowerings
 from manyhot.engines.registry import ENTRIES
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 from manyhot.engines.triton import engine as triton_engine
@@ -52,7 +52,7 @@ _LIBRARY.define(f"half_scale_(Tensor(a!) grad, Tensor used, Tensor factor, {_HAL
 
 
 def pack(terms: DenseTerms | SparseTerms) -> Packed:
-    """Terms as the operators take them."""
+    """The terms as arguments of the operators."""
     lists: Packed = (None, terms.indices, terms.offsets, terms.values) if isinstance(terms, SparseTerms) else (
         terms.labels, None, None, None,
     )  # fmt: skip
@@ -64,7 +64,7 @@ def pack(terms: DenseTerms | SparseTerms) -> Packed:
 
 
 def unpack(packed: Packed) -> DenseTerms | SparseTerms:
-    """The terms again; a weight of 1 is no weight."""
+    """The inverse of ``pack``; a weight of 1 becomes None."""
     labels, indices, offsets, values, where, pos_weight, neg_weight, pos_number, neg_number, smoothing = packed
     pos = pos_weight if pos_weight is not None else (None if pos_number == 1 else pos_number)
     neg = neg_weight if neg_weight is not None else (None if neg_number == 1 else neg_number)
@@ -76,7 +76,7 @@ def unpack(packed: Packed) -> DenseTerms | SparseTerms:
 def fused(
     x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: Tensor | float, row_scale: Tensor | float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``engine.fused`` with ``whole`` as an operator. The gradient of the offset is an empty tensor where the offset is a
+    """``engine.fused`` with ``whole`` as an operator. The gradient of the offset is an empty tensor if the offset is a
     number."""
     out: tuple[Tensor, Tensor, Tensor] = torch.ops.manyhot.fused(x, form, *_split(offset), *_split(row_scale), *pack(terms))
     return out
@@ -209,7 +209,7 @@ def _register(engine: Any, key: str) -> None:
 def _register_half(engine: Any, key: str) -> None:
     def run_half(x: Tensor, form: str, offset: float, scale: float, *terms: Any) -> Packed:
         value, held = engine.half_fused(x, unpack(terms), form, offset, scale)
-        # Without a gradient backward computes it: no factor is equal to NaN.
+        # If there is no gradient yet, NaN as its factor makes backward compute it, because no factor equals NaN.
         return (value, *held[:2]) if held else (value, torch.zeros_like(x), torch.full_like(value, torch.nan))
 
     def run_scale(grad: Tensor, used: Tensor, factor: Tensor, x: Tensor, *settings: Any) -> None:
@@ -250,7 +250,7 @@ def _fused_like(x: Tensor, form: str, offset: Tensor | None, *_: Any) -> Packed:
 
 
 def _scaled_like(grad: Tensor, *_: Any) -> Tensor:
-    teach_inductor()
+    register_lowerings()
     return torch.empty_like(grad)
 
 

@@ -1,7 +1,7 @@
-"""The plain form of every function of an engine, for calls whose engine failed.
+"""The plain form of every function of an engine: the fallback if an engine fails.
 
 Sides and their gradient are those of ``manyhot.engines.terms``. The losses on top of them are defined in ``manyhot.losses``,
-which this package must not import; they register their plain functions here with ``plain_form``.
+which this package must not import, so they register their plain functions here with ``plain_form``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Which tensors an engine may read through their data pointer.
 
-The native and the Triton engine read raw memory. That is safe for a plain tensor or a Parameter. It is not for a subclass
+The native and the Triton engine read raw memory. That is safe for a plain tensor or a Parameter. It is not safe for a subclass
 (DTensor, FakeTensor), a wrapper of ``torch.func``, a lazy zero or a negative view: they have no storage, or their storage holds
-other values. And while a dispatch mode, a transform or a tracer is active, work that does not go through torch's
-operators would be lost. All of these take the plain form.
+other values. And while a dispatch mode, a transform or a tracer is active, it would miss work that does not go through torch's
+operators. In all of these cases the plain form is used.
 
-The tests are private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable, and
+The checks use private functions of torch. They are looked up once; if a version lacks one, no tensor counts as readable, and
 the first call warns.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 def _private(path: str) -> Any:
-    """A private name of torch, or None where this version does not have it."""
+    """A private name of torch, or None if this version does not have it."""
     try:
         return operator.attrgetter(path)(torch._C)
     except AttributeError:
@@ -42,14 +42,14 @@ _transforms_active, _count_modes, _tracer, _is_included, _PRE_DISPATCH, _dispatc
 MISSING = tuple(name for name, found in _FOUND.items() if found is None)
 KNOWN = not MISSING
 
-# The types of devices that engines serve; ``manyhot.engines.registry`` fills it.
+# The device types of all engines; ``manyhot.engines.registry`` fills it.
 DEVICES: set[str] = set()
 # The dispatch keys of plain tensors, as numbers; those of a device are added when its first tensor is seen.
 _PLAIN: set[int] = set()
 
 
 def can_be_read(parts: Iterable[Any]) -> bool:
-    """Whether an engine may serve a call with these tensors and numbers, in eager mode or while a graph is being compiled."""
+    """Whether an engine may compute with these tensors and numbers, in eager mode or while a graph is being compiled."""
     return all_compilable(parts) if torch.compiler.is_compiling() else all_readable(parts)
 
 
@@ -61,7 +61,7 @@ def is_watched() -> bool:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether the tensor's data pointer leads to its values."""
+    """Whether the tensor's data pointer points to its values."""
     kind = type(tensor)
     if (kind is not Tensor and kind is not torch.nn.Parameter) or not KNOWN:
         return False
@@ -87,7 +87,7 @@ def all_readable(parts: Iterable[Any]) -> bool:
 
 
 def all_compilable(parts: Iterable[Any]) -> bool:
-    """The same in a graph that is being compiled: fake tensors stand for readable ones, and operators take them."""
+    """The same in a graph that is being compiled: fake tensors stand for readable ones, and operators accept them."""
     if not KNOWN:
         _warn_of_missing()
         return False
@@ -100,7 +100,7 @@ def all_compilable(parts: Iterable[Any]) -> bool:
 
 @functools.cache
 def _warn_of_missing() -> None:
-    """Say once that the fast engines are not used, and why."""
+    """Warn once that the fast engines are not used, and why."""
     warnings.warn(
         f"manyhot: the fast engines are not used, because torch {torch.__version__} has no {', '.join(MISSING)}; the plain form"
         " computes instead. Use a version of torch that manyhot names in its constraints.",

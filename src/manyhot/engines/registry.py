@@ -1,4 +1,4 @@
-"""The engines by name: which are available, and which one serves a call."""
+"""The engines by name: which are available, and which one a call uses."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from manyhot.engines.triton.linear import engine as triton_linear
 class Engine(Protocol):
     """The functions of an engine. Modules implement it."""
 
-    # Whether ``half_fused`` and ``half_finish`` are there, which float16 needs: its gradients cannot be finished in forward.
+    # Whether it has ``half_fused`` and ``half_finish``, for float16, whose gradients cannot be finished in forward.
     FINISHES_HALF: bool
-    # Whether ``overlap``, ``overlap_gradient`` and ``dice`` are there, which dice loss is made of.
+    # Whether it has ``overlap``, ``overlap_gradient`` and ``dice``, for dice loss.
     SUMS_OVERLAP: bool
 
     def available(self, device: int | None = None) -> tuple[bool, str]:
@@ -32,7 +32,7 @@ class Engine(Protocol):
         ...
 
     def supports(self, x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
-        """Whether it can serve scores ``x`` with ``terms``."""
+        """Whether it supports scores ``x`` with ``terms``."""
         ...
 
     def sides(self, x: Tensor, terms: DenseTerms | SparseTerms) -> tuple[LogSum, LogSum]:
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def gradient(
         self, x: Tensor, terms: DenseTerms | SparseTerms, pos: LogSum, neg: LogSum, grad_pos: Tensor, grad_neg: Tensor
     ) -> Tensor:
-        """What ``terms.gradient`` gives, in the type of ``x``."""
+        """``terms.gradient`` in the type of ``x``."""
         ...
 
     def fused(
@@ -55,14 +55,14 @@ class Engine(Protocol):
         *,
         whole: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``(values, grad, offset_grad)``; ``offset_grad`` is None where the offset is a number. With ``whole`` the values are
+        """``(values, grad, offset_grad)``; ``offset_grad`` is None if the offset is a number. With ``whole`` the values are
         reduced."""
         ...
 
     def repeats(
         self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: Tensor | float
     ) -> Again | None:
-        """``fused`` with ``whole`` for calls like this one; None if the engine has no shorter way for them."""
+        """``fused`` with ``whole`` for later calls of the same kind; None if the engine has no faster way for them."""
         ...
 
     def half_fused(
@@ -72,16 +72,16 @@ class Engine(Protocol):
         ...
 
     def half_finish(self, held: Any, factor: Tensor, problem: Callable[[], Any]) -> Tensor:
-        """The gradient times a factor; ``problem`` gives the arguments of ``half_fused`` once more."""
+        """The gradient times a factor; ``problem`` returns the arguments of ``half_fused``, in case it must be recomputed."""
         ...
 
     def half_rewrite(self, grad: Tensor, used: Tensor, factor: Tensor, problem: Any) -> None:
-        """``half_finish`` in place, of a gradient and the factor it was written with; ``problem`` are the arguments of
+        """``half_finish`` in place: ``grad`` was written with the factor ``used``; ``problem`` holds the arguments of
         ``half_fused``."""
         ...
 
     def half_repeats(self, x: Tensor, terms: DenseTerms | SparseTerms, form: str, offset: float, scale: float) -> Again | None:
-        """``half_fused`` for calls like this one; None if the engine has no shorter way for them."""
+        """``half_fused`` for later calls of the same kind; None if the engine has no faster way for them."""
         ...
 
     def labelwise(self, x: Tensor, terms: DenseTerms | SparseTerms, kind: str, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ class Engine(Protocol):
         ...
 
     def overlap(self, x: Tensor, terms: DenseTerms | SparseTerms, *, squared: bool) -> tuple[Tensor, Tensor]:
-        """``(apart, size)`` of each row: how far probabilities and labels are apart, and their sizes together."""
+        """``(apart, size)`` of each row: the distance between probabilities and labels, and the sum of their sizes."""
         ...
 
     def overlap_gradient(
@@ -136,14 +136,14 @@ class Engine(Protocol):
 
 
 class Entry(NamedTuple):
-    """An engine and everything that the rest of the code needs to know about it. A new engine is a new module and one entry."""
+    """An engine and everything that the rest of the code needs to know about it. A new engine is a new module and an entry."""
 
     name: str
     engine: Engine
-    device: str  # the type of device that ``"auto"`` takes it for
-    dispatch_key: str  # the key of that device, under which its operators are registered
+    device: str  # the device type for which ``"auto"`` chooses it
+    dispatch_key: str  # the dispatch key of that device, under which its operators are registered
     gate: Gate  # closed when the engine fails
-    linear: Any = None  # the module for linear scores, a ``LinearEngine`` with ``supports``; None: the plain form serves them
+    linear: Any = None  # the module for linear scores, a ``LinearEngine`` with ``supports``; None: they use the plain form
 
 
 ENTRIES = (
@@ -160,9 +160,9 @@ NAMES = ("torch", *_BY_NAME)
 def available_engines() -> dict[str, str]:
     """The engines by name, each with ``"available"`` or the reason why it is not.
 
-    ``torch`` is the plain form and always available; ``native`` is compiled C for the CPU; ``triton`` serves CUDA devices.
-    Span scores are served by ``torch``, and on CUDA devices by ``triton``, except in float64, with heads wider than 128, or in
-    the shared form with ``method="tiles"``.
+    ``torch`` is the plain form and always available; ``native`` is compiled C for the CPU; ``triton`` is for CUDA devices.
+    Span scores use ``torch``, and on CUDA devices ``triton``, except in float64, with heads wider than 128, or in the shared
+    form with ``method="tiles"``.
 
     Example:
         >>> available_engines()["torch"]
@@ -178,14 +178,14 @@ def available_engines() -> dict[str, str]:
 def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *others: Any) -> Engine | None:
     """The engine for scores ``x [R, L]``, their terms, and any ``others`` of the call; None is the plain form.
 
-    ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form for tensors that cannot be
+    ``"auto"`` takes the fast engine of the device if that supports the call. It takes the plain form for tensors that cannot be
     read through their data pointer (``manyhot.engines.readable``), for types that the fast engine does not support, and for
     empty scores.
     """
     if engine == "torch":
         return None
     if engine != "auto":
-        _check_asked_for(who, engine, x, terms)
+        _check_named_engine(who, engine, x, terms)
     if x.numel() == 0 or not can_be_read((x, *terms, *others)):
         return None
     on_cuda = x.is_cuda
@@ -202,12 +202,12 @@ def choose(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms, *o
 
 
 def entry_for(engine: str, device: str) -> Entry | None:
-    """The entry of the engine with this name, or with ``"auto"`` that of the device; None where there is none."""
+    """The entry of the engine with this name, or, for ``"auto"``, of the device's engine; None if there is none."""
     return _BY_DEVICE.get(device) if engine == "auto" else _BY_NAME.get(engine)
 
 
-def _check_asked_for(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
-    """Check that the engine named by the user can serve the call."""
+def _check_named_engine(who: str, engine: str, x: Tensor, terms: DenseTerms | SparseTerms) -> None:
+    """Check that the engine that the user named supports the call."""
     if not is_there(engine):
         raise ValueError(f"{who}: engine {engine!r} is not available: {available_engines()[engine]} Use engine='auto'.")
     if x.numel() and not _BY_NAME[engine].engine.supports(x, terms):
@@ -233,5 +233,5 @@ def close(name: str, error: Exception) -> None:
     _BY_NAME[name].gate.close(error)
 
 
-# What torch.compiler.assume_constant_result sets; calling that would import the whole compiler.
+# The attribute that torch.compiler.assume_constant_result sets; calling that would import the whole compiler.
 is_there._dynamo_marked_constant = True  # type: ignore[attr-defined]

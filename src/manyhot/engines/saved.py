@@ -1,6 +1,6 @@
-"""Terms in an autograd context: their tensors go through ``save_for_backward``, other fields are attributes.
+"""Saves terms in an autograd context: tensors through ``save_for_backward``, other fields as attributes.
 
-Torch frees saved tensors after backward, and raises if one was changed in place since. Neither holds for a tensor stored as an
+Torch frees saved tensors after backward, and raises if one was changed in place. It does neither for a tensor stored as an
 attribute of the context.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 Constants = list[Any]
-# Marks the place of a saved tensor. Compilers of torch 2.11 compare constants only, not objects.
+# Marks the place of a saved tensor. The compiler of torch 2.11 can compare only constants, not objects.
 _SAVED = ...
 
 

@@ -1,4 +1,4 @@
-"""Which engine serves span scores: Triton on CUDA devices, else the plain form, by tiles or factorised."""
+"""Chooses the engine for span scores: Triton on CUDA devices, otherwise the plain form, by tiles or factorised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Memory = tuple[Tensor | None, ...]
 
 
 class SpanEngine(Protocol):
-    """Both sides of span scores and their gradients. ``terms`` are what its entry makes."""
+    """Computes both sides of span scores and their gradients. ``terms`` come from ``make_terms`` of its entry."""
 
     def sides(self, parts: SpanParts, terms: Any) -> tuple[LogSum, LogSum, Memory]:
         """``(pos, neg)``, each ``[B, H]``, and what to save for backward."""
@@ -65,18 +65,18 @@ class PlainSpans(NamedTuple):
 
 
 class SpanEntry(NamedTuple):
-    """An engine for span scores and everything the rest of the code needs to know about it. A new engine is a new module and
-    one entry."""
+    """An engine for span scores and everything the rest of the code needs to know about it. A new engine is a new module and an
+    entry."""
 
     name: str
     engine: Any
     make_terms: Callable[
         [Tensor, bool, SpanLabels, float], Any
     ]  # lengths, triangle, labels, smoothing: as the engine reads them
-    operators: Any = None  # the engine as registered operators, for compiled graphs; None where it needs none
-    has_loss: bool = False  # whether it goes from scores to the reduced loss: ``loss`` and ``loss_gradient``
-    device: str = ""  # the type of device that ``"auto"`` takes it for
-    limits: str = ""  # what it serves, for messages
+    operators: Any = None  # the engine as registered operators, for compiled graphs; None if it needs none
+    has_loss: bool = False  # whether it computes the reduced loss directly, by ``loss`` and ``loss_gradient``
+    device: str = ""  # the device type for which ``"auto"`` chooses it
+    limits: str = ""  # what it supports, for messages
     gate: Gate | None = None  # closed when the engine fails
 
     def running(self) -> SpanEngine:
@@ -120,7 +120,7 @@ SPAN_NAMES = ("torch", *_BY_NAME)
 def choose_spans(who: str, engine: str, method: str, parts: SpanParts, *others: Tensor) -> SpanEntry:
     """The engine for ``parts`` and any ``others`` of the call.
 
-    ``"auto"`` takes the engine of the device where it can serve the call; see ``limits``.
+    ``"auto"`` takes the engine of the device if that supports the call; see ``limits``.
     """
     tiles = parts.u is not None and method == "tiles"
     plain = TILES if parts.u is None or tiles else FACTORISED

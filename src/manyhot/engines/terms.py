@@ -1,9 +1,9 @@
 """The terms of each row: the weights of the two sides, their log-sums and the gradient, in plain torch.
 
 For scores ``s`` and labels ``t`` a row has the terms ``pos_i = t_i e^{-s_i}`` and ``neg_i = (1 - t_i) e^{s_i}``, each times
-its weight. A term of weight 0 is skipped whatever its score is, infinite and NaN included; nothing is subtracted,
-clipped or masked by a large constant. ``DenseTerms`` reads labels of the shape of the scores, ``SparseTerms`` index lists.
-This is the reference that every engine is tested against.
+its weight. A term of weight 0 is skipped even if its score is infinite or NaN; nothing is subtracted, clipped or masked by a
+large constant. ``DenseTerms`` reads labels of the shape of the scores, ``SparseTerms`` reads index lists. This is the reference
+that every engine is tested against.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Weight = Tensor | float | None
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 stays; everything else is summed in float32."""
+    """The type of sums: float64 for float64, float32 for everything else."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -33,7 +33,7 @@ def soften(labels: Tensor, smoothing: float) -> Tensor:
 class LogSum(NamedTuple):
     """``log sum w e^x`` as ``shift + rest``: the largest exponent, and the log of the sum after that shift.
 
-    One float could not hold both: at a score of 1e7 float32 has no digits left for the rest, and the softmax weights of the
+    One float is not precise enough: at a score of 1e7 float32 has no digits left for the rest, and the softmax weights of the
     terms, which are the gradient, would not add up to one. ``shift`` is finite; an empty sum has ``rest = -inf``.
     """
 
@@ -46,16 +46,16 @@ class LogSum(NamedTuple):
         return self.shift + self.rest
 
     def plus(self, offset: Tensor | float) -> Tensor:
-        """The log-sum plus ``offset`` in one float: a shift that the offset cancels leaves all digits of the rest."""
+        """The log-sum plus ``offset`` in one float; if the offset cancels the shift, the rest keeps its full precision."""
         return (self.shift + offset) + self.rest
 
     def times(self, other: LogSum) -> LogSum:
-        """The log of the product of both sums, ``-inf`` where one is empty even if the other is infinite."""
+        """The log of the product of both sums, ``-inf`` if one is empty, even if the other is infinite."""
         empty = (self.rest == -INF) | (other.rest == -INF)
         return LogSum(self.shift + other.shift, torch.where(empty, -INF, self.rest + other.rest))
 
     def power(self, exponent: float) -> LogSum:
-        """The log of the sum to a power."""
+        """The log of the sum raised to a power."""
         return LogSum(self.shift * exponent, self.rest * exponent)
 
     def reshape(self, shape: torch.Size) -> LogSum:
@@ -67,7 +67,7 @@ class LogSum(NamedTuple):
         return LogSum(self.shift[rows], self.rest[rows])
 
     def column(self) -> LogSum:
-        """With a last axis of size 1, to broadcast against the terms."""
+        """The sums with a last axis of size 1, to broadcast against the terms."""
         return LogSum(self.shift.unsqueeze(-1), self.rest.unsqueeze(-1))
 
     def merge(self, other: LogSum) -> LogSum:
@@ -78,7 +78,7 @@ class LogSum(NamedTuple):
 
 
 def in_one_part(value: Tensor) -> LogSum:
-    """A log-sum that is known in one float only."""
+    """A ``LogSum`` from a log-sum that is given as one float."""
     return LogSum(torch.zeros_like(value), value)
 
 
@@ -102,7 +102,7 @@ def shares(x: Tensor, weight: Tensor, total: LogSum) -> Tensor:
 
 
 class Terms(Protocol):
-    """What the plain form computes for a block of rows ``x [..., L]``."""
+    """The functions of the plain form, for a block of rows ``x [..., L]``."""
 
     def sides(self, x: Tensor) -> tuple[LogSum, LogSum]:
         """``(pos, neg)``, each ``[...]``."""
@@ -122,7 +122,7 @@ def _columns(value: Weight, start: int, stop: int) -> Weight:
 
 
 class DenseTerms(NamedTuple):
-    """Terms for dense labels ``[..., L]``: soft where they are floating-point; others are hard, positive where above 0."""
+    """Terms for dense labels ``[..., L]``: floating-point labels are soft; others are hard, positive where above 0."""
 
     labels: Tensor
     where: Tensor | None = None
@@ -131,7 +131,7 @@ class DenseTerms(NamedTuple):
     smoothing: float = 0.0
 
     def weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The weight of every term on either side, 0 where it does not count."""
+        """The weights of all terms on both sides, 0 where an entry does not count."""
         hard = not self.labels.is_floating_point()
         labels = soften((self.labels > 0 if hard else self.labels).to(dtype), self.smoothing)
         pos, neg = labels, 1 - labels
@@ -183,7 +183,7 @@ class SparseTerms(NamedTuple):
         return rows_of_entries(self.offsets, self.indices.shape[0])
 
     def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The weight of every listed entry on either side, each ``[P]``, 0 where it does not count."""
+        """The weights of the listed entries on both sides, each ``[P]``, 0 for entries that do not count."""
         values = torch.ones_like(self.indices, dtype=dtype) if self.values is None else self.values.to(dtype)
         labels = soften(values, self.smoothing)
         pos, neg = labels, 1 - labels
@@ -202,7 +202,7 @@ class SparseTerms(NamedTuple):
         return weight[self.indices] if per_label else weight  # type: ignore[index]
 
     def background(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Weights of the entries that are not listed: None where a side has none, else broadcastable to ``x``."""
+        """Weights of the entries that are not listed, broadcastable to ``x``; None for a side without such terms."""
         label = self.smoothing / 2
         neg = x.new_full((), 1 - label) * (1.0 if self.neg_weight is None else self.neg_weight)
         if label == 0:

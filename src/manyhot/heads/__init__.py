@@ -1,4 +1,4 @@
-"""Heads: modules from features to scores."""
+"""Heads: modules that turn features into scores."""
 
 from manyhot._doors import open_door
 

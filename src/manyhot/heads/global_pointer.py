@@ -1,4 +1,4 @@
-"""Heads that score every span: GlobalPointer, and its form in which types share the products."""
+"""Heads that score every span: GlobalPointer, and its efficient form, in which types share the products."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class EfficientGlobalPointer(nn.Module):
     """Span scores shared by all types, plus a bias per type and end: ``s_a(i, j) = q(i) . k(j) / sqrt(d) + u_a(i) + v_a(j)``.
 
     ``q`` and ``k`` are shared, with rotary positions; a type adds only ``u_a`` and ``v_a``, linear in the hidden state
-    (``form="hidden"``, 2 D weights a type) or in the unrotated ``[q; k]`` (``form="projected"``, 4 d weights a type). Far
-    fewer weights than ``GlobalPointer`` where there are many types, and its loss is two skinny matrix products.
+    (``form="hidden"``, 2 D weights a type) or in the unrotated ``[q; k]`` (``form="projected"``, 4 d weights a type). With
+    many types it has far fewer weights than ``GlobalPointer``, and its loss takes two skinny matrix products.
 
     The source (kexue.fm, archive 8877) has the form ``"hidden"``, ``q(i) . k(j) + w_a . [h_i; h_j]``, with neither 1/sqrt(d)
     nor biases: that is ``form="hidden", scaled=False, bias=False``. Public implementations compute ``"projected"`` with both,
@@ -90,7 +90,7 @@ class EfficientGlobalPointer(nn.Module):
         head_size: d, even with rotary positions.
         rotary: use rotary positions.
         triangle: spans run forwards, i <= j. False scores links between any two tokens.
-        form: what a type reads, ``"hidden"`` or ``"projected"``.
+        form: the input of ``u_a`` and ``v_a``, ``"hidden"`` or ``"projected"``.
         scaled: divide ``q(i) . k(j)`` by sqrt(d).
         bias: give both linear layers biases.
 
@@ -133,7 +133,7 @@ class EfficientGlobalPointer(nn.Module):
 
     @torch.no_grad()
     def start_at(self, scores: Tensor) -> None:
-        """Let the scores of each type start around ``scores [H]``, half of it in each end's bias.
+        """Set the biases so that the scores of each type start around ``scores [H]``, half of it at each end.
 
         A grid has thousands of cells and few spans: if scores start around 0, the first epochs only lower them.
         """
@@ -162,7 +162,9 @@ def _check_sizes(who: str, hidden_size: int, num_types: int, head_size: int, rot
     for name, value in (("hidden_size", hidden_size), ("num_types", num_types), ("head_size", head_size)):
         check_at_least(who, name, value, 1)
     if rotary and head_size % 2:
-        raise ValueError(f"{who}: `head_size` must be even, for rotary positions turn features in pairs; got {head_size}.")
+        raise ValueError(
+            f"{who}: `head_size` must be even, because rotary positions rotate pairs of features; got {head_size}."
+        )
 
 
 def _check_hidden(who: str, hidden: Tensor, hidden_size: int) -> None:

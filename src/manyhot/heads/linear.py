@@ -22,12 +22,11 @@ class LinearHead(nn.Module):
 
     Without ``update`` the weights get gradients like any others. With ``update`` backward itself updates them, chunk by chunk,
     so that their gradient never exists as a whole: the extra memory is one chunk of it, and for ``"adagrad"`` one number per
-    label. Such a head takes one step in every backward. It needs no optimizer, and has no gradient clipping or
+    label. Such a head takes one step in every backward. It needs no optimizer, and supports no gradient clipping or
     accumulation.
 
     The update rounds weights in bfloat16 stochastically, so that small steps are right on average. The noise depends on the
-    seed
-    and the number of the step, which are saved with the weights: a loaded head continues bitwise identically.
+    seed and the number of the step, which are saved with the weights: a loaded head continues bitwise identically.
 
     On a ``mesh`` the labels are divided among the processes along one axis, and the others are data parallel. Parameters and
     buffers with a value per label are DTensors then, which ``torch.distributed.checkpoint`` saves and loads for any number of
@@ -41,7 +40,7 @@ class LinearHead(nn.Module):
         bias: False leaves it out.
         label_counts: how many of ``num_examples`` rows carry each label, ``[L]``; the bias starts at the log odds. Without them
             it starts at -log L, so that the negatives of a row start with a sum near 1.
-        num_examples: rows that were counted.
+        num_examples: number of rows that were counted.
         update: ``"sgd"`` or ``"adagrad"`` (row-wise), or None to leave the update to an optimizer.
         lr: learning rate of the update; assign to ``head.lr`` to change it.
         weight_decay: each step subtracts ``lr * weight_decay`` times the weights; the bias does not decay.
@@ -49,9 +48,9 @@ class LinearHead(nn.Module):
         seed: of the rounding noise.
         chunk_size: see ``LinearScores``.
         memory_budget: see ``LinearScores``.
-        mesh: a ``torch.distributed.DeviceMesh``; its axis called ``labels``, else the last one, divides the labels. The first
-            weights do not depend on how. With ``update`` there can be no data axis of more than one process, because every
-            process updates its labels alone.
+        mesh: a ``torch.distributed.DeviceMesh``; its axis called ``labels``, otherwise the last one, divides the labels. The
+            initial weights do not depend on the mesh. With ``update`` there can be no data axis of more than one process,
+            because every process updates its labels alone.
 
     Example:
         >>> from manyhot import SparseLabels, zlpr_loss
@@ -103,7 +102,7 @@ class LinearHead(nn.Module):
         self.mesh = None if mesh is None else LabelMesh(mesh, num_labels)
         if self.mesh is not None and update is not None and self.mesh.replicas > 1:
             raise ValueError(
-                "LinearHead: `update` must be None on a mesh with a data axis: a process updates its labels by its own rows,"
+                "LinearHead: `update` must be None on a mesh with a data axis: a process updates its labels with its own rows,"
                 f" and {self.mesh.replicas} processes have the same labels. Divide the labels among all, and use gather_rows."
             )
         self.weight = nn.Parameter(self._first_weight(dtype))
@@ -120,7 +119,7 @@ class LinearHead(nn.Module):
     def _first_weight(self, dtype: torch.dtype) -> Tensor:
         if self.mesh is None:
             weight = torch.empty(self.num_labels, self.hidden_size, dtype=dtype)
-            # On the device meta torch would import its compiler to draw nothing.
+            # On the meta device there is nothing to draw, and torch would import its compiler for it.
             return weight if weight.is_meta else weight.normal_(std=self.hidden_size**-0.5)
         return self.mesh.distribute(self.mesh.draw(self.hidden_size, dtype) * self.hidden_size**-0.5)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from manyhot.scores.shards import shard_bounds
 
 LABELS = "labels"
-# Labels whose first weights are drawn together, so that they do not depend on how the labels are divided.
+# Initial weights are drawn in blocks of this many labels, so that they do not depend on how the labels are divided.
 BLOCK = 4096
 
 
@@ -19,8 +19,8 @@ class LabelMesh:
     """Which labels of a head this process has.
 
     Args:
-        mesh: a ``torch.distributed.DeviceMesh``. Its axis called ``labels``, else its last one, divides the labels; the others
-            are data parallel.
+        mesh: a ``torch.distributed.DeviceMesh``. Its axis called ``labels``, otherwise its last one, divides the labels; the
+            others are data parallel.
         num_labels: L.
     """
 
@@ -40,7 +40,7 @@ class LabelMesh:
 
     @property
     def group(self) -> Any:
-        """The processes that have all labels together, and therefore need the same rows."""
+        """The processes that together have all labels, and therefore need the same rows."""
         return self.mesh.get_group(self.axis)
 
     @property
@@ -72,10 +72,10 @@ class LabelMesh:
         return out
 
     def draw_in_order(self, width: int, dtype: torch.dtype, *, std: float) -> Tensor:
-        """The rows of this process in what ``torch.empty(L, width).normal_(std=std)`` draws, bit by bit, a block at a time.
+        """This process's rows of ``torch.empty(L, width).normal_(std=std)``, bitwise equal, drawn a block at a time.
 
-        torch draws 16 numbers together, so blocks end at a multiple of 16, and the last one takes the rest. Every process draws
-        the numbers of all labels, and its random state is afterwards the one of a process without a mesh.
+        torch draws 16 numbers together, so blocks end at a multiple of 16, and the last block takes the rest. Every process
+        draws the numbers of all labels, so that its random state afterwards is the same as without a mesh.
         """
         out = torch.empty(self.stop - self.start, width, dtype=dtype)
         first = 0
@@ -89,13 +89,13 @@ class LabelMesh:
         return out
 
     def own(self, values: Tensor) -> Tensor:
-        """The part of this process in ``values [L, ...]``."""
+        """The rows of ``values [L, ...]`` that belong to this process."""
         return values[self.start : self.stop]
 
     def collect(self, own: Tensor) -> Tensor | None:
-        """``[L, ...]`` on the CPU of the first process of the group, from what each has; None on the others.
+        """Collect ``[L, ...]`` on the CPU of the group's first process from the parts of all processes; None on the others.
 
-        The parts come one after the other and in blocks, so that no other process holds more than its own.
+        The parts are sent one after the other and in blocks, so that no other process holds more than its own part.
         """
         group, place = self.group, int(self.mesh.get_local_rank(self.axis))
         count, first = int(self.mesh.size(self.axis)), dist.get_global_rank(self.group, 0)
@@ -116,5 +116,5 @@ class LabelMesh:
 
 
 def local(part: Any) -> Any:
-    """What this process has of a DTensor; anything else as it is."""
+    """The local part of a DTensor; anything else is returned unchanged."""
     return part.to_local() if hasattr(part, "to_local") else part

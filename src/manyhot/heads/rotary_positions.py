@@ -15,9 +15,8 @@ def rotary(x: Tensor) -> Tensor:
     """Rotate each pair of neighbouring features by an angle that grows with the position.
 
     At position t the pair ``(x_{2m}, x_{2m+1})`` is rotated by ``t theta_m``, ``theta_m = 10000^{-2m/d}``. A product of two
-    rotated
-    vectors, ``(R_i q) . (R_j k)``, depends on ``j - i`` alone. Angles are computed in float32 (float64 for float64), so that
-    distant positions stay distinct in half precision.
+    rotated vectors, ``(R_i q) . (R_j k)``, depends on ``j - i`` alone. Angles are computed in float32 (float64 for float64), so
+    that distant positions stay distinct in half precision.
 
     Args:
         x: ``[..., T, d]``, d even.
@@ -33,7 +32,7 @@ def rotary(x: Tensor) -> Tensor:
     check_logits("rotary", x, "x")
     if x.ndim < 2 or x.shape[-1] % 2:
         raise ValueError(
-            f"rotary: `x` must be [..., T, d] with an even d, for its features turn in pairs; got {shape_text(x.shape)}."
+            f"rotary: `x` must be [..., T, d] with an even d, because features rotate in pairs; got {shape_text(x.shape)}."
         )
     dtype = accumulation_dtype(x.dtype)
     pairs = torch.arange(x.shape[-1] // 2, dtype=dtype, device=x.device)

@@ -30,9 +30,9 @@ def decoupled_softmax_loss(
     """Decoupled softmax (Gupta et al. 2024): ``(1 / P) sum_j [log(e^{g s_j} + sum_neg e^{g s}) - g s_j]`` over positives j.
 
     Each positive has its own softmax against the negatives, so positives do not compete with each other as they do in
-    softmax with several labels. With ``neg`` the log-sum of the negatives it is the mean of ``log(1 + e^{neg - g s_j})``:
-    the negative side of the ZLPR family, and no threshold. Decide by the top k. With one positive it is softmax and
-    cross-entropy. Soft labels weigh: ``sum_j t_j log(1 + e^{neg - g s_j}) / sum_j t_j``. A row without positives costs 0.
+    softmax with several labels. With ``neg``, the log-sum of the negatives, it is the mean of ``log(1 + e^{neg - g s_j})``:
+    it shares the negative side of the ZLPR family, but has no threshold. Decide by the top k. With one positive it is softmax
+    cross-entropy. Soft labels are weights: ``sum_j t_j log(1 + e^{neg - g s_j}) / sum_j t_j``. A row without positives costs 0.
 
     Args:
         logits: ``[..., L]``, or ``LinearScores``; for cosine similarities give ``scale``, 20 in the paper.
@@ -60,7 +60,7 @@ def decoupled_softmax_loss(
     if is_lazy(logits):
         if smoothing:
             raise ValueError(
-                f"{who}: `smoothing` must be 0 for lazy scores, where every label would be a positive. Call .dense()."
+                f"{who}: `smoothing` must be 0 for lazy scores, because it makes every label a positive. Call .dense()."
             )
         lazy = logits if scale == 1 else logits * float(scale)
         values = lazy.decoupled_loss(who, labels, where=where, dim=dim, validate=validate)
@@ -84,7 +84,7 @@ def _positive(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
 
 
 def _missed(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:  # noqa: ARG001
-    """``t log(1 + e^{-x})`` of the lead x that a label has over the negatives together."""
+    """``t log(1 + e^{-x})``, where x is the score of a label minus the log-sum of the negatives."""
     return weigh(pos, softplus(-x))
 
 

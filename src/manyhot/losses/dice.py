@@ -26,8 +26,8 @@ def dice_loss(
 ) -> Tensor:
     """Dice loss of each row, ``1 - (2 <p, t> + e) / (sum p + sum t + e)`` with ``p = sigma(s)``.
 
-    ``squared=True`` is the second form, with ``sum p^2 + sum t^2`` below the line. A smooth stand-in for one minus the F1
-    of the row; it does not rank as the others do, and its gradient vanishes where everything is wrong.
+    ``squared=True`` is the second form, with ``sum p^2 + sum t^2`` in the denominator. It is a smooth surrogate for one minus
+    the F1 of the row. It does not rank labels as the other losses do, and its gradient vanishes if everything is wrong.
 
     Args:
         logits: ``[..., L]``.

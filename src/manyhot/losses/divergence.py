@@ -40,24 +40,23 @@ def prediction_divergence(
     reduction: str = "mean",
     engine: str = "auto",
 ) -> Tensor:
-    """A distance between two predictions of the same rows: >= 0, and 0 only where they agree.
+    """A distance between two predictions of the same rows: >= 0, and 0 only if they agree.
 
     - ``"sigmoid"``: ``sum_i (sigma(a_i) - sigma(b_i)) (a_i - b_i)``, the symmetric Kullback-Leibler divergence of independent
-    Bernoulli labels with probability sigma(s);
+      Bernoulli labels with probability sigma(s);
     - ``"sigmoid2"``: the same with the link sigma(2s) of soft ZLPR;
-    - ``"excess"``: by how much soft ZLPR at ``b`` exceeds its minimum when the labels are the predictions of ``a``,
-    ``sigma(2a)``:
+    - ``"excess"``: by how much soft ZLPR at ``b`` exceeds its minimum if the labels are the predictions ``sigma(2a)`` of ``a``:
       ``log(1 + sum w e^d) + log(1 + sum w e^-d) - 2 log(1 + sum w)`` with ``w = 1 / (2 cosh a)``, ``d = a - b``. Not symmetric.
 
     Args:
         a: logits ``[..., L]``.
         b: logits of the same shape.
-        kind: which of the three.
+        kind: one of the three divergences.
         where: bool, broadcastable to the logits; False leaves an entry out, whatever the scores.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
-        engine: see ``zlpr_loss``; ``"native"`` and ``"triton"`` give ``"sigmoid"`` and ``"sigmoid2"`` with both gradients from
-            one read.
+        engine: see ``zlpr_loss``; ``"native"`` and ``"triton"`` compute ``"sigmoid"``, ``"sigmoid2"`` and both gradients with
+            one read of the logits.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -121,10 +120,10 @@ def rdrop_loss(
     reduction: str = "mean",
     engine: str = "auto",
 ) -> Tensor:
-    """R-Drop: the mean loss of two passes with different dropout, plus ``alpha`` times their divergence, both ways added.
+    """R-Drop: the mean loss of two passes with different dropout, plus ``alpha`` times the divergence in both directions.
 
     ``(l(a) + l(b)) / 2 + alpha (D(a, b) + D(b, a))``. The paper (Liang et al. 2021) adds the two losses and takes half of the
-    symmetric divergence; its weight is 4 times this ``alpha``: 1 here is 4 there.
+    symmetric divergence, so its weight is 4 times this ``alpha``.
 
     Args:
         logits_a: ``[..., L]``, the first pass.
@@ -132,13 +131,13 @@ def rdrop_loss(
         labels: ``[..., L]``, or ``SparseLabels``.
         alpha: weight of the divergence, >= 0.
         loss: a loss of this package, or ``functools.partial`` of one with its settings.
-        kind: see ``prediction_divergence``; of ``"excess"``, which is not symmetric, both ways are added.
+        kind: see ``prediction_divergence``; ``"excess"`` is not symmetric, so both directions are added.
         where: bool, broadcastable to the logits.
         sample_weight: one value per row.
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
-        engine: see ``zlpr_loss``, and given on to the loss unless it is ``"auto"``. ``"native"`` and ``"triton"`` give
-            ``zlpr_loss``, also with weights or smoothing by ``functools.partial``, and the divergence by ``"sigmoid"`` or
-            ``"sigmoid2"`` with both gradients from one read of each pass.
+        engine: see ``zlpr_loss``; unless it is ``"auto"``, it is passed on to the loss. For ``zlpr_loss``, also with weights or
+            smoothing set by ``functools.partial``, and the kinds ``"sigmoid"`` and ``"sigmoid2"``, ``"native"`` and
+            ``"triton"`` compute the loss and both gradients with one read of each pass.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.

@@ -20,7 +20,7 @@ def focal_term(*, gamma_pos: float, gamma_neg: float, margin: float = 0.0) -> Te
     """``-p t (1 - q)^{g+} log q - n (1 - t) m^{g-} log(1 - m)`` with ``q = sigma(s)`` and ``m = max(q - margin, 0)``."""
 
     def term(x: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        # Beyond this the factors do not change any more, and at an infinite score their gradient would be 0 times infinity.
+        # Beyond this limit the factors stay constant. Clamping avoids a gradient of 0 times infinity at infinite scores.
         limit = 80.0 if x.dtype == torch.float32 else 700.0
         near = x.clamp(-limit, limit)
         if margin:
@@ -48,7 +48,7 @@ def focal_loss(
     engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
-    """Focal loss: cross-entropy in which what is already right counts less.
+    """Focal loss: cross-entropy in which entries that are already right count less.
 
     ``a t (1 - p)^g log(1 + e^{-s}) + (1 - a)(1 - t) p^g log(1 + e^{s})`` with ``p = sigma(s)``, ``a = alpha``, ``g = gamma``.
     With ``gamma=0, alpha=None`` it is ``bce_loss``.
@@ -121,7 +121,7 @@ def asymmetric_loss(
     engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
-    """Asymmetric loss (Ben-Baruch et al. 2021): focal with a power for each side, easy negatives cut off.
+    """Asymmetric loss (Ben-Baruch et al. 2021): focal loss with a power for each side and a cutoff for easy negatives.
 
     ``-t (1 - p)^{g+} log p - (1 - t) m^{g-} log(1 - m)`` with ``p = sigma(s)`` and ``m = max(p - margin, 0)``. The focusing
     factors get gradients too. With ``gamma_pos=gamma_neg=margin=0`` it is ``bce_loss``.

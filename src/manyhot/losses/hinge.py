@@ -39,9 +39,9 @@ def squared_hinge_loss(
 ) -> Tensor:
     """Squared hinge: ``sum_i p_i t_i max(0, m - s_i)^2 + n_i (1 - t_i) max(0, m + s_i)^2``, or its mean over labels.
 
-    The loss of one-vs-rest linear SVMs (LIBLINEAR's L2-loss), the usual baseline for many labels. An entry that is right by the
-    margin has no cost and no gradient, unlike in ``bce_loss``. Decide by ``s > 0``. Scores only rank: the best
-    score is ``m (2 p - 1)``, which ends at the margin.
+    The loss of one-vs-rest linear SVMs (LIBLINEAR's L2-loss), the usual baseline for many labels. Unlike in ``bce_loss``, an
+    entry that is right by the margin has no cost and no gradient. Decide by ``s > 0``. Scores only rank: the optimal score for
+    a label of probability p is ``m (2 p - 1)``, which never exceeds the margin.
 
     Args:
         logits: ``[..., L]``.

@@ -31,8 +31,8 @@ def lsep_loss(
 ) -> Tensor:
     """Log-sum-exp pairwise loss (Li et al. 2017) as published: over at most ``max_pairs`` sampled pairs of a row.
 
-    Rows with no more pairs than that use them all; ``max_pairs=None`` always does and is ``pairwise_loss``. Pairs are
-    drawn with replacement, a positive in proportion to t and a negative in proportion to 1 - t.
+    Rows with at most ``max_pairs`` pairs use them all. With ``max_pairs=None`` all rows do, which is ``pairwise_loss``. Pairs
+    are drawn with replacement, a positive in proportion to t and a negative in proportion to 1 - t.
 
     Args:
         logits: ``[..., L]``.
@@ -84,7 +84,7 @@ def lsep_loss(
 
 
 def _most_pairs(labels: Labels, num_labels: int) -> int:
-    """The most pairs that a row can have: a hard label is of one side, a soft one of both."""
+    """The most pairs that a row can have: a hard label is on one side, a soft label on both."""
     if isinstance(labels, SparseLabels):
         hard = labels.values is None
     else:
@@ -121,7 +121,7 @@ def _sampled_lsep(rows: Rows, max_pairs: int, generator: torch.Generator | None)
 def _draw_dense(
     terms: DenseTerms, x: Tensor, max_pairs: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count: all, in rows that have both."""
+    """Label numbers of drawn positives and negatives ``[R, K]``, and which draws count: all in rows that have both."""
     pos, neg = terms.weights(x.dtype)
     both = ((pos.sum(dim=-1) > 0) & (neg.sum(dim=-1) > 0)).unsqueeze(-1)
     upper, lower = (

@@ -24,7 +24,7 @@ class LossModule(nn.Module):
 
     def current_settings(self) -> dict[str, Any]:
         """All settings, buffers included."""
-        # Most losses have no buffers, and a small one takes no longer than looking for them.
+        # Most losses have no buffers; collecting them would take as long as a small loss.
         return self.settings | dict(self.named_buffers(recurse=False)) if self._buffers else dict(self.settings)
 
     def forward(

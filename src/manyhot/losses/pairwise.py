@@ -38,15 +38,15 @@ def pairwise_loss(
 ) -> Tensor:
     """``log(1 + sum over (negative i, positive j) of e^{g (s_i - s_j + m)})``: every positive above every negative.
 
-    For a fixed number k of labels: there is no boundary, decide by the top k. With one positive it is softmax and
-    cross-entropy; with ``scale`` g and ``margin`` m it is the unified form of circle loss. The pairs are never
-    enumerated: their sum is the product of the two sides.
+    Use it if the number k of labels is known: there is no boundary, so decide by the top k. With one positive it is softmax
+    cross-entropy; with ``scale`` g and ``margin`` m it is the unified form of circle loss. The pairs are never enumerated:
+    their sum is the product of the sums of the two sides.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
         labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
         scale: g, > 0.
-        margin: m, by which a positive should lead.
+        margin: m, by how much a positive should exceed a negative.
         where: see ``zlpr_loss``.
         pos_weight: see ``zlpr_loss``.
         neg_weight: see ``zlpr_loss``.

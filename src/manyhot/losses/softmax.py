@@ -25,12 +25,12 @@ def softmax_loss(
 ) -> Tensor:
     """Softmax and cross-entropy for one label per row: ``-sum_i t_i log softmax(s)_i``.
 
-    ``smoothing`` is the single-label one: ``1 - e`` for the class and ``e / (K - 1)`` for each of the others.
+    ``smoothing`` is that of single-label problems: ``1 - e`` for the class and ``e / (K - 1)`` for each of the others.
 
     Args:
         logits: ``[..., K]``.
         labels: class numbers ``[...]`` (int64), a distribution ``[..., K]``, or ``SparseLabels``.
-        where: bool, broadcastable to ``logits``; False takes a class out of the softmax.
+        where: bool, broadcastable to ``logits``; False leaves a class out of the softmax.
         sample_weight: one value per row.
         smoothing: e in [0, 1].
         reduction: ``"mean"`` over rows, ``"sum"`` or ``"none"``.
@@ -55,7 +55,7 @@ def softmax_loss(
 
 
 def _log_softmax(x: Tensor, where: Tensor | None) -> Tensor:
-    """Over the classes that count; 0 for the others, and for rows in which none does."""
+    """The log-softmax over the classes that count; 0 for the other classes and for rows without any."""
     if where is None:
         return torch.log_softmax(x, dim=-1)
     check_where("softmax_loss", where, x.shape)

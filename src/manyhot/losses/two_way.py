@@ -31,9 +31,9 @@ def two_way_loss(
 ) -> Tensor:
     """Two-way loss (Kobayashi 2023): order the labels of each row, and the rows of each label.
 
-    Each row costs ``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})``; the same is taken along the batch for each label, times
-    ``batch_weight``. The means run over the rows, and the labels, that have a positive; one that has nothing but positives
-    costs 0 and counts. It has no boundary of its own: tune the decision.
+    Each row costs ``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})``. The same loss is taken for each label along the batch and
+    added with ``batch_weight``. The means run over the rows and labels that have a positive; a row or label with only positives
+    costs 0 but counts. The loss has no boundary of its own: tune the decision.
 
     Args:
         logits: ``[B, L]`` (with ``batch_weight=0`` also ``[..., L]`` or lazy scores).
@@ -44,7 +44,7 @@ def two_way_loss(
         where: see ``zlpr_loss``.
         sample_weight: one value per row; weighs its terms along the batch too.
         smoothing: see ``zlpr_loss``.
-        reduction: ``"mean"`` or ``"sum"``; ``"none"`` only with ``batch_weight=0``, as the batch part has no rows.
+        reduction: ``"mean"`` or ``"sum"``; ``"none"`` only with ``batch_weight=0``, because the batch part has no rows.
         validate: see ``zlpr_loss``.
 
     Returns:
@@ -104,7 +104,7 @@ def _one_way(
     validate: bool = False,
     **terms: Any,
 ) -> Tensor:
-    """``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})`` along the last axis, reduced over what has a positive."""
+    """``log(1 + e^{Tn neg(s / Tn) + Tp pos(s / Tp)})`` along the last axis, reduced over the rows with a positive."""
     pos_temperature, neg_temperature = temperatures
     pos, _ = log_sums("two_way_loss", logits * (1 / pos_temperature), labels, validate=validate, **terms)
     _, neg = log_sums("two_way_loss", logits * (1 / neg_temperature), labels, validate=validate, **terms)
@@ -117,7 +117,7 @@ def _one_way(
 
 
 def _has_positive(logits: Scores, labels: Labels, pos: Tensor, terms: dict[str, Any]) -> Tensor:
-    """bool ``[...]``: whether a positive counts, even one whose infinite score leaves the positive side empty."""
+    """bool ``[...]``: whether a row has a positive that counts, even if its infinite score leaves the positive side empty."""
     if not isinstance(logits, Tensor):
         return pos != -INF
 

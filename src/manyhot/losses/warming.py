@@ -1,4 +1,4 @@
-"""Kernels compiled before the first batch."""
+"""Compiles kernels before the first batch."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def warm_up(
 ) -> int:
     """Compile the kernels that a training run will launch, so that its first steps are as fast as the others.
 
-    On a CUDA device a kernel is compiled when it is first launched, which takes about a second; Triton keeps it on disk for
+    On a CUDA device a kernel is compiled when it is first launched, which takes about a second; Triton caches it on disk for
     the next process. This function calls each loss and its backward once on random scores, for every combination of its
-    arguments. Batches that differ only in the number of rows share a kernel, unless one is so small that its rows are
-    divided among the multiprocessors: name both sizes then. On the CPU nothing is compiled, and the calls are harmless.
+    arguments. Batches that differ only in the number of rows share a kernel. The exception is a batch so small that its rows
+    are divided among the multiprocessors: then name both sizes. On the CPU nothing is compiled, and the calls are harmless.
 
     Args:
         rows: rows of a batch, B. Each call needs the memory of scores, labels and gradient, ``[B, L]``.

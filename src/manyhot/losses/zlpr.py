@@ -20,7 +20,7 @@ LEARN = ("model", "row", "none")
 
 
 def split_threshold(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Splits scores with one class more than there are labels; the last one is the threshold of its row.
+    """Split scores that have one more class than there are labels; the last class is the threshold of its row.
 
     A head with ``L + 1`` outputs learns a threshold for each row. Both parts go to ``tlpr_loss`` in training, to ``decide`` and
     to ``probabilities`` afterwards. Scores minus their threshold give the same decisions with a boundary at 0.
@@ -71,17 +71,17 @@ def zlpr_loss(
     """Zero-bounded log-sum-exp and pairwise rank-based loss.
 
     ``log(1 + sum_pos e^{-s}) + log(1 + sum_neg e^{s})`` for hard labels, and ``log(1 + sum_i t_i e^{-s_i}) +
-    log(1 + sum_i (1 - t_i) e^{s_i})`` for soft ones; the first is the second at 0 and 1. The gradient of each side is a
-    softmax over its terms and one zero, so the gradient of either side adds up to less than 1, whatever the number of labels:
-    that is why it needs no balancing. Decide by ``s > 0``. Unlike ``bce_loss`` the labels of a row compete; unlike
-    ``pairwise_loss`` there is a boundary, so the number of labels need not be known.
+    log(1 + sum_i (1 - t_i) e^{s_i})`` for soft labels, of which the first is a special case. The gradient of each side is a
+    softmax over its terms and one zero, so it adds up to less than 1 for any number of labels, and the loss needs no balancing.
+    Decide by ``s > 0``. Unlike in ``bce_loss``, the labels of a row compete; unlike in ``pairwise_loss``, there is a boundary,
+    so the number of labels need not be known.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
         labels: ``[..., L]`` in [0, 1] of any number type, or ``SparseLabels``.
         where: bool, broadcastable to ``logits``; False leaves an entry out, with gradient 0 whatever its score.
-        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum. One weight w for all, with ``neg_weight``
-            1 / w, is a shift of the decision by log w in favour of predicting a label.
+        pos_weight: a number or ``[L]``, weighs the terms inside the positive sum. A single weight w, with ``neg_weight`` 1 / w,
+            shifts the decision by log w in favour of predicting a label.
         neg_weight: the same for the negative sum.
         sample_weight: one value per row; the mean is ``sum w loss / sum w``.
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
@@ -133,11 +133,11 @@ def tlpr_loss(
     engine: str = "auto",
     validate: bool = False,
 ) -> Tensor:
-    """ZLPR with a threshold in the place of zero: ``log(1 + e^{s0} sum_pos e^{-s}) + log(1 + e^{-s0} sum_neg e^{s})``.
+    """ZLPR with a threshold instead of zero: ``log(1 + e^{s0} sum_pos e^{-s}) + log(1 + e^{-s0} sum_neg e^{s})``.
 
-    Decide by ``s > s0``, and give ``s0`` to ``probabilities`` too. The threshold may be learned, by the model as a whole or for
-    each row, as the score of one more class (``split_threshold``); the loss gives it a gradient. Shifting all scores and the
-    threshold alike changes nothing. With threshold 0 it is ``zlpr_loss``, whose other arguments it shares.
+    Decide by ``s > s0``, and pass ``s0`` to ``probabilities`` too. The threshold may be learned, because the loss has a
+    gradient for it: one for the whole model, or one per row as the score of an extra class (``split_threshold``). Adding a
+    number to all scores and to the threshold changes nothing. With threshold 0 it is ``zlpr_loss``.
 
     Args:
         logits: ``[..., L]``, or lazy scores.
@@ -265,7 +265,7 @@ class TLPRLoss(LossModule):
         self.learn = learn
         if learn == "row" and initial:
             raise ValueError(
-                f"TLPRLoss: `initial` must be left out with learn='row': the model gives thresholds; got {initial}."
+                f"TLPRLoss: `initial` must be left out with learn='row': the model outputs the thresholds; got {initial}."
             )
         if learn == "model":
             self.threshold = nn.Parameter(torch.tensor(float(initial)))

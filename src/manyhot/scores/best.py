@@ -1,7 +1,7 @@
-"""The best labels of each row of dense scores in one read of them (CUDA).
+"""The best labels of each row of dense scores, with one read of the scores (CUDA).
 
-Neighbouring labels form groups. The k best labels of a row are in the k groups with the largest maxima, so that only those are
-sorted. Ties go to the lower label number in both stages.
+Neighbouring labels form groups. The k best labels of a row lie in the k groups with the largest maxima, so only those groups
+are sorted. Ties go to the lower label number in both stages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from manyhot.engines.triton.linear.best import group_maxima
 
 # Neighbouring labels in one group.
 GROUP = 64
-# With more groups than this for each of the best, they are grouped themselves: torch sorts long rows in tens of launches.
+# Rows shorter than FEW * k are passed to topk directly; for longer rows topk takes tens of launches, so they are grouped.
 FEW = 8 * GROUP
 _LOWEST = -(1 << 63)
 
@@ -23,15 +23,15 @@ _LOWEST = -(1 << 63)
 def best_in_groups(
     scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int, *, nan_first: bool = True
 ) -> tuple[Tensor, Tensor] | None:
-    """``(values, places)``, float32 and int64 ``[R, k]``, best first; None where sorting whole rows is as good, or no kernel
-    can serve the call.
+    """``(values, places)``, float32 and int64 ``[R, k]``, best first; None if the rows are short enough to be sorted whole, or
+    if no kernel supports the call.
 
     Args:
         scores: ``[R, C]``.
         bias: ``[C]``, added to every row.
-        where: bool ``[C]`` or ``[R, C]``; a label that does not count has the value ``-inf``.
-        k: how many.
-        nan_first: NaN is best; otherwise it is ``-inf``.
+        where: bool ``[C]`` or ``[R, C]``; a label that is left out has the value ``-inf``.
+        k: number of labels.
+        nan_first: NaN counts as the best value; otherwise as ``-inf``.
     """
     fits = scores.dtype in SCORES and scores.stride(-1) == 1 and scores.is_cuda != interpreted()
     if not fits or scores.shape[1] < FEW * k or not available(scores.get_device() if scores.is_cuda else None)[0]:
@@ -51,20 +51,20 @@ def best_in_groups(
         barred = ~(where[places] if where.ndim == 1 else where.gather(1, places))
         left_out = barred if left_out is None else barred | left_out
     values = values if left_out is None else values.masked_fill(left_out, -torch.inf)
-    # Members beyond the last label come after all labels.
+    # The last group may extend beyond the last label; such places sort after all labels.
     order = ordered(values, places).masked_fill(beyond, _LOWEST).topk(k, dim=1).indices
     return values.gather(1, order), places.gather(1, order)
 
 
 def ordered(values: Tensor, places: Tensor) -> Tensor:
-    """int64 keys of float32 values, of the same order: NaN first, and of equal values the lower place."""
+    """int64 keys that sort like the float32 values: NaN first, ties by the lower place."""
     bits = torch.where(values == 0, 0.0, values).view(torch.int32)
     keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).masked_fill_(values.isnan(), 0x7FFFFFFF)
     return (keys.long() << 32) | (0xFFFFFFFF - places)
 
 
 def leading(keys: Tensor, k: int) -> Tensor:
-    """``[R, k]``: where the largest of ``keys [R, G]`` are, in any order; found in two stages where there are many."""
+    """``[R, k]``: the places of the k largest ``keys [R, G]``, in any order; long rows take two stages."""
     width = keys.shape[1]
     if width < FEW * k:
         return keys.topk(k, dim=1, sorted=False).indices

@@ -35,23 +35,23 @@ class LinearScores(LazyScores):
     otherwise they are recomputed, and it takes four.
 
     With ``group`` the labels are divided among processes: ``weight`` and ``bias`` have the rows of this process's labels,
-    while ``hidden`` and the labels given to a loss or metric are the same on all of them. Values are those of one process that
-    has all labels, and so are gradients; that of ``hidden`` arrives summed over the group. Every process of the group must make
-    the same calls.
+    while ``hidden`` and the labels given to a loss or metric are the same on all of them. Values and gradients equal those of
+    one process that has all labels; the gradient of ``hidden`` is already summed over the group. Every process of the group
+    must make the same calls.
 
     Args:
         hidden: ``[..., D]``.
-        weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast. A DTensor that is sharded by labels says
-            its group and offset itself; where a mesh axis replicates it, its gradient is averaged over that axis.
+        weight: ``[L, D]``, of the type of ``hidden``, or of any type under autocast. A DTensor sharded by labels brings its own
+            group and offset; if a mesh axis replicates it, its gradient is averaged over that axis.
         bias: ``[L]``, or None.
         chunk_size: labels per chunk (on CUDA rounded up to a multiple of 2048). None: a size that suits the device.
-        memory_budget: bytes of scores that may be kept between forward and backward; 0 keeps none. None keeps all where they
-            take at most a sixteenth of the GPU's memory, or 128 MiB on the CPU, and none otherwise.
+        memory_budget: bytes of scores that may be kept between forward and backward; 0 keeps none. None keeps all if they take
+            at most a sixteenth of the GPU's memory, or 128 MiB on the CPU, and none otherwise.
         update: applies the gradient of ``weight`` and ``bias`` during backward instead of returning it; see
             ``LinearHead``.
-        group: the processes that have the labels together; None where this one has all.
-        offset: the number of this process's first label; None for shards that follow each other in the order of the processes.
-        num_labels: L, over all processes. Where it or ``offset`` is None the processes exchange their sizes, 16 bytes each.
+        group: the processes that share the labels; None if this one has all labels.
+        offset: the number of this process's first label; None if the shards follow each other in the order of the processes.
+        num_labels: L, over all processes. If it or ``offset`` is None, the processes exchange their sizes, 16 bytes each.
 
     Example:
         >>> from manyhot import SparseLabels, zlpr_loss
@@ -144,8 +144,8 @@ class LinearScores(LazyScores):
             log_sums: also compute ``TopScores.log_sums``, which takes one more product.
 
         Returns:
-            One row for each row of ``hidden``. Where ``where`` leaves fewer than ``k`` labels, the last places have the index
-            -1 and the score -inf.
+            One row for each row of ``hidden``. If ``where`` leaves fewer than ``k`` labels, the last places have the index -1
+            and the score -inf.
         """
         check_at_least("LinearScores.top", "k", k, 1)
         hidden, weight, bias = self._products()
@@ -164,7 +164,7 @@ class LinearScores(LazyScores):
         return self.two_sided_logsumexp(SparseLabels.none(*self.flat_shape, device=self.device), where=where)[1]
 
     def __mul__(self, factor: float) -> LinearScores:
-        """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is left alone."""
+        """The scores times a number: ``hidden`` and ``bias`` are scaled, the weight is not."""
         if self.update is not None:
             raise ValueError("LinearScores: scores with a fused update cannot be scaled; scale `hidden` before the head.")
         bias = None if self.bias is None else self.bias * factor
@@ -238,7 +238,7 @@ class LinearScores(LazyScores):
         Arguments are those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
-            The loss, reduced; None where the caller has to use ``two_sided_logsumexp``.
+            The reduced loss; None if the caller has to use ``two_sided_logsumexp``.
         """
         if self.shard is not None or torch.compiler.is_compiling() or not computes_losses(engine, self.hidden):
             return None

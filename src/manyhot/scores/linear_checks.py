@@ -1,4 +1,4 @@
-"""Checks of the parts of linear scores, and a problem whose parts are checked."""
+"""Checks of the parts of linear scores, and the sizes of their chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LinearCall(NamedTuple):
 
 
 def chunk_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, given: int | None, *, kept: bool) -> int:
-    """Labels per chunk: those ``given``, or what suits the engine where all scores are kept or are not."""
+    """Labels per chunk: ``given``, or the engine's default, which depends on whether all scores are kept."""
     if given is None:
         return engine.chunk_size(hidden, weight.shape[0], kept)
     fitted = getattr(engine, "fitted_chunk", int)
@@ -44,7 +44,7 @@ def chunk_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, given: in
 
 
 def kept_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, budget: int | None, chunk: int) -> int:
-    """Labels whose scores are kept within ``budget`` bytes: whole chunks."""
+    """How many labels have their scores kept within ``budget`` bytes, a multiple of the chunk or all."""
     num_labels, a_label = weight.shape[0], max(hidden.shape[0], 1) * hidden.element_size()
     if budget is None:
         return num_labels if num_labels * a_label <= engine.default_budget(hidden.device) else 0
@@ -55,7 +55,7 @@ def kept_labels(engine: LinearEngine, hidden: Tensor, weight: Tensor, budget: in
 def chunk_and_kept(
     engine: LinearEngine, hidden: Tensor, weight: Tensor, chunk_size: int | None, budget: int | None
 ) -> tuple[int, int]:
-    """``(labels per chunk, labels whose scores are kept)``."""
+    """``(labels per chunk, number of labels whose scores are kept)``."""
     whole = kept_labels(engine, hidden, weight, budget, 1) == weight.shape[0]
     chunk = chunk_labels(engine, hidden, weight, chunk_size, kept=whole)
     return chunk, kept_labels(engine, hidden, weight, budget, chunk)

@@ -1,10 +1,10 @@
-"""Decoupled softmax of linear scores: the negatives' sum by an engine, and the few listed scores beside it.
+"""Decoupled softmax of linear scores: an engine sums the negatives, and the few listed scores are computed apart.
 
 The gradient by the scores is that of ``neg``, plus one number for each listed entry. An engine computes the first, chunk by
-chunk; the second is added where a chunk's gradient is applied, so that a fused update sees the whole of it.
+chunk. The second is added when a chunk's gradient is applied, so that a fused update gets the complete gradient.
 
-Where labels are divided among processes, each lists the positives of its own labels, and two gathers bring the sums together:
-the log-sum of the negatives, 8 bytes a row and process in float32, then three sums over the positives, 12 bytes.
+If labels are divided among processes, each process lists the positives among its own labels. Two gathers combine the sums: the
+log-sum of the negatives, 8 bytes a row and process in float32, then three sums over the positives, 12 bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear_sides import local_gradient, local_sums, recall, remember
 from manyhot.scores.shards import Group, gather_equal, merged, share_of
 
-# Bytes of a chunk of scores on CUDA up to which all labels are one chunk: a chunk takes many small launches for its entries.
+# On CUDA all labels form one chunk if its scores take at most this many bytes: each chunk costs many small launches.
 ONE_CHUNK_BYTES = 1 << 29
 
 
 class _WithEntries:
-    """An update that adds the gradient of listed entries to that of each chunk."""
+    """An update that adds the gradient of the listed entries to each chunk's gradient."""
 
     def __init__(self, update: Update, rows: Tensor, labels: Tensor, entries: Tensor) -> None:
         self.update, self.rows, self.labels, self.entries = update, rows, labels, entries
@@ -74,7 +74,7 @@ class LinearDecoupled(torch.autograd.Function):
         scores = (hidden[rows].to(neg.dtype) * weight[labels].to(neg.dtype)).sum(dim=1)
         scores = scores if bias is None else scores + bias[labels].to(neg.dtype)
         counted, _ = terms.listed_weights(neg.dtype)
-        # A batch of fixed size may have room left over behind its last list.
+        # A batch of fixed size may have unused entries after its last list.
         counted = torch.where(torch.arange(len(counted), device=counted.device) < terms.offsets[-1], counted, 0.0)
         # An entry that does not count may have any score.
         missed = torch.where(counted > 0, neg[rows] - scores, 0.0)
@@ -102,7 +102,7 @@ class LinearDecoupled(torch.autograd.Function):
         entries = -shares * grad[rows]
         pulls = (torch.zeros_like(grad), pull * grad)
         needs, update = ctx.needs_input_grad[:3], ctx.update
-        # Before an update moves the weights.
+        # This must come before an update changes the weights.
         more = _by_hidden(problem, terms, entries) if needs[0] else None
         wrapped = None if update is None else _WithEntries(update, rows, labels, entries)
         made = local_gradient(ctx.engine, problem, tuple(memory), pulls, needs, wrapped, ctx.strict, ctx.group, more)
@@ -138,7 +138,7 @@ def _by_hidden(problem: LinearProblem, terms: SparseTerms, entries: Tensor) -> T
 
 
 def decoupled_chunk(hidden: Tensor, weight: Tensor, chunk: int, kept: int) -> int:
-    """Labels per chunk: all of them on CUDA where they are kept and small enough, else ``chunk``."""
+    """Labels per chunk: all of them if their scores are kept on CUDA and are small enough, otherwise ``chunk``."""
     size = hidden.shape[0] * weight.shape[0] * hidden.element_size()
     return max(weight.shape[0], chunk) if hidden.is_cuda and kept == weight.shape[0] and size <= ONE_CHUNK_BYTES else chunk
 

@@ -106,8 +106,7 @@ def recall(ctx: Any) -> tuple[LinearProblem, Memory]:
 
 
 def local_sums(engine: LinearEngine, problem: LinearProblem, strict: bool) -> tuple[Tensor, Tensor, Memory, LinearEngine]:
-    """The sides, and the engine that computed them: if an engine fails that was chosen automatically, the plain one takes
-    over."""
+    """The sides, and the engine that computed them. Without ``strict`` the plain engine takes over if the engine fails."""
     if torch.compiler.is_compiling() and engine is not plain:
         return *ops.sums(problem), engine
     try:
@@ -130,9 +129,9 @@ def local_gradient(
     group: Any = None,
     more: Tensor | None = None,
 ) -> Gradients:
-    """The gradients in the types of the parts, None where the update has applied them; that of hidden summed over ``group``.
+    """The gradients in the types of the parts, None for those that the update has applied.
 
-    ``more`` is a further gradient of hidden.
+    ``more`` is added to the gradient of hidden, which is then summed over ``group``.
     """
     if torch.compiler.is_compiling() and engine is not plain:
         made = ops.gradient(problem, memory, pulls, needs)

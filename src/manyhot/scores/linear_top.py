@@ -9,14 +9,14 @@ from manyhot.scores.best import best_in_groups
 from manyhot.scores.shards import LabelShard, best_of_all
 from manyhot.scores.top import TopScores
 
-# Scores of a chunk on CUDA, where finding the best of a chunk takes several launches.
+# Scores per chunk on CUDA; chunks are large, because each takes several launches.
 CUDA_SCORES = 1 << 28
-# Chunks whose lists are joined at once.
+# The lists of this many chunks are merged at once.
 CHUNKS_JOINED = 16
 
 
 def chunk_for(hidden: Tensor, size: int) -> int:
-    """Labels per chunk, given those that suit a loss."""
+    """Labels per chunk, at least ``size``, the chunk of a loss."""
     return max(size, CUDA_SCORES // max(hidden.shape[0], 1)) if hidden.is_cuda else size
 
 
@@ -30,7 +30,7 @@ def best_labels(
     where: Tensor | None,
     shard: LabelShard | None,
 ) -> TopScores:
-    """The ``k`` best labels of each row of ``hidden [R, D]``, at most as many as there are; ``size`` labels at a time."""
+    """The ``k`` best labels of each row of ``hidden [R, D]``, or all if there are fewer; ``size`` labels at a time."""
     num_labels = weight.shape[0] if shard is None else shard.num_labels
     own = where if where is None or shard is None else where[shard.start : shard.stop]
     values = [hidden.new_empty((hidden.shape[0], 0), dtype=torch.float32)]

@@ -1,5 +1,6 @@
-"""Functions that run outside of a compiled graph. This module is imported only where it is needed: the decorator imports the
-compiler, which takes seconds.
+"""Functions that run outside of a compiled graph.
+
+Import this module only when it is needed: the decorator imports the compiler, which takes seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def sides_outside_graph(*arguments: Any) -> Any:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def sharded_sides(*arguments: Any) -> Any:
-    """``ShardedSides`` outside of a compiled graph, which a collective in backward would have to be part of."""
+    """``ShardedSides``, whose backward calls a collective; a graph would have to contain it."""
     return ShardedSides.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
@@ -34,5 +35,5 @@ def sharded_decoupled(*arguments: Any) -> Any:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cut_terms(terms: DenseTerms | SparseTerms, start: int, stop: int) -> DenseTerms | SparseTerms:
-    """The terms of a shard; the number of their listed entries is known only at run time."""
+    """The terms of a shard. The number of their listed entries is known only at run time."""
     return terms.columns(start, stop)

@@ -1,4 +1,4 @@
-"""Rows of several processes brought together, for a head whose labels are divided among them."""
+"""Gathers the rows of several processes, for a head whose labels are divided among them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def gather_rows(part: Tensor, group: Group) -> Tensor: ...
 @overload
 def gather_rows(part: SparseLabels, group: Group) -> SparseLabels: ...
 def gather_rows(part: Tensor | SparseLabels, group: Group) -> Tensor | SparseLabels:
-    """The rows that the processes of a group have, in the order of the processes; each may have another number of rows.
+    """Gather the rows of all processes of a group, in the order of the processes. Their numbers of rows may differ.
 
-    An encoder runs on a process's own rows, and a head with label shards needs those of all its group: gather ``hidden``, the
-    labels and the sample weights between them. The gradient of a process's rows comes back multiplied by the size of the group,
-    because DDP and FSDP2 divide the gradients of the encoder by the number of processes.
+    An encoder runs on the rows of its own process, but a head with label shards needs the rows of the whole group: gather
+    ``hidden``, the labels and the sample weights between the two. The gradient of a process's rows is multiplied by the size of
+    the group, because DDP and FSDP2 divide the gradients of the encoder by the number of processes.
 
     Args:
         part: ``[r, ...]``, or ``SparseLabels`` of r rows.

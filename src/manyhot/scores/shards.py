@@ -1,9 +1,9 @@
 """Label shards: linear scores whose labels are divided among the processes of a group.
 
 Every process has the same rows and its own labels. It sums its terms of either side into a ``LogSum``, two floats; one gather
-brings those of all processes together, 16 bytes a row and process in float32. The sum of the gathered parts is what one process
-with all labels has, so a loss, which adds its zero class to that sum, adds it once. The gradient of the weights is local; that
-of ``hidden`` is summed over the group.
+collects those of all processes, 16 bytes a row and process in float32. The sum of the gathered parts equals the sum of one
+process with all labels, so a loss adds its zero class only once. The gradient of the weights is local; that of ``hidden`` is
+summed over the group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Group = Any  # torch.distributed.ProcessGroup, which a build without distributed
 
 
 class LabelShard(NamedTuple):
-    """The labels ``start`` to ``stop`` of ``num_labels``, which this process of ``group`` has."""
+    """This process of ``group`` has the labels ``start`` to ``stop`` of ``num_labels``."""
 
     group: Group
     start: int
@@ -35,10 +35,10 @@ class LabelShard(NamedTuple):
 
 
 def find_shard(group: Group, size: int, offset: int | None, num_labels: int | None, device: torch.device) -> LabelShard:
-    """Where the ``size`` labels of this process lie; asks the other processes unless both numbers are given.
+    """The shard with the ``size`` labels of this process. Communicates unless ``offset`` and ``num_labels`` are both given.
 
     Raises:
-        ValueError: where the shards do not cover the labels from 0 on, each once.
+        ValueError: if the shards do not cover every label from 0 on exactly once.
     """
     if offset is not None and num_labels is not None:
         check_at_least("LinearScores", "offset", offset, 0)
@@ -56,7 +56,7 @@ def find_shard(group: Group, size: int, offset: int | None, num_labels: int | No
     for start, length in sorted(found):
         if start != covered:
             raise ValueError(
-                f"LinearScores: shards must cover every label once; label {min(start, covered)} is not. See `offset`."
+                f"LinearScores: shards must cover every label exactly once; label {min(start, covered)} is not. See `offset`."
             )
         covered += length
     if num_labels is not None and num_labels != covered:
@@ -71,10 +71,10 @@ Place = tuple[Group, int | None, int | None]
 def local_parts(
     weight: Tensor, bias: Tensor | None, given: Place
 ) -> tuple[Tensor, Tensor | None, Group, int | None, int | None]:
-    """``(weight, bias, group, offset, num_labels)`` of a DTensor whose labels are sharded: what this process has of it.
+    """``(weight, bias, group, offset, num_labels)``: the local parts of a DTensor that is sharded by labels.
 
-    Mesh axes that replicate the weight are taken as data parallel: its gradient is averaged over them. Another tensor is left
-    as it is, with what was ``given``.
+    Mesh axes that replicate the weight are data parallel: its gradient is averaged over them. Any other tensor is returned
+    unchanged, with the place that was ``given``.
     """
     from torch.distributed.tensor import DTensor
 
@@ -82,7 +82,7 @@ def local_parts(
         return weight, bias, *given
     if given != (None, None, None):
         raise ValueError(
-            "LinearScores: a DTensor `weight` knows its group and offset; leave `group`, `offset`, `num_labels` out."
+            "LinearScores: a DTensor `weight` has its own group and offset; leave out `group`, `offset` and `num_labels`."
         )
     mesh = weight.device_mesh
     sharded = [axis for axis, placement in enumerate(weight.placements) if placement.is_shard(0)]
@@ -102,7 +102,7 @@ def local_parts(
 
 
 def shard_bounds(num_labels: int, count: int, place: int) -> tuple[int, int]:
-    """The labels of the shard at ``place`` of ``count``, as DTensor divides them: equal ones, then a smaller one, then none.
+    """The labels of shard ``place`` of ``count``, divided like a DTensor: equal shards, then a smaller one, then empty ones.
 
     Example:
         >>> [shard_bounds(5, 4, place) for place in range(4)]
@@ -144,25 +144,25 @@ class ShardedSides(torch.autograd.Function):
 
 
 def merged(shifts: Tensor, rests: Tensor) -> LogSum:
-    """One sum from those of the processes, ``[processes, R]``; a shard without terms is absent, not 0."""
+    """The total of the sums of all processes, ``[processes, R]``; a shard without terms adds nothing."""
     top = torch.where(rests == -INF, -INF, shifts).amax(dim=0)
     shift = torch.where(top.isinf(), 0.0, top)
     return LogSum(shift, torch.logsumexp(shifts - shift + rests, dim=0))
 
 
 def share_of(own: LogSum, whole: LogSum) -> Tensor:
-    """The share of this process in the whole sum: the derivative of the whole by its own sum."""
+    """This process's share of the whole sum: the derivative of the whole log-sum by its own."""
     same = (own.rest == INF) & (whole.rest == INF)
     relative = torch.where(same, 0.0, own.shift - whole.shift + (own.rest - whole.rest))
     return torch.where(own.rest == -INF, 0.0, torch.exp(relative))
 
 
 def gather_equal(own: Tensor, group: Group) -> Tensor:
-    """``[processes, ...]``: the tensors of one shape that the processes have."""
+    """``[processes, ...]``: the tensors of all processes, which have the same shape."""
     if own.dtype == torch.bool:
         return gather_equal(own.byte(), group).bool()
     if own.is_cuda and dist.get_backend(group) == "gloo":
-        # Gloo gathers tensors of the CPU alone; given others, torch 2.11 ends in a segmentation fault.
+        # Gloo gathers only CPU tensors; with others torch 2.11 crashes with a segmentation fault.
         return gather_equal(own.cpu(), group).to(own.device)
     own = own.contiguous()
     parts = own.new_empty((dist.get_world_size(group), *own.shape))
@@ -171,7 +171,7 @@ def gather_equal(own: Tensor, group: Group) -> Tensor:
 
 
 def any_of(own: Tensor, group: Group) -> Tensor:
-    """bool ``[...]``: True where it is so on any process."""
+    """bool ``[...]``: True where ``own`` is True on any process."""
     found = own.to(torch.uint8)
     dist.all_reduce(found, dist.ReduceOp.MAX, group=group)
     return found.bool()
@@ -186,7 +186,7 @@ def gather_ragged(own: Tensor, group: Group) -> list[Tensor]:
 
 
 def best_of_all(shard: LabelShard, values: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Scores and numbers ``[R, k]`` of the best labels of all processes, from the best ones of each, ``[R, at most k]``."""
+    """Scores and label numbers ``[R, k]`` of the best labels over all processes, from the best of each, ``[R, at most k]``."""
     missing = (0, k - values.shape[1])
     values = torch.nn.functional.pad(values, missing, value=-INF)
     indices = torch.nn.functional.pad(indices, missing, value=shard.num_labels)
@@ -198,7 +198,7 @@ def best_of_all(shard: LabelShard, values: Tensor, indices: Tensor, k: int) -> t
 
 
 class DenseShards(torch.autograd.Function):
-    """``(scores of this shard [R, own], shard) -> [R, L]``, the scores of all labels; the gradient is cut."""
+    """``(scores of this shard [R, own], shard) -> [R, L]``, the scores of all labels."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, shard: LabelShard) -> Tensor:
@@ -212,12 +212,12 @@ class DenseShards(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Every process has the gradient by all scores, and takes what is its own."""
+        """Every process has the gradient of all scores, and takes the columns of its own labels."""
         return grad[:, ctx.shard.start : ctx.shard.stop], None
 
 
 class _SummedGradient(torch.autograd.Function):
-    """The tensor itself; its gradient is the sum over the group, or the mean."""
+    """The identity; the gradient is summed or averaged over the group."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, mean: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Arguments of span scores: their shapes, their label axes, and weights for each type."""
+"""Checks the arguments of span scores: shapes, label axes and weights per type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyhot.losses.core.logsumexp import Dim
 
 
 def check_parts(q: Any, k: Any, u: Any, v: Any) -> None:
-    """Check the shapes of queries, keys and, where types share them, their offsets."""
+    """Check the shapes of queries and keys and, in the shared form, of ``u`` and ``v``."""
     who = "SpanScores"
     for name, part in (("q", q), ("k", k)):
         check_logits(who, part, name)
@@ -76,7 +76,7 @@ def weight_per_type(who: str, name: str, weight: Weight, parts: SpanParts, *, va
 
 
 def weight_on_axes(weight: Tensor | None, axes: set[int]) -> Tensor | None:
-    """A weight per type, shaped for the label axes; None where the types are not among them."""
+    """A weight per type, shaped for the label axes; None if the types are not among them."""
     if weight is None or 1 not in axes:
         return None
     return weight.reshape(-1, *(1 for axis in axes if axis > 1))

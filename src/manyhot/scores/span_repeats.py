@@ -1,4 +1,4 @@
-"""Span losses called like an earlier call: the checks that the earlier one passed, and its engine, stand."""
+"""A cache for repeated span losses: a call of the same kind as an earlier one skips the checks and the choice of an engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from manyhot.engines.span_registry import SpanEntry
 from manyhot.labels.spans import SpanLabels
 
 MOST = 4096
-# The engine that served calls of a kind, from scores to the reduced loss.
+# The engine that served each kind of call.
 SERVED: dict[Any, SpanEntry] = {}
 
 
 def kind_of_call(parts: SpanParts, lengths: Tensor, labels: SpanLabels, settings: tuple[Any, ...]) -> Any:
-    """What the checks of a call and the choice of its engine depend on; None for calls that are always looked at in full."""
+    """The cache key: everything that the checks and the choice of an engine depend on; None for calls that are not cached."""
     q, k, u, v, _ = parts
     smoothing, dim, *_ = settings
     if type(smoothing) is not float or type(dim) is not int:

@@ -13,7 +13,7 @@ from manyhot.engines.terms import LogSum
 
 
 class SpanLoss(torch.autograd.Function):
-    """The reduced loss by an engine that computes it; saves the parts and what the engine needs in backward."""
+    """The reduced loss, computed by an engine; saves the parts and what the engine needs in backward."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, u: Tensor | None, v: Tensor | None, call: tuple[Any, ...]) -> Tensor:
@@ -50,17 +50,16 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return (*moved, None)
 
 
-# What backward gives when its own gradients are asked for: tensors that raise if they are differentiated.
+# Used if backward itself is to be differentiated: its results raise an error in a second backward.
 _gradients_once = torch.autograd.function.once_differentiable(_gradients)
 
 
 class SpanSides(torch.autograd.Function):
-    """``(pos, neg)`` of each row and type, or of several types or rows together; saves the parts and the sums."""
+    """``(pos, neg)`` of each row and type, or summed over types or rows; saves the parts and the sums."""
 
     @staticmethod
     def forward(ctx: Any, engine: Any, kind: Any, others: tuple[int, ...], scale: float, *rest: Any) -> tuple[Tensor, Tensor]:
-        """The sides of the four parts in ``rest``, weighted by the two values after them; the rest are the fields of
-        ``kind``."""
+        """Both sides. ``rest`` holds the four parts, the weights of the two sides, and the fields of ``kind``."""
         parts, weights, fields = rest[:4], rest[4:6], rest[6:]
         *sides, memory = engine.sides(SpanParts(*(*parts, scale)), kind(*fields))
         sums = [joined(_weighed(side, weight), others) for side, weight in zip(sides, weights, strict=True)]

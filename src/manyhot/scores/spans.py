@@ -25,9 +25,9 @@ METHODS = ("auto", "tiles", "factorised", "dense")
 class SpanScores(LazyScores):
     """The scores ``[B, H, T, T]`` of every span: type a from token i to token j, described by their factors.
 
-    ``s_a(i, j) = scale q_a(i) . k_a(j)`` where each type has its own ``q, k``, or ``scale q(i) . k(j) + u_a(i) + v_a(j)``
-    where types share them. A cell counts where both tokens are real, by ``lengths``, and with ``triangle`` where i <= j; the
-    others are left out of every sum and get gradient 0, whatever their values. Losses of the family compute the scores tile by
+    ``s_a(i, j) = scale q_a(i) . k_a(j)`` if each type has its own ``q, k``, or ``scale q(i) . k(j) + u_a(i) + v_a(j)`` if the
+    types share them. A cell counts if ``lengths`` says that both tokens are real and, with ``triangle``, i <= j. All other
+    cells are left out of every sum and get gradient 0, whatever their values. Losses of the family compute the scores tile by
     tile, or by matrix products in the shared form; no ``[B, H, T, T]`` tensor is built, and backward recomputes the scores.
 
     The grid of positions is one label axis: losses give one value for each row and type, ``[B, H]``, by default
@@ -42,7 +42,7 @@ class SpanScores(LazyScores):
         lengths: how many tokens are real, integers ``[B]``; None for all.
         triangle: a span ends at or after its first token. False for links between any two tokens.
         scale: a factor on the products.
-        method: how losses read the scores: ``"tiles"``, ``"factorised"`` (shared form), or ``"dense"``, which builds the
+        method: how losses compute the scores: ``"tiles"``, ``"factorised"`` (shared form), or ``"dense"``, which builds the
             tensor; ``"auto"`` is ``"factorised"`` for the shared form and ``"tiles"`` for the other.
 
     Example:
@@ -96,19 +96,19 @@ class SpanScores(LazyScores):
         return counts & (tokens.unsqueeze(1) <= tokens) if self.triangle else counts
 
     def dense(self) -> Tensor:
-        """The whole tensor ``[B, H, T, T]``; cells that do not count, ``~where()``, are ``-inf`` and above no threshold."""
+        """The whole tensor ``[B, H, T, T]``; cells that do not count (``~where()``) are ``-inf``, below every threshold."""
         products = self.q @ self.k.mT * self.scale
         if self.u is not None and self.v is not None:
             products = products.unsqueeze(1) + self.u.unsqueeze(3) + self.v.unsqueeze(2)
         return products.masked_fill(~self.where(), -INF)
 
     def tiles(self) -> Iterator[span_tiles.Tile]:
-        """Every cell that counts, block by block, without gradients; cells that do not count are ``-inf``."""
+        """Iterate over the grid block by block, without gradients; cells that do not count are ``-inf``."""
         with torch.no_grad():
             yield from span_tiles.score_tiles(self._parts(), self._terms(None, 0.0))
 
     def above(self, threshold: Tensor, where: Tensor | None = None) -> Tensor:
-        """Bool ``[B, H, T, T]``, by tiles: the cells that count and score above ``threshold``, broadcastable to ``[B, H]``."""
+        """Bool ``[B, H, T, T]``: the cells that count and score above ``threshold``, broadcastable to ``[B, H]``."""
         limits = threshold.to(self.device).expand(self.shape[:2])
         chosen = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
         for tile in self.tiles():
@@ -191,14 +191,13 @@ class SpanScores(LazyScores):
         engine: str = "auto",
         validate: bool = False,
     ) -> Tensor | None:
-        """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one pass, where the engine computes whole
-        losses.
+        """The reduced loss ``log(1 + e^{pos + s0}) + log(1 + e^{neg - s0})`` in one pass, if the engine computes whole losses.
 
         For all but the largest grids the host is the bottleneck, and this saves the operations between sides and loss.
         Arguments are those of ``manyhot.losses.core.dispatch.side_loss``.
 
         Returns:
-            A scalar; None where the caller has to use ``two_sided_logsumexp``.
+            A scalar; None if the caller has to use ``two_sided_logsumexp``.
         """
         usual = where is None and pos_weight is None and neg_weight is None and sample_weight is None and not validate
         if not usual or form != "split" or isinstance(offset, Tensor) or reduction == "none" or self.method == "dense":
@@ -239,7 +238,7 @@ class SpanScores(LazyScores):
             raise ValueError(
                 f"{who}: `labels` must fit `logits`, {num_rows} rows, {num_types} types, {num_tokens} tokens; got"
                 f" {len(labels)} rows, {labels.num_types} types, {labels.num_tokens} tokens."
-                " List spans in the numbering of the same tokens and types."
+                " Number tokens and types as in the scores."
             )
         labels = labels.widened(num_tokens)
         if validate:

@@ -12,15 +12,15 @@ from manyhot.scores.best import best_in_groups
 class TopScores:
     """The K best labels of each row and their scores, best first; the scores of all other labels are not kept.
 
-    Search indexes, trees and top-k kernels give this form. Metrics of the head of the ranking accept it instead of dense
+    Search indexes, trees and top-k kernels return this form. Metrics of the top of the ranking accept it instead of dense
     scores: P@k, R@k, nDCG@k, PSP@k and one-error.
 
     Args:
         values: floating-point ``[R, K]``, falling along a row.
-        indices: int64 ``[R, K]``, label numbers, each once a row; -1 is an empty place, after all others.
+        indices: int64 ``[R, K]``, label numbers, each at most once per row; -1 marks an empty place, after all others.
         num_labels: L, the size of the whole label set.
-        log_sums: ``[R]``, the logarithm of the sum of ``e^s`` over all labels of a row, where it is known: ``values`` less it
-            are the logarithms of the row's softmax.
+        log_sums: ``[R]``, the logarithm of the sum of ``e^s`` over all labels of a row, if known. ``values`` minus ``log_sums``
+            is the logarithm of the row's softmax.
 
     Example:
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5]]), k=2)
@@ -47,7 +47,7 @@ class TopScores:
 
     @classmethod
     def from_dense(cls, scores: Tensor, *, k: int) -> TopScores:
-        """The ``k`` best of dense scores ``[..., L]``, or all where there are fewer labels."""
+        """The ``k`` best of dense scores ``[..., L]``, or all if there are fewer labels."""
         check_logits("TopScores.from_dense", scores, "scores")
         check_at_least("TopScores.from_dense", "k", k, 1)
         flat = scores.detach().reshape(scores.shape[:-1].numel(), scores.shape[-1])
@@ -81,7 +81,7 @@ class TopScores:
     def log_softmax(self) -> TopScores:
         """The same labels with the logarithms of the row's softmax as their scores."""
         if self.log_sums is None:
-            raise ValueError("TopScores: `log_sums` must be known for a softmax. List them with top(k, log_sums=True).")
+            raise ValueError("TopScores: a softmax needs `log_sums`; got None. Compute them with top(k, log_sums=True).")
         return TopScores(self.values - self.log_sums.unsqueeze(1), self.indices, self.num_labels)
 
     def __len__(self) -> int:

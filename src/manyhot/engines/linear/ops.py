@@ -1,6 +1,6 @@
 """The linear engines as registered torch operators, which ``torch.compile`` does not trace into.
 
-The device decides which engine runs. What an engine saves for backward is a list of tensors; an empty tensor stands for None.
+The device decides which engine runs. An engine saves a list of tensors for backward; an empty tensor stands for None.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The linear engine in plain torch: the reference that the others are tested against, and the fallback where they cannot
-serve."""
+"""The linear engine in plain torch: the reference that the other engines are tested against, and their fallback."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from torch import Tensor
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
 from manyhot.engines.terms import LogSum, accumulation_dtype
 
-# Scores per chunk; fewer on a CPU, where they should stay in cache.
+# Scores per chunk; fewer on a CPU, so that they stay in cache.
 CHUNK_ELEMENTS, CPU_ELEMENTS = 1 << 24, 1 << 19
 
 
@@ -35,7 +34,7 @@ def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
 
 
 def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
-    """Both sides as ``sums`` remembered them."""
+    """Both sides, as ``sums`` saved them."""
     return LogSum(*memory[:2]), LogSum(*memory[2:4])  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ class Update(Protocol):
         ...
 
     def finish(self, problem: LinearProblem, grad_bias: Tensor | None) -> None:
-        """After the last chunk, with the gradient of the bias ``[L]``."""
+        """Called after the last chunk, with the gradient of the bias ``[L]``."""
         ...
 
 
@@ -81,7 +81,7 @@ class LinearEngine(Protocol):
     """
 
     def chunk_size(self, hidden: Tensor, num_labels: int, kept: bool) -> int:
-        """Default number of labels per chunk, where all scores are kept and where they are not."""
+        """Default number of labels per chunk; ``kept`` says whether all scores are kept for backward."""
         ...
 
     def default_budget(self, device: torch.device) -> int:
@@ -93,7 +93,7 @@ class LinearEngine(Protocol):
         ...
 
     def log_sums(self, memory: Memory) -> tuple[LogSum, LogSum]:
-        """Both sides as ``sums`` remembered them."""
+        """Both sides, as ``sums`` saved them."""
         ...
 
     def gradient(
@@ -106,10 +106,10 @@ class LinearEngine(Protocol):
             memory: what forward saved; it is not changed.
             pulls: the gradients by ``pos`` and ``neg``, each ``[R]``.
             needs: which of hidden, weight and bias need a gradient.
-            update: applies the gradient of the weight, which then is None.
+            update: applies the gradient of the weight, which is then returned as None.
 
         Returns:
-            Gradients of hidden and bias in the type of the sums, and of the weight in its own.
+            Gradients of hidden and bias in the type of the sums, and of the weight in its own type.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Which engine serves linear scores: that of the device, by its entry in ``manyhot.engines.registry``, else the plain form."""
+"""Chooses the engine for linear scores: that of the device (see ``manyhot.engines.registry``), otherwise the plain form."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def choose_linear(
 ) -> LinearEngine:
     """The engine for scores ``hidden @ weight.T + bias``.
 
-    ``"auto"`` takes the fast engine of the device where it can serve the call, and the plain form for float64, without rows or
-    labels, and under ``torch.func`` transforms.
+    ``"auto"`` takes the fast engine of the device if that supports the call. It takes the plain form for float64, for problems
+    without rows or labels, and under ``torch.func`` transforms.
     """
     if engine == "torch":
         return plain

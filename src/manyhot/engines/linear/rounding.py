@@ -27,7 +27,7 @@ def rounding_noise(seed: Tensor, step: Tensor, first: int, num_labels: int, widt
 
     Args:
         seed: int64 scalar.
-        step: int64 scalar, another noise for each.
+        step: int64 scalar; each step has its own noise.
         first: the number of the first label.
         num_labels: how many labels.
         width: how many columns.

@@ -20,7 +20,7 @@ UPDATES = ("sgd", "adagrad")
 
 
 class FusedUpdate:
-    """Applies the gradient of ``weight`` and ``bias`` as backward makes it. The tensors are changed in place.
+    """Applies the gradient of ``weight`` and ``bias`` while backward computes it. The tensors are changed in place.
 
     Args:
         kind: one of ``UPDATES``.
@@ -34,7 +34,7 @@ class FusedUpdate:
         bias_squares: the same for the bias.
         seed: int64 scalar, of the rounding noise.
         step: int64 scalar, counts the steps; each has its own noise.
-        offset: the number of the first label, where these are a shard of more: the noise is that of the whole.
+        offset: the number of the first label of a shard; a label has the same noise in a shard as without sharding.
     """
 
     __slots__ = (
@@ -104,6 +104,6 @@ class FusedUpdate:
                 grad_bias = grad_bias / (self.bias_squares.sqrt() + self.epsilon)
             self.bias.sub_(grad_bias * self.rate)
         self.step.add_(1)
-        # Kernels write behind the back of autograd, so its version counters are increased here: a second backward through the
-        # old weights must raise.
+        # Autograd does not see what kernels write, so the version counter is increased here: a second backward through the old
+        # weights must raise.
         torch.autograd.graph.increment_version(self.weight)

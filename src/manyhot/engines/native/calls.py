@@ -1,4 +1,4 @@
-"""A call of the compiled library: scores and terms as the fields of its job."""
+"""A call of the compiled library: packs scores and terms into the fields of its job."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class Call:
     def run(self) -> None:
         """Run the job; ctypes releases the GIL meanwhile."""
         if load()[0].manyhot_run(ctypes.byref(self.job)) != 0:
-            raise MemoryError("manyhot native engine: no memory for the scratch space of a row. Pass fewer rows at a time.")
+            raise MemoryError("manyhot native engine: not enough memory for the workspace. Pass fewer rows at a time.")
 
     def new_rows(self, name: str) -> Tensor:
-        """A result ``[R]``."""
+        """Allocate a result ``[R]``."""
         return self._point(name, self.x.new_empty(self.shape[0], dtype=torch.float32))
 
     def new_grad(self, name: str = "grad", out: Tensor | None = None) -> Tensor:
-        """A gradient ``[R, L]``."""
+        """Allocate a gradient ``[R, L]``, or use ``out``."""
         return self._point(name, torch.empty_like(self.x, memory_format=torch.contiguous_format) if out is None else out)
 
     def give_rows(self, name: str, rows: Tensor | float, number: str = "") -> None:
-        """One value per row, or one for all in the field ``number``."""
+        """Pass one value per row, or one for all rows in the field ``number``."""
         # The exact type is compared first: isinstance of Tensor is slow for other objects.
         if type(rows) is not float and isinstance(rows, Tensor):
             self._point(name, rows.detach().to(torch.float32).expand(self.shape[0]).contiguous())
@@ -70,7 +70,7 @@ class Call:
             setattr(self.job, number, rows)
 
     def give_matrix(self, name: str, matrix: Tensor) -> int:
-        """Point to ``[R, L]`` and return its row stride; copies only where the entries of a row are not adjacent."""
+        """Pass ``[R, L]`` and return its row stride; copies only if the entries of a row are not adjacent."""
         if matrix.shape != self.shape:
             matrix = matrix.reshape(self.shape)
         rows, labels = matrix.stride()
@@ -102,7 +102,7 @@ class Call:
             self._point("listed_values", terms.values.to(torch.float32).contiguous())
 
     def _give_weight(self, name: str, weight: Weight) -> float:
-        """Point to a weight per label, or return the one for all."""
+        """Pass a weight per label, or return the one weight for all labels."""
         if weight is None:
             return 1.0
         if not isinstance(weight, Tensor):

@@ -2,10 +2,10 @@
  *
  * A row is cut into chunks of CHUNK labels. Each chunk gives a maximum and a sum for either side, all chunks are merged in
  * order, and the gradient is written while the row is in cache. Nothing depends on how chunks are distributed over threads, so
-  * results are bitwise identical for every number of threads. manyhot.engines.terms says what is computed; rows.h and
- * what it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types,
- * pool.h the threads, and this file selects the instruction set and divides the work. The entry point is manyhot_run; label
- * trees (tree.h, tree_node.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
+ * results are bitwise identical for every number of threads. For the formulas see manyhot.engines.terms. rows.h and the files
+ * that it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types, pool.h the
+ * threads; this file selects the instruction set and divides the work. The entry point is manyhot_run; label trees (tree.h,
+ * tree_node.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -39,7 +39,8 @@ typedef struct {
 #define VARIANT(suffix, name)                                                                                          \
     {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix, name}
 
-/* BLOCK entries are summed in float, the sums of blocks in double: wider vectors add fewer terms to each of their sums. */
+/* BLOCK entries are summed in float, the sums of blocks in double. Blocks may be longer for wider vectors, because each of
+ * their lanes adds fewer terms. */
 #define BLOCK 256
 #define NAME(f) f##_plain
 #define WIDE 4
@@ -172,7 +173,7 @@ static void take_items(work *w) {
 
 #include "pool.h"
 
-/* Between the two phases: merge the chunks of each row. */
+/* Merge the chunks of each row, between the two phases. */
 static void settle_rows(work *w) {
     const job *j = w->j;
     job two = second(j);
@@ -194,7 +195,7 @@ static void settle_rows(work *w) {
     }
 }
 
-/* Few long rows: their chunks are distributed over the threads, once before and once after the merge. */
+/* For few long rows: distribute their chunks over the threads, once before and once after the merge. */
 static int run_parts(work *w, int64_t threads) {
     const job *j = w->j;
     int64_t chunks = chunk_count(j), tiles = (j->num_rows + TILE - 1) / TILE, number = j->task == RDROP ? 2 : 1;
@@ -213,8 +214,8 @@ static int run_parts(work *w, int64_t threads) {
     return (int)atomic_load(&w->failed);
 }
 
-/* A large gradient is nearly always new memory, and faulting it in page by page takes longer than computing it: ask for huge
- * pages. All of it is written, so none are wasted. */
+/* A large gradient is nearly always newly allocated, and faulting it in page by page takes longer than computing it, so request
+ * huge pages. All of it is written, so none are wasted. */
 static void want_large_pages(const job *j, void *grad) {
 #ifdef MADV_HUGEPAGE
     uintptr_t size = (uintptr_t)(j->num_rows * j->num_labels * kind_size[j->x_kind]);
@@ -223,10 +224,10 @@ static void want_large_pages(const job *j, void *grad) {
 #endif
 }
 
-/* 0, or 1 where memory ran out. */
+/* Returns 0, or 1 if memory ran out. */
 int manyhot_run(const job *j) {
     int64_t size = j->num_rows * j->num_labels, threads = j->threads < MOST_THREADS ? j->threads : MOST_THREADS;
-    if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* less work than this is done before another thread wakes up */
+    if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* smaller shares finish before a thread wakes up */
     want_large_pages(j, j->grad), want_large_pages(j, j->other_grad);
     work w = {.j = j, .v = &variants[j->variant]};
     if (threads > 1 && j->num_rows < 4 * threads && chunk_count(j) > PART) return run_parts(&w, threads);
@@ -239,7 +240,7 @@ int manyhot_run(const job *j) {
 /* Lets library.py detect a library of another version. */
 int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
 
-// A digest of the files it was built from.
+// A digest of the source files of this build.
 #ifndef MANYHOT_SOURCES
 #define MANYHOT_SOURCES ""
 #endif

@@ -1,13 +1,13 @@
 """The native CPU engine: sides, gradients and whole losses of rows of scores in one vectorised, threaded pass.
 
 ``engine.c`` is plain C called through ctypes. It takes pointers and does not depend on the ABI of torch or Python, so one wheel
-works with every version of both. Where it could not be built, the package works without it (``available`` says why).
+works with every version of both. If it could not be built, the package works without it (``available`` says why).
 It is compiled for several instruction sets and uses the widest one that the processor supports.
 
 It runs on ``torch.get_num_threads()`` threads. They are torch's own OpenMP threads: these spin for some milliseconds after each
-of torch's operations, so a second pool would compete with them. A process forked after OpenMP was used would hang at its next
-parallel loop; there, and where torch's runtime is not found, the library uses a small thread pool of its own. Results are
-bitwise identical for every number of threads.
+of torch's operations, so a second pool would compete with them. A process that was forked after OpenMP was used would hang at
+its next parallel loop. In such a process, and if torch's runtime is not found, the library uses a small thread pool of its own.
+Results are bitwise identical for every number of threads.
 
 All functions take scores ``x [R, L]`` in float32, bfloat16 or float16 on the CPU; sums are accumulated in float32, and across
 chunks in double, and gradients have the type of ``x``. They are tested against ``manyhot.engines.terms``.
@@ -39,7 +39,7 @@ def available(device: int | None = None) -> tuple[bool, str]:  # noqa: ARG001 - 
 
 
 def supports(x: Tensor, terms: DenseTerms | SparseTerms) -> bool:
-    """Whether this engine can serve scores ``x`` with ``terms``: on the CPU, of a type it knows."""
+    """Whether this engine supports scores ``x`` with ``terms``: all on the CPU, and ``x`` of a type in ``SCORES``."""
     if x.dtype not in SCORES or x.ndim != 2 or not x.is_cpu:
         return False
     for field in terms:
@@ -67,8 +67,8 @@ def gradient(
     out: Tensor | None = None,
     variant: str | None = None,
 ) -> Tensor:
-    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``, written to ``out`` if given, which must be
-    contiguous."""
+    """``terms.gradient(x, pos, neg, grad_pos, grad_neg)`` in the type of ``x``; written to ``out``, which must be contiguous,
+    if given."""
     call = Call(x, terms, "gradient", variant)
     for side, sums, grads in (("pos", pos, grad_pos), ("neg", neg, grad_neg)):
         call.give_rows(f"{side}_shift", sums.shift)
@@ -92,20 +92,20 @@ def fused(
     """A loss of the family and its gradient in one pass over each row.
 
     With ``c = offset`` the values are ``softplus(pos + c) + softplus(neg - c)`` for ``form="split"`` and
-    ``softplus(pos + neg + c)`` for ``"joint"`` (0 where a side is empty).
+    ``softplus(pos + neg + c)`` for ``"joint"`` (0 if a side is empty).
 
     Args:
         x: ``[R, L]``.
         terms: the labels and weights of ``x``.
         form: ``"split"`` or ``"joint"``.
         offset: a number, or ``[R]``.
-        row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
-        whole: give ``sum row_scale values`` in the place of the values.
+        row_scale: factor of the gradient of each row, a number or ``[R]``.
+        whole: return ``sum row_scale values`` instead of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:
         ``(values, grad, offset_grad)``: float32 ``[R]``, not scaled; ``row_scale d values / d x``, ``[R, L]`` in the type of
-        ``x``; ``d values / d offset``, float32 ``[R]``, not scaled, or None where the offset is a number.
+        ``x``; ``d values / d offset``, float32 ``[R]``, not scaled, or None if the offset is a number.
     """
     call = Call(x, terms, "fused", variant)
     call.job.form = FORM_CODES[form]
@@ -141,8 +141,8 @@ def labelwise(
         gamma_pos: focusing power of the positives, for focal and asymmetric.
         gamma_neg: focusing power of the negatives, for focal and asymmetric.
         margin: negatives with a probability below it cost nothing, for asymmetric.
-        row_scale: what the gradient of each row is multiplied by, a number or ``[R]``.
-        whole: give ``sum row_scale values`` in the place of the values.
+        row_scale: factor of the gradient of each row, a number or ``[R]``.
+        whole: return ``sum row_scale values`` instead of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:
@@ -178,11 +178,11 @@ def rdrop(
         a: ``[R, L]``, the first prediction.
         b: the second, of the type of ``a``.
         terms: the labels and weights of both; None leaves the losses out.
-        where: which entries count, ``[R, L]``, where there are no terms; otherwise the terms say it.
+        where: which entries count, ``[R, L]``; used only if ``terms`` is None, since terms have their own.
         alpha: weight of the divergence.
-        link: what the scores are multiplied by in the probabilities.
-        row_scale: what the gradients of each row are multiplied by, a number or ``[R]``.
-        whole: give ``sum row_scale values`` in the place of the values.
+        link: factor of the scores in the probabilities.
+        row_scale: factor of the gradients of each row, a number or ``[R]``.
+        whole: return ``sum row_scale values`` instead of the values.
         variant: the instruction set, one of ``variants()``; None takes the widest.
 
     Returns:

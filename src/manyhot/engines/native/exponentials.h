@@ -2,7 +2,7 @@
 
 #include "vector.h"
 
-/* The same exponential in plain C, for loops that are left to the compiler; 0 below -87.3. */
+/* The exponential of vector.h in plain C, for loops that the compiler vectorises; 0 below -87.3. */
 INLINE float NAME(vexp)(float x) {
     float t = x * 1.44269504f + 12583039.0f, k = t - 12583039.0f, r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
     float r2 = r * r, high = (8.3687454462e-3f * r + 4.1668388993e-2f) + 1.3814539416e-3f * r2;

@@ -1,10 +1,10 @@
 /* Hard labels without weights or smoothing: one exponential per entry. Included by rows.h.
  *
- * With u = s on negatives and -s on positives a term is e^{u - m}, m the shift of its side. A stash holds the terms, negated
- * on positives. */
+ * With u = s for negatives and u = -s for positives a term is e^{u - m}, where m is the shift of its side. The stash keeps the
+ * terms for the gradient, negated for positives. */
 
-/* Sums of both sides of n entries, a multiple of LANES, and the stash. Blocks without positives, which are nearly all where
- * there are many labels, skip the work of telling the sides apart. */
+/* Add the sums of both sides of n entries, a multiple of LANES, and write the stash. With many labels nearly all blocks have no
+ * positives; these skip the work of separating the sides. */
 INLINE void NAME(hard_block)(const float *s, const uint8_t *y, int64_t n, int shifted,
                                                                    float mp, float mn, float *stash, stats *st) {
     NAME(vf) sp[PER] = {{0}}, sn[PER] = {{0}}, none = {0};
@@ -59,7 +59,7 @@ INLINE void NAME(largest)(const float *p, const float *q, float *mp, float *mn) 
 
 static void NAME(hard_stats)(const float *restrict s, const uint8_t *restrict y, int64_t n, float *restrict stash, stats *st) {
     NAME(hard_sums)(s, y, n, 0.0f, 0.0f, stash, st);
-    if (NAME(in_range)(st, y, n)) return; /* without a shift, which works for nearly all scores */
+    if (NAME(in_range)(st, y, n)) return; /* no shift is needed for nearly all scores */
     float p[LANES], q[LANES], mp, mn;
     for (int64_t l = 0; l < LANES; l++) p[l] = q[l] = -LARGEST;
     for (int64_t i = 0; i < n; i += LANES)
@@ -70,7 +70,7 @@ static void NAME(hard_stats)(const float *restrict s, const uint8_t *restrict y,
         }
     NAME(largest)(p, q, &mp, &mn);
     NAME(hard_sums)(s, y, n, mp, mn, stash, st);
-    if (mp == INFINITY) st->sp = 1.0; /* inf - inf above; a NaN among them wins */
+    if (mp == INFINITY) st->sp = 1.0; /* inf - inf above gave NaN; only a NaN among the scores stays */
     if (mn == INFINITY) st->sn = 1.0;
     if (mp == INFINITY || mn == INFINITY) for (int64_t i = 0; i < n; i++)
         if (s[i] != s[i]) *(y[i] ? &st->sp : &st->sn) = NAN;

@@ -8,7 +8,7 @@
 #define TILE 64          /* most rows that one thread finishes together */
 #define MOST_THREADS 256
 #define PART 4           /* chunks per work item when rows are split */
-#define STASH (PART * CHUNK) /* most labels of 16-bit rows whose exponentials are kept; longer ones compute them again */
+#define STASH (PART * CHUNK) /* 16-bit rows keep their exponentials up to this many labels; longer rows recompute them */
 #define LARGEST 3.402823466e+38f
 #define MUCH (1 << 22)   /* gradients of at least this many bytes get huge pages */
 
@@ -37,10 +37,10 @@ typedef struct {
 typedef struct {
     float mp, mn;  /* a shift for positives and negatives: their maximum, or 0 */
     double sp, sn; /* the sums of e^{u - shift} */
-    int32_t kind;          /* of the terms: HARD, SOFT without a shift, or 0: no stashed terms to scale */
-    int32_t stashed;       /* they are kept */
-    int32_t simple;        /* of a pair: no shift was needed for either prediction, whose terms are HARD or SOFT */
-    double apart;          /* of a pair: the divergence */
+    int32_t kind;          /* kind of the terms: HARD, SOFT (without a shift), or 0: no stashed terms to scale */
+    int32_t stashed;       /* whether the terms are in the stash */
+    int32_t simple;        /* for a pair: both predictions needed no shift, and their terms are HARD or SOFT */
+    double apart;          /* for a pair: the divergence */
 } stats;
 
 typedef struct {
@@ -50,15 +50,15 @@ typedef struct {
 } rowstate;
 
 typedef struct {
-    const float *s; /* the scores: x, or where they lie */
-    int32_t hard;   /* the labels are y, not wp and wn */
+    const float *s; /* the scores: x, or a pointer into the input */
+    int32_t hard;   /* whether the labels are in y, not in wp and wn */
     float x[CHUNK], wp[CHUNK], wn[CHUNK], out[CHUNK];
     uint32_t side[CHUNK];
-    const uint8_t *y; /* hard labels: labels, or where they lie */
+    const uint8_t *y; /* hard labels: labels, or a pointer into the input */
     uint8_t labels[CHUNK];
 } scratch;
 
-/* What a thread works with; other_ belongs to the second prediction of a pair. */
+/* The workspace of a thread; other_ belongs to the second prediction of a pair. */
 typedef struct {
     scratch scratch, other_scratch;
     rowstate rows, other_rows;
@@ -126,8 +126,8 @@ INLINE job second(const job *j) {
 
 INLINE int64_t chunk_count(const job *j) { return (j->num_labels + CHUNK - 1) / CHUNK; }
 
-/* The listed entries of a row that lie in [start, stop): the first one; *end is one past the last. Invalid lists give wrong
- * entries, but never an out-of-bounds access. */
+/* The first listed entry of a row in [start, stop); *end is one past the last one. Invalid lists give wrong entries, but never
+ * an out-of-bounds access. */
 static int64_t first_listed(const job *j, int64_t r, int64_t start, int64_t stop, int64_t *end) {
     int64_t bounds[2] = {start, stop}, found[2];
     for (int side = 0; side < 2; side++) {

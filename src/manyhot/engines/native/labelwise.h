@@ -14,8 +14,9 @@ INLINE float NAME(log_rest)(float m) { /* log(1 - m) for 0 <= m < 1 */
     float value##_f = (factor), value = value##_f == 0.0f ? 0.0f : value##_f * (up);                                           \
     float slope = value##_f * (((q) == 0.0f ? 0.0f : (gamma) * (q) * (up)) + (p));
 
-/* sum_i p f(s_i) + n g(s_i) of one chunk and its derivative; f and g are those of manyhot.losses.bce and focal. The last three are
- * compile-time constants at every call, so that each loop contains one formula. power: 0 none, 1 whole numbers, 2 any. */
+/* sum_i p f(s_i) + n g(s_i) of one chunk and its derivative; for f and g see manyhot.losses.bce and focal. The last three
+ * arguments are compile-time constants at every call, so that each loop contains one formula. power: 0 none, 1 whole numbers,
+ * 2 any. */
 INLINE float NAME(labelwise)(const job *j, const scratch *k, int64_t start, int64_t n,
                                                                    float scale, float *restrict out, int power, int cut, int hard) {
     const float *restrict s = k->s + start, *restrict wp = k->wp + start, *restrict wn = k->wn + start;

@@ -56,7 +56,7 @@ def load() -> tuple[Any, str]:
 
 
 def _is_of_these_sources(library: Any) -> bool:
-    """Whether the library was built from the C files beside it, as after an update in place it may not be."""
+    """Whether the library was built from the C files in its folder; after an update in place it may be older."""
     try:
         library.manyhot_sources.restype = ctypes.c_char_p
         built_from = library.manyhot_sources().decode()
@@ -71,7 +71,7 @@ def _is_of_these_sources(library: Any) -> bool:
 
 
 def _torch_threads() -> Any:
-    """``GOMP_parallel`` of the runtime that torch has loaded; None where there is none, and in a forked child."""
+    """``GOMP_parallel`` of the runtime that torch has loaded; None if there is none, and in a forked child."""
     if os.getpid() != _PROCESS:
         return None
     for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):

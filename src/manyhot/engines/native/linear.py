@@ -1,6 +1,6 @@
-"""The linear engine on the CPU: products by oneDNN or BLAS, chunk by chunk of labels; sums and gradients by the native engine.
+"""The linear engine on the CPU: products by oneDNN or BLAS, sums and gradients by the native engine, in chunks of labels.
 
-A chunk has few enough labels for its weights and scores to stay in cache from one product to the next.
+Chunks are small enough that weights and scores stay in cache from one product to the next.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from manyhot.engines.native import engine as native
 from manyhot.engines.native.engine import available as available
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 
-# Scores per chunk, and the bounds on its labels: few enough to stay in cache, many enough to be worth a call.
+# Scores per chunk, and the bounds on its labels: small enough to stay in cache, large enough to be worth a call.
 CHUNK_ELEMENTS, LEAST_LABELS, MOST_LABELS = 1 << 18, 2048, 8192
 # Default for the bytes of scores that may be kept.
 KEPT_BYTES = 128 << 20
 
 
 def supports(hidden: Tensor, weight: Tensor, bias: Tensor | None, terms: DenseTerms | SparseTerms) -> bool:
-    """Whether this engine can serve the problem."""
+    """Whether this engine supports the problem."""
     parts = (hidden, weight, *(() if bias is None else (bias,)))
     if not all(part.device.type == "cpu" and part.dtype in native.SCORES for part in parts):
         return False
@@ -62,7 +62,7 @@ def empty_memory(problem: LinearProblem) -> list[Tensor]:
 
 
 def _merged(problem: LinearProblem, parts: list[LogSum]) -> LogSum:
-    """One sum from those of the chunks."""
+    """The total of the sums of all chunks."""
     if not parts:
         zero = problem.hidden.new_zeros(problem.num_rows, dtype=torch.float32)
         return LogSum(zero, torch.full_like(zero, -torch.inf))
@@ -113,7 +113,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @functools.cache
 def _has_onednn() -> bool:
-    """Whether torch has oneDNN's linear product, and its result is right."""
+    """Whether torch has oneDNN's linear product and it computes the right result."""
     try:
         a = torch.arange(6, dtype=torch.float32).view(2, 3)
         made = torch.ops.mkldnn._linear_pointwise(a, a, None, "none", [], "")

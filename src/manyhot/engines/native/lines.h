@@ -15,7 +15,7 @@ static int take(line_cursor *c, uint8_t mark) {
     return 1;
 }
 
-/* A string without escapes or control characters; its first and last place, counted from `block`. */
+/* A string without escapes or control characters; `span` gets its start and end, counted from `block`. */
 static int take_string(line_cursor *c, const uint8_t *block, int64_t *span) {
     if (!take(c, '"')) return 0;
     span[0] = c->at - block;
@@ -27,7 +27,7 @@ static int take_string(line_cursor *c, const uint8_t *block, int64_t *span) {
     return take(c, '"');
 }
 
-/* The strings of a list; -1 where it is something else. */
+/* The number of strings in a list; -1 if it is anything else. */
 static int64_t take_list(line_cursor *c, const uint8_t *block, int64_t *spans) {
     int64_t count = 0;
     if (!take(c, '[')) return -1;
@@ -43,7 +43,7 @@ static int is_key(const uint8_t *block, const int64_t *span, const char *key, in
     return span[1] - span[0] == length && !memcmp(block + span[0], key, (size_t)length);
 }
 
-/* One line: the string under `text` and the strings under `labels`. Returns how many labels, -1 where it is not plain. */
+/* One line: the string under `text` and the strings under `labels`. Returns the number of labels, -1 if it is not plain. */
 static int64_t scan_line(line_cursor c, const uint8_t *block, const char *text, const char *labels, int64_t *text_span,
                          int64_t *label_spans) {
     int64_t key[2], count = -1, texts = 0, text_size = (int64_t)strlen(text), labels_size = (int64_t)strlen(labels);
@@ -63,8 +63,8 @@ static int64_t scan_line(line_cursor c, const uint8_t *block, const char *text, 
     return c.at == c.end ? count : -1;
 }
 
-/* All lines of a block. `ends[i]` is where line i ends, at its line feed or the end of the block; `counts[i]` is as above;
- * `texts` and `labels` have two places for each string. Returns the number of lines. */
+/* All lines of a block. `ends[i]` is where line i ends, at its line feed or the end of the block; `counts[i]` is the result of
+ * scan_line; `texts` and `spans` get the start and end of each string. Returns the number of lines. */
 int64_t manyhot_lines_scan(const uint8_t *block, int64_t size, const char *text, const char *labels, int64_t *ends, int64_t *texts,
                            int64_t *counts, int64_t *spans) {
     int64_t lines = 0, found = 0, start = 0;

@@ -19,8 +19,8 @@ class ScannedLines(NamedTuple):
 
     ends: list[int]  # where each ends: at its line feed, or the end of the block
     texts: tuple[list[int], list[int]]  # where its text starts, and where it ends
-    counts: list[int]  # how many labels it has; -1: it is not plain
-    labels: tuple[list[int], list[int]]  # the same of each label of the plain lines
+    counts: list[int]  # number of labels; -1 if the line is not plain
+    labels: tuple[list[int], list[int]]  # where each label of the plain lines starts, and where it ends
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def _scan() -> Any:
 
 
 def scan(block: bytes, text: str, labels: str) -> ScannedLines:
-    """The lines of ``block``, which must be UTF-8, with the keys of the text and of the labels; no key holds a zero byte.
+    """Scan the lines of ``block``, which must be UTF-8. ``text`` and ``labels`` are keys, which must not contain a zero byte.
 
     Example:
         >>> scan(b'{"a": "x", "b": ["p", "q"]}\\n{"a": 1}', "a", "b")

@@ -1,6 +1,6 @@
-/* Labels and scores of a chunk as the loops of rows.h want them, which includes this file. */
+/* Loads the labels and scores of a chunk for the loops of rows.h, which includes this file. */
 
-/* Labels of a chunk as numbers in t. */
+/* Labels of a chunk as floats in t. */
 static void NAME(soft_labels)(const job *j, int64_t r, int64_t start, int64_t n, float *restrict t) {
     if (j->label_kind == SPARSE) {
         int64_t stop, at = first_listed(j, r, start, start + n, &stop);
@@ -11,7 +11,7 @@ static void NAME(soft_labels)(const job *j, int64_t r, int64_t start, int64_t n,
     } else NAME(widen)((const char *)j->labels + (r * j->label_stride + start) * kind_size[j->label_kind], j->label_kind, n, t);
 }
 
-/* Labels of a chunk, where all are 0 or 1, as bytes in k->y, which are not 0 on positives; 0 where some are soft. */
+/* Labels of a chunk as bytes in k->y, not 0 for positives. Returns 0 if some labels are soft, neither 0 nor 1. */
 static int NAME(hard_labels)(const job *j, int64_t r, int64_t start, int64_t n, scratch *k) {
     k->y = k->labels;
     if (j->label_kind == U8) {
@@ -34,7 +34,7 @@ static int NAME(hard_labels)(const job *j, int64_t r, int64_t start, int64_t n, 
     return 1;
 }
 
-/* The weights of every term in k->wp and k->wn, from labels that are in k->wp. */
+/* Write the weights of every term to k->wp and k->wn; k->wp holds the labels before. */
 static void NAME(weigh)(const job *j, int64_t start, int64_t n, const uint8_t *where, scratch *k) {
     float keep = 1.0f - j->smoothing, add = j->smoothing / 2.0f, ps = j->pos_scale, ns = j->neg_scale;
     for (int64_t i = 0; i < n; i++) {
@@ -50,8 +50,8 @@ static void NAME(weigh)(const job *j, int64_t start, int64_t n, const uint8_t *w
     }
 }
 
-/* Labels of a chunk: hard ones in k->y (k->hard), or the two weights of every term. What does not count is a negative, or has
- * no weight. */
+/* Labels of a chunk: hard labels in k->y (k->hard is set), otherwise the two weights of every term. Entries that do not count
+ * are negatives, or have weights of 0. */
 static void NAME(load_labels)(const job *j, int64_t r, int64_t start, int64_t n, int want_hard, scratch *k) {
     int64_t padded = (n + LANES - 1) / LANES * LANES;
     const uint8_t *where = j->where ? j->where + r * j->where_stride + start : NULL;
@@ -68,8 +68,8 @@ static void NAME(load_labels)(const job *j, int64_t r, int64_t start, int64_t n,
     for (int64_t i = n; i < padded; i++) k->wp[i] = k->wn[i] = 0.0f;
 }
 
-/* Scores of a chunk as floats, with blank in the padding and for what does not count: where they lie if nothing has to be done,
- * else in to. */
+/* Scores of a chunk as floats, with blank in the padding and for entries that do not count. Returns a pointer into the input if
+ * nothing has to be converted, otherwise to. */
 static const float *NAME(load_scores)(const job *j, int64_t r, int64_t start, int64_t n, float blank, float *restrict to) {
     int64_t padded = (n + LANES - 1) / LANES * LANES;
     const char *x = (const char *)j->x + (r * j->x_stride + start) * kind_size[j->x_kind];
@@ -81,7 +81,8 @@ static const float *NAME(load_scores)(const job *j, int64_t r, int64_t start, in
     return to;
 }
 
-/* Read one chunk. What does not count adds 0 and gets 0: with hard labels by the score -inf, else by its weights. */
+/* Read one chunk. Entries that do not count add 0 and get gradient 0: with hard labels by a score of -inf, otherwise by weights
+ * of 0. */
 static int64_t NAME(load)(const job *j, int64_t r, int64_t c, int want_hard, scratch *k) {
     int64_t start = c * CHUNK, n = j->num_labels - start < CHUNK ? j->num_labels - start : CHUNK;
     NAME(load_labels)(j, r, start, n, want_hard, k);

@@ -1,7 +1,7 @@
 /* Chunks and rows of two predictions at once, by the formulas of rdrop.h. Included by rows.h. */
 
-/* sum_i apart_i of n entries, a multiple of LANES, that are 0 where they do not count. If grad_a is not NULL, pull times the
- * derivatives is written to grad_a and grad_b, or added to them if adding is set. */
+/* sum_i apart_i of n entries, a multiple of LANES; entries that do not count have the score 0. If grad_a is not NULL, pull
+ * times the derivatives is written to grad_a and grad_b, or added to them if adding is set. */
 INLINE double NAME(divergence)(const float *a, const float *b, int64_t n, float link, float pull, int adding, float *grad_a,
                                float *grad_b) {
     double all = 0.0;
@@ -21,7 +21,7 @@ INLINE double NAME(divergence)(const float *a, const float *b, int64_t n, float 
     return all;
 }
 
-/* A chunk of both predictions: where it lies, and its scores as floats. */
+/* A chunk of both predictions: its position, and its scores as floats. */
 typedef struct {
     int64_t start, n, padded;
     char *to_one, *to_two;
@@ -50,8 +50,7 @@ INLINE int NAME(pair_in_range)(const stats *st, const scratch *k, int64_t at, in
     return k->hard ? NAME(in_range)(st, k->y + at, n) : NAME(soft_in_range)(st, k->wp + at, k->wn + at, n);
 }
 
-/* The sums of one chunk of both predictions. The rows at keep_one and keep_two receive the terms if backward
- * can use them. */
+/* The sums of one chunk of both predictions. keep_one and keep_two receive the terms if backward can use them. */
 static void NAME(pair_stats)(const job *j, const job *two, int64_t r, int64_t c, float *keep_one, float *keep_two, stats *a,
                              stats *b, worker *me) {
     scratch *k = &me->scratch, *m = &me->other_scratch;
@@ -104,7 +103,7 @@ static void NAME(pair_grad)(const job *j, const job *two, int64_t r, int64_t c, 
     if (out_one == k->out) NAME(narrow)(out_one, p.to_one, j->x_kind, p.n), NAME(narrow)(out_two, p.to_two, j->x_kind, p.n);
 }
 
-/* The divergence of one chunk without losses: its value, and both gradients are written. */
+/* The divergence of one chunk without losses: returns its value and writes both gradients. */
 static double NAME(chunk_divergence)(const job *j, int64_t r, int64_t c, worker *me) {
     job two = second(j);
     NAME(pair) p = NAME(pair_at)(j, &two, r, c);
@@ -117,7 +116,7 @@ static double NAME(chunk_divergence)(const job *j, int64_t r, int64_t c, worker 
     return j->alpha * apart;
 }
 
-/* Short adjacent rows of hard labels as in packed_rows; returns 0 where that is not possible. */
+/* Short adjacent rows of hard labels as in packed_rows; returns 0 if that is not possible. */
 static int NAME(packed_pairs)(const job *j, const job *two, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels, all = n * size;
     scratch *k = &me->scratch, *m = &me->other_scratch;
@@ -152,7 +151,7 @@ static int NAME(packed_pairs)(const job *j, const job *two, int64_t r, int64_t n
     return 1;
 }
 
-/* Rows r to r + n of both predictions from their scores to their gradients. */
+/* Computes rows r to r + n of both predictions, from their scores to their gradients. */
 static void NAME(pair_tile)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t chunks = chunk_count(j), size = j->num_labels;
     job two = second(j);

@@ -1,8 +1,8 @@
-/* The threads of the native engine. Included by engine.c, which says in take_items what every one of them does.
+/* The threads of the native engine. Included by engine.c, whose function take_items every thread runs.
  *
- * They are torch's OpenMP threads where torch's runtime was found: after an operation these spin for milliseconds, and would
-  * compete with any others. They do not survive fork, which OpenMP does not notice: a forked child, and a process without
-  * torch's runtime, uses a pool of its own. */
+ * If torch's OpenMP runtime was found, its threads are used: after an operation they spin for milliseconds and would compete
+ * with any others. They do not survive fork, and OpenMP does not notice that. So a forked child, and a process without torch's
+ * runtime, uses a pool of its own. */
 
 typedef void (*team)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 
@@ -40,7 +40,7 @@ static void *pool_thread(void *number) {
     return NULL;
 }
 
-/* Threads do not survive fork, and a lock may have been held: the child starts with an empty pool. */
+/* Threads do not survive fork, and a lock may have been held, so the child starts with an empty pool. */
 static void forget_pool(void) {
     pthread_mutex_init(&pool.owner, NULL), pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.start, NULL), pthread_cond_init(&pool.done, NULL);
@@ -50,7 +50,7 @@ static void forget_pool(void) {
 
 static void watch_fork(void) { pthread_atfork(NULL, NULL, forget_pool); }
 
-/* Must be called first, with NULL where there is no runtime to share. */
+/* Must be called before any other function, with NULL if there is no runtime to share. */
 void manyhot_share_threads(team run) {
     static pthread_once_t watched = PTHREAD_ONCE_INIT;
     pthread_once(&watched, watch_fork);
@@ -74,7 +74,7 @@ static void spread(work *w, int64_t items, int64_t threads) {
     w->items = items;
     atomic_store(&w->next, 0);
     int64_t others = (threads < items ? threads : items) - 1;
-    if (others > 0 && shared_team && !forked) { /* always as many as torch uses: another number would start new threads */
+    if (others > 0 && shared_team && !forked) { /* as many as torch uses: another number would start new threads */
         shared_team(take_items_of, w, (unsigned)w->j->threads, 0);
         return;
     }

@@ -1,12 +1,11 @@
-/* Two predictions a and b of the same rows: both losses, the divergence of a and b, and both gradients. Included by
- * rows.h.
+/* Two predictions a and b of the same rows: both losses, the divergence of a and b, and both gradients. Included by rows.h.
  *
  *     apart     (p - q) k (a - b)                              p = sigma(k a), q = sigma(k b)
  *     by a      k ((p - q) + p (1 - p) k (a - b))              by b the same with a, b swapped
  *
- * Nothing is subtracted here that is near 1, and half of a - b never overflows. Chunks that need no shift are simple: the
- * exponentials of the losses serve the probabilities too. With u = s on negatives and -s on positives all of the above is the
- * same in u, but for the sign of the derivatives; of soft labels u is s everywhere. */
+ * The formulas never subtract numbers near 1, and half of a - b never overflows. Chunks that need no shift are simple: the
+ * exponentials of the losses are also used for the probabilities. Let u = s for negatives and u = -s for positives. The
+ * formulas above are the same in u, except for the sign of the derivatives. With soft labels u = s everywhere. */
 
 typedef struct { NAME(vf) value, by_a, by_b; } NAME(gaps);
 
@@ -42,7 +41,7 @@ INLINE NAME(pulls) NAME(quick_pulls)(float u, float v, float e, float f, int twi
 
 INLINE int NAME(is_simple_link)(const job *j) { return j->link == 1.0f || j->link == 2.0f; }
 
-/* The terms of n entries of both predictions without a shift, as their stash has them, and their sums. */
+/* The terms of n entries of both predictions without a shift, in the form of the stash, and their sums. */
 INLINE void NAME(pair_block)(const float *s, const float *z, const scratch *k, int64_t at, int64_t n, int hard, int twice,
                              float *one, float *two, float *apart, stats *a, stats *b) {
     NAME(vf) zero = {0}, most = zero + 1e18f;
@@ -94,7 +93,7 @@ INLINE NAME(factors) NAME(factors_of)(const job *j, const stats *a, const stats 
     return by;
 }
 
-/* Both gradients from the terms, which may be stored in the memory of the gradients. */
+/* Both gradients from the terms; the terms may share the memory of the gradients. */
 INLINE void NAME(hard_pulls)(const float *s, const float *z, const float *one, const float *two, int64_t n, int twice,
                              NAME(factors) by, float *grad_a, float *grad_b) {
 #pragma omp simd

@@ -1,4 +1,4 @@
-"""Calls like an earlier one: the job is there already, and only its addresses are new."""
+"""Repeated calls of the same kind: the job is copied from a template, and only its addresses change."""
 
 from __future__ import annotations
 

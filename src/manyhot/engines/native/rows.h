@@ -1,7 +1,7 @@
-/* The arithmetic of the native engine. engine.c includes this file once for each instruction set, with NAME(f) naming
- * the copy. Loops are plain C that gcc and clang vectorise, or vectors of vector.h where that was not fast enough; selects are
- * explicit, so that infinite and NaN scores are handled correctly without any of the unsafe -ffast-math flags. Loaders pad
- * to a multiple of LANES. */
+/* The arithmetic of the native engine. engine.c includes this file once for each instruction set; NAME(f) is the name of f in
+ * that copy. Loops are plain C that gcc and clang vectorise, or use the vectors of vector.h if that was not fast enough.
+ * Selects are explicit, so that infinite and NaN scores are handled correctly, and none of the unsafe -ffast-math flags is
+ * used. Loaders pad to a multiple of LANES. */
 
 #include "exponentials.h"
 #include "load.h"
@@ -33,8 +33,8 @@ static void NAME(merge)(const stats *st, int64_t chunks, rowstate *row, int64_t 
     row->mp[at] = row->tp[at] = mp, row->mn[at] = row->tn[at] = mn, row->sp[at] = (float)sp, row->sn[at] = (float)sn;
 }
 
-/* Totals, values and the gradients by both sides for rows r to r + n of the job. A total is shift + rest, as in LogSum:
- * the shift is finite, an empty side has the rest -inf, an infinite one +inf. */
+/* Totals, values and the gradients by both sides for rows r to r + n of the job. A total is shift + rest, as in LogSum: the
+ * shift is finite; the rest is -inf for an empty side and +inf for an infinite one. */
 static void NAME(finish)(const job *j, int64_t r, int64_t n, rowstate *w) {
     size_t bytes = (size_t)n * 4;
     if (j->task == GRADIENT) {
@@ -140,7 +140,7 @@ static double NAME(chunk_alone)(const job *j, int64_t r, int64_t c, worker *me) 
     return j->task == LABELWISE ? NAME(chunk_labelwise)(j, r, c, &me->scratch) : NAME(chunk_divergence)(j, r, c, me);
 }
 
-/* Rows r to r + n from their scores to their gradient, while they are in cache. */
+/* Computes rows r to r + n, from their scores to their gradient, while they are in cache. */
 static void NAME(tile)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t chunks = chunk_count(j), size = j->num_labels;
     scratch *k = &me->scratch;
@@ -172,7 +172,7 @@ static void NAME(tile)(const job *j, int64_t r, int64_t n, worker *me) {
     }
 }
 
-/* The same by parts, for few rows: chunks c to c + n of row r before and after the merge. */
+/* The same in parts, for few rows: chunks c to c + n of row r, before and after the merge. */
 static void NAME(part_before)(const job *j, int64_t r, int64_t c, int64_t n, stats *st, stats *other, worker *me) {
     float *row = j->task != SIDES && j->x_kind == F32 ? (float *)j->grad + r * j->num_labels : NULL;
     if (j->task == RDROP) {

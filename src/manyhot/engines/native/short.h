@@ -1,7 +1,7 @@
-/* Rows of hard labels that need no shift, several at a time, so that their logarithms and what follows are vectorised across
+/* Rows of hard labels that need no shift, several at a time, so that their logarithms and all later steps are vectorised across
  * rows. Included by rows.h. */
 
-/* Sums of the positive and the negative terms of one row of a stash. */
+/* Sums of the positive and the negative terms of one row of the stash. */
 INLINE void NAME(row_sums)(const float *restrict v, int64_t n, double *sp, double *sn) {
     *sp = *sn = 0.0;
     for (int64_t start = 0; start < n; start += BLOCK) {
@@ -17,7 +17,7 @@ INLINE void NAME(row_sums)(const float *restrict v, int64_t n, double *sp, doubl
     }
 }
 
-/* Rows r to r + n as one row, where they are contiguous. */
+/* Treat rows r to r + n as one row; returns 0 if that is not possible, for example because they are not contiguous. */
 static int NAME(as_one_row)(const job *j, int64_t r, int64_t n, job *row) {
     int64_t size = j->num_labels;
     if (n * size > CHUNK || n < 2 || size == 0 || j->label_kind == SPARSE || j->x_stride != size || j->label_stride != size ||
@@ -31,12 +31,12 @@ static int NAME(as_one_row)(const job *j, int64_t r, int64_t n, job *row) {
     return 1;
 }
 
-/* The sums of row i of a tile, without a shift. */
+/* Set the sums of row i of a tile, without a shift. */
 INLINE void NAME(set_sums)(rowstate *w, int64_t i, const stats *st) {
     w->mp[i] = w->mn[i] = w->tp[i] = w->tn[i] = 0.0f, w->sp[i] = (float)st->sp, w->sn[i] = (float)st->sn;
 }
 
-/* From the stash of a row to its gradient; scaled may be the stash. */
+/* Write the gradient of a row from its stash; scaled may be the stash. */
 INLINE void NAME(scale_row)(const job *j, int64_t r, const float *stash, float *scaled, const rowstate *w, int64_t i) {
     float p = w->sp[i] > 0.0f ? w->gp[i] / w->sp[i] : 0.0f, q = w->sn[i] > 0.0f ? w->gn[i] / w->sn[i] : 0.0f;
     char *to = (char *)j->grad + r * j->num_labels * kind_size[j->x_kind];
@@ -44,7 +44,7 @@ INLINE void NAME(scale_row)(const job *j, int64_t r, const float *stash, float *
     if (j->x_kind != F32) NAME(narrow)(scaled, to, j->x_kind, j->num_labels);
 }
 
-/* Rows whose length is a multiple of the vector. Float rows use the gradient itself as the stash. */
+/* Rows whose length is a multiple of LANES. Float rows use the gradient itself as the stash. */
 static int NAME(whole_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels;
     scratch *k = &me->scratch;
@@ -62,7 +62,7 @@ static int NAME(whole_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     return 1;
 }
 
-/* Rows of other lengths: adjacent rows are read as one, and summed row by row afterwards. */
+/* Rows of other lengths: adjacent rows are read as one row, and summed row by row afterwards. */
 static int NAME(packed_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     int64_t size = j->num_labels;
     scratch *k = &me->scratch;
@@ -83,7 +83,7 @@ static int NAME(packed_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     return 1;
 }
 
-/* Returns 0 where that is not possible; the rows are then computed one by one. */
+/* Several short rows at a time. Returns 0 if that is not possible; the rows are then computed one by one. */
 static int NAME(short_rows)(const job *j, int64_t r, int64_t n, worker *me) {
     if (j->task == GRADIENT || !is_plain(j) || j->num_labels == 0 || j->num_labels > CHUNK) return 0;
     return j->num_labels % LANES == 0 ? NAME(whole_rows)(j, r, n, me) : NAME(packed_rows)(j, r, n, me);

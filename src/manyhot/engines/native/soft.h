@@ -1,7 +1,7 @@
-/* Labels between 0 and 1, weights and smoothing: a term on either side for every entry, w_p e^{-s} and w_n e^s. Included by
- * rows.h. A stash holds e^s. */
+/* Labels between 0 and 1, weights and smoothing: every entry has a term on both sides, w_p e^{-s} and w_n e^s. Included by
+ * rows.h. The stash holds e^s. */
 
-/* Sums without a shift, with one exponential: e^{-s} is its inverse. A weight of 0 times an infinite exponential gives NaN. */
+/* Sums without a shift, with one exponential: e^{-s} is 1 / e^s. A weight of 0 times an infinite exponential gives NaN. */
 static void NAME(soft_sums)(const float *s, const float *wp, const float *wn, int64_t n, float *stash, stats *st) {
     *st = (stats){.kind = SOFT};
     for (int64_t start = 0; start < n; start += BLOCK) {
@@ -19,7 +19,7 @@ static void NAME(soft_sums)(const float *s, const float *wp, const float *wn, in
     }
 }
 
-/* As in_range for hard labels. */
+/* Like in_range, for soft labels. */
 static int NAME(soft_in_range)(const stats *st, const float *wp, const float *wn, int64_t n) {
     int positives = 0, negatives = 0;
     if (!(st->sp > 1e-25)) for (int64_t i = 0; i < n; i++) positives |= wp[i] > 0.0f;
@@ -60,7 +60,7 @@ static void NAME(soft_stats)(const float *restrict s, const float *restrict wp, 
     }
 }
 
-/* w e^u / e^total; top is infinite where the total is and NaN elsewhere: an infinite term gets the whole gradient. */
+/* w e^u / e^total; top is infinite if the total is, otherwise NaN, so that an infinite term gets the whole gradient. */
 INLINE float NAME(share)(float u, float weight, float shift, float rest, float top) {
     float x = u == top ? 0.0f : (u - shift) - rest;
     return weight * NAME(vexp)(weight > 0.0f && u != -INFINITY ? x : -INFINITY);

@@ -1,11 +1,11 @@
-/* Label trees: solving a block, halving a set of labels, beam search. Included by engine.c, behind the variants. */
+/* Label trees: solving a block, halving a set of labels, beam search. Included by engine.c, after the variants. */
 
 static int compare_columns(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Which entries of the matrix are those of each row, and the squares of their lengths. */
+/* The rows of a block without a copy: where their entries are in the matrix, and their squared norms. */
 static int rows_in_place(const tree_block *b, tree_rows *to) {
     to->starts = malloc((size_t)(b->num_rows + 1) * 8), to->ends = malloc((size_t)(b->num_rows + 1) * 8);
     to->squares = malloc((size_t)(b->num_rows + 1) * 4);
@@ -20,7 +20,7 @@ static int rows_in_place(const tree_block *b, tree_rows *to) {
     return 0;
 }
 
-/* The rows of a block as a copy, with features numbered in the order of their columns; `found` are these columns. */
+/* A copy of the rows of a block, with features numbered in the order of their columns; `found` gets these columns. */
 static int local_rows(const tree_block *b, tree_rows *to, int32_t **found) {
     int64_t entries = 0, n = 0, at = 0;
     if (rows_in_place(b, to)) return 1;
@@ -49,7 +49,7 @@ static int local_rows(const tree_block *b, tree_rows *to, int32_t **found) {
     return 0;
 }
 
-/* The weights that are not small, feature by feature. */
+/* Store the weights whose absolute value is at least `least`, sorted by feature. */
 static int keep_weights(tree_block *b, const float *w, const int32_t *found, int64_t num_features, int64_t size) {
     float least = (float)b->least;
     int64_t weights = 0, features = 0, at = 0;
@@ -79,7 +79,7 @@ void manyhot_tree_free(tree_block *b) {
     b->features = NULL, b->ends = NULL, b->children = NULL, b->kept = NULL, b->bias = NULL;
 }
 
-/* 0, or 1 where memory ran out. The result is to be freed in both cases. */
+/* Returns 0, or 1 if memory ran out. The caller must free the result in both cases. */
 int manyhot_tree_solve(tree_block *b) {
     int64_t size = (b->num_children + LANES - 1) / LANES * LANES;
     tree_rows local = {0};
@@ -111,7 +111,7 @@ static int compare_scored(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* The sum of sparse vectors, and its length. */
+/* Add sparse vectors, times `by`, to `sum`; returns the norm of the sum. */
 static double add_vectors(float *sum, const int64_t *offsets, const int32_t *columns, const float *values, const int32_t *which,
                           int64_t n, float by) {
     double square = 0.0;
@@ -123,9 +123,9 @@ static double add_vectors(float *sum, const int64_t *offsets, const int32_t *col
     return sqrt(square > 0.0 ? square : 0.0);
 }
 
-/* Orders `labels [n]` by how much nearer they are to one of two means than to the other, until that settles: the first half is
- * one part, the rest the other. Vectors have length 1. `first` and `second` are where it starts; `sum [columns]` is zero and
- * is so again. Gives 1 where memory ran out. */
+/* Balanced 2-means: sorts `labels [n]` by how much closer they are to one mean than to the other, and repeats with the means of
+ * both halves until the gain is small, at most `most` times. Vectors have norm 1. The initial means are the labels at `first`
+ * and `second`; `sum [columns]` is a workspace of zeros, and is zero again afterwards. Returns 1 if memory ran out. */
 int manyhot_tree_halve(int64_t n, int32_t *labels, int64_t first, int64_t second, int64_t most, const int64_t *offsets,
                        const int32_t *columns, const float *values, float *sum) {
     scored *order = malloc((size_t)(n + 1) * sizeof(scored));
@@ -162,7 +162,7 @@ int manyhot_tree_halve(int64_t n, int32_t *labels, int64_t first, int64_t second
     return 0;
 }
 
-/* The k best of n, in order, at the front. */
+/* Move the k best of n to the front, in order. */
 static void best_first(scored *all, int64_t n, int64_t k) {
     int64_t low = 0, high = n - 1;
     while (k < n && low < high) { /* until the k best are the first k */
@@ -183,7 +183,7 @@ static void best_first(scored *all, int64_t n, int64_t k) {
     qsort(all, (size_t)(k < n ? k : n), sizeof(scored), compare_scored);
 }
 
-/* Scores of the children of node `n` for a row, onto their biases. */
+/* Scores of the children of node `n` for a row, biases included. */
 static void score_children(const tree_search *t, const tree_level *level, int64_t n, int64_t row, float *to) {
     int64_t start = level->child_start[n], count = level->child_start[n + 1] - start;
     memcpy(to, level->bias + start, (size_t)count * 4);
@@ -191,7 +191,7 @@ static void score_children(const tree_search *t, const tree_level *level, int64_
         int64_t next = level->feature_start[b], end = level->feature_start[b + 1];
         for (int64_t e = t->offsets[row]; e < t->offsets[row + 1]; e++) {
             int64_t low = next, high = end;
-            while (low < high) { /* columns of a row need not rise, so that every search is over all of the block */
+            while (low < high) { /* the columns of a row need not be sorted, so each search covers the whole block */
                 int64_t middle = (low + high) / 2;
                 if (level->features[middle] < t->columns[e]) low = middle + 1;
                 else high = middle;
@@ -238,11 +238,11 @@ static int64_t search_tree(const tree_search *t, int64_t tree, const tree_level 
     return count;
 }
 
-/* Most children that a beam can have to choose from. */
+/* The most children that the nodes of a beam can have. */
 static int64_t most_found(const tree_search *t, int64_t nodes_children) { return t->beam * nodes_children + 1; }
 
-/* The k labels of each row with the largest mean probability over the trees, as log odds. 0, or 1 where memory ran out.
- * `widest` is the largest number of children of a node. */
+/* The k labels of each row with the largest mean probability over the trees, as log odds. `widest` is the largest number of
+ * children of a node. Returns 0, or 1 if memory ran out. */
 int manyhot_tree_search(const tree_search *t, int64_t widest) {
     int64_t found = most_found(t, widest);
     scored *beam = malloc((size_t)(t->beam + 1) * sizeof(scored)), *all = malloc((size_t)found * sizeof(scored));
@@ -271,5 +271,5 @@ int manyhot_tree_search(const tree_search *t, int64_t widest) {
     return failed;
 }
 
-/* So that tree.py can tell a library of another version. */
+/* Lets tree.py detect a library of another version. */
 int64_t manyhot_tree_size(void) { return (int64_t)(sizeof(tree_block) + 1000 * sizeof(tree_level) + 1000000 * sizeof(tree_search)); }

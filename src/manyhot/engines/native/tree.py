@@ -1,7 +1,7 @@
 """Label trees by the native engine: the problem of a block, halving a set of labels, and beam search.
 
-Functions are those of ``manyhot.engines.tree.plain``, which says what they compute; ctypes releases the GIL while one runs, so
-that Python threads solve blocks and search rows in parallel.
+The functions compute the same as those of ``manyhot.engines.tree.plain``, where the formulas are. ctypes releases the GIL while
+one runs, so that Python threads solve blocks and search rows in parallel.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def solve(problem: BlockProblem, *, variant: str | None = None) -> BlockWeights:
 
 
 def halve(vectors: Rows, labels: Array, first: int, second: int, *, most: int) -> Array:
-    """``labels`` with those of one half first."""
+    """Split ``labels`` into two halves of similar labels: ``labels`` reordered, one half first."""
     ordered, room = labels.astype(np.int32), np.zeros(vectors.num_columns, dtype=np.float32)
     parts = [_address(part, kind) for part, kind in zip(vectors.parts, (np.int64, np.int32, np.float32), strict=True)]
     call = _library().manyhot_tree_halve

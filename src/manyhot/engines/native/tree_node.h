@@ -4,17 +4,17 @@
  *
  *     1/2 |W|^2 + 1/2 |b|^2 + sum_i w_i loss(W^T x_i + b; y_i)
  *
- * by dual coordinate ascent: W = sum_i x_i a_i^T, and a visit to row i moves its a_i [K] alone. The children of a block share
- * every x_i, so that one visit is two sweeps over the few rows of W that belong to the features of x_i, K numbers wide.
- * Squared hinge: every child has its own cost (pos_cost, neg_cost), and the move is to the optimum along its coordinate.
- * ZLPR: the move is towards C times minus the gradient, by the step that is safe for a Hessian of at most 1/2. */
+ * by dual coordinate ascent: W = sum_i x_i a_i^T, and a visit to row i changes only its a_i [K]. The children of a block share
+ * every x_i, so one visit takes two sweeps over the few rows of W, each K numbers wide, that belong to the features of x_i.
+ * Squared hinge: every child has its own cost (pos_cost, neg_cost), and a visit moves to the optimum along its coordinate.
+ * ZLPR: a visit moves towards C times the negative gradient, by a step that is safe for a Hessian of at most 1/2. */
 
 static void NAME(add_scaled)(float *restrict to, const float *restrict from, float by, int64_t size) {
 #pragma omp simd
     for (int64_t k = 0; k < size; k++) to[k] += by * from[k];
 }
 
-/* From scores to the change of a_i, in place; gives the largest change. */
+/* Replace the scores s by the change of a_i; returns the largest change. */
 static float NAME(hinge_change)(const tree_block *b, float *restrict s, float *restrict a, const float *restrict y,
                                 const float *restrict cost, float square, float weight, int64_t size) {
     float most = 0.0f;
@@ -81,7 +81,7 @@ static void NAME(solve_block)(const tree_block *b, const tree_rows *local, float
                                            : NAME(zlpr_change)(b, s, a, y, local->squares[i], weight, size);
         for (int64_t e = b->positive_offsets[i]; e < b->positive_offsets[i + 1]; e++)
             y[b->positives[e]] = -1.0f, cost[b->positives[e]] = b->neg_cost;
-        if (!(most > 0.0f)) continue; /* a row that all children have right by the margin moves nothing */
+        if (!(most > 0.0f)) continue; /* a row that is right by the margin for all children changes nothing */
         NAME(add_scaled)(bias, s, 1.0f, size);
         for (int64_t e = local->starts[i]; e < local->ends[i]; e++)
             NAME(add_scaled)(w + (int64_t)local->columns[e] * size, s, local->values[e], size);

@@ -1,8 +1,9 @@
-/* The words of texts: where they are, one number for each different one, how often each is in a row. Included by engine.c. */
+/* The words of texts: their positions, a number for each distinct word, and counts per row. Included by engine.c. */
 
 enum { BLANK, LETTER, MARK, TEXT_END };
 
-/* A word is a run of letters, or one mark. `kinds` has one of the above for every character. `row_ends[r]` is the number of words up to the end of text r. Returns the number of words. */
+/* A word is a run of letters, or one mark. `kinds` has one of the above for every character. `row_ends[r]` is the number of
+ * words up to the end of text r. Returns the number of words. */
 int64_t manyhot_words_cut(const uint32_t *codes, int64_t size, const uint8_t *kinds, int64_t *starts, int32_t *lengths,
                           int64_t *row_ends) {
     int64_t count = 0, row = 0, at = 0;
@@ -37,7 +38,7 @@ static word_slot *empty_slots(int64_t size) {
     return slots;
 }
 
-/* Twice as many slots. The hashes are made again from the words themselves. */
+/* Double the number of slots. The hashes are recomputed from the words. */
 static word_slot *more_slots(word_slot *slots, int64_t size, const uint32_t *codes, const int64_t *starts, const int32_t *lengths,
                              const int64_t *firsts, int64_t distinct) {
     word_slot *wider = empty_slots(2 * size);
@@ -51,8 +52,8 @@ static word_slot *more_slots(word_slot *slots, int64_t size, const uint32_t *cod
     return wider;
 }
 
-/* Words that are equal get the same number, by first appearance; a word with a negative length gets -1. `firsts[n]` is the
- * first word with number n. Returns how many numbers there are, -1 where there is no memory for the table. */
+/* Number the words in the order of first appearance; equal words get the same number, a word with a negative length gets -1.
+ * `firsts[n]` is the first word with number n. Returns the number of distinct words, -1 if memory ran out. */
 int64_t manyhot_words_number(const uint32_t *codes, const int64_t *starts, const int32_t *lengths, int64_t count, int32_t *numbers,
                              int64_t *firsts) {
     int64_t size = 1 << 16, distinct = 0;
@@ -97,8 +98,9 @@ static void sort_columns(int32_t *row, int64_t size) {
     }
 }
 
-/* The entries of a row, rising, each once with how often it is there; negative ones are left out. `found` may be `numbers`.
- * `ends[r]` is the number of entries up to the end of row r. Returns the number of all, -1 without memory. */
+/* The distinct numbers of each row, in increasing order, with their counts; negative numbers are left out. `found` may be
+ * `numbers`. `ends[r]` is the number of entries up to the end of row r. Returns the total number of entries, -1 if memory ran
+ * out. */
 int64_t manyhot_words_count(const int64_t *offsets, int64_t rows, const int32_t *numbers, int32_t *found, float *counts,
                             int64_t *ends) {
     int64_t at = 0, longest = 0;
@@ -123,8 +125,8 @@ int64_t manyhot_words_count(const int64_t *offsets, int64_t rows, const int32_t 
     return at;
 }
 
-/* In how many rows each feature is. Word w has the features columns[w * per] and so on; negative ones are none. `seen` has the last
- * row of each feature and starts with -1 everywhere. */
+/* Count the rows that contain each feature. Word w has the features columns[w * per] to columns[w * per + per - 1]; negative
+ * ones are skipped. `seen` holds the last row of each feature and must be -1 everywhere at the start. */
 void manyhot_words_frequencies(const int64_t *offsets, int64_t rows, const int32_t *words, const int32_t *columns, int64_t per,
                                int32_t *seen, int64_t *counts) {
     for (int64_t r = 0; r < rows; r++)
@@ -136,9 +138,9 @@ void manyhot_words_frequencies(const int64_t *offsets, int64_t rows, const int32
             }
 }
 
-/* Rows of length 1: a feature that is n times in a row has the value logs[n] idf[feature], before the row is scaled. Features of
- * words as above. `found` and `values` have a place for every feature of every word; `ends[r]` is the number of entries up to the
- * end of row r. Returns the number of all, -1 without memory. */
+/* TF-IDF rows of norm 1: a feature that occurs n times in a row has the value logs[n] idf[feature] before the row is
+ * normalised. The features of words are as above. `found` and `values` have space for every feature of every word; `ends[r]` is
+ * the number of entries up to the end of row r. Returns the total number of entries, -1 if memory ran out. */
 int64_t manyhot_words_weigh(const int64_t *offsets, int64_t rows, const int32_t *words, const int32_t *columns, int64_t per,
                             const float *logs, const float *idf, int32_t *found, float *values, int64_t *ends) {
     int64_t at = 0, longest = 0;

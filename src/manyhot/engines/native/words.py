@@ -1,4 +1,4 @@
-"""The words of texts by the native engine: cut, numbered by first appearance, and counted by row."""
+"""The words of texts by the native engine: split, numbered in the order of first appearance, and counted per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.engines.native import library
 from manyhot.engines.native.engine import available as available
 
 Array = np.ndarray[Any, Any]
-# Marks the end of a text; a text that contains it is not split here.
+# Marks the end of a text; texts that contain it cannot be split here.
 END = "\0"
 LETTER, MARK, TEXT_END = 1, 2, 3
 _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
@@ -38,17 +38,17 @@ def _library() -> Any:
 
 
 def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array, Array, Array, Array] | None:
-    """The words of texts in lower case; None where a text holds ``END``.
+    """The words of texts in lower case; None if a text contains ``END``.
 
     Args:
-        texts: ``R`` of them.
+        texts: ``R`` texts.
         kind_of: ``LETTER``, ``MARK`` or 0 for a character; a word is a run of letters, or one mark.
 
     Returns:
-        ``(all, codes, starts [T], lengths [T], offsets [R + 1])``: all texts, their characters as numbers, where the words
-        are in them, and which words are whose.
+        ``(all, codes, starts [T], lengths [T], offsets [R + 1])``: all texts joined, their characters as numbers, the positions
+        and lengths of the words, and the offsets of each text's words.
     """
-    # A sigma in lower case depends on whether its word ends, which END does not change.
+    # The lower case of sigma depends on whether it ends its word; joining with END does not change that.
     joined = END.join([*texts, ""]).lower()
     if joined.count(END) != len(texts):
         return None
@@ -58,7 +58,7 @@ def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array
     for code in np.flatnonzero(kinds).tolist():
         kinds[code] = kind_of(chr(code))
     kinds[ord(END)] = TEXT_END
-    # Room for a word at every character: memory that is not written to is not taken.
+    # Space for a word at every character. The system allocates memory only when it is written to.
     size, offsets = len(codes), np.zeros(len(texts) + 1, np.int64)
     starts, lengths = np.empty(size, np.int64), np.empty(size, np.int32)
     pointers = (each.ctypes.data for each in (kinds, starts, lengths, offsets[1:]))
@@ -67,36 +67,36 @@ def cut(texts: Sequence[str], kind_of: Callable[[str], int]) -> tuple[str, Array
 
 
 def number(codes: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """``(numbers [T], firsts)``: equal words have the same number, by first appearance; those of negative length have -1."""
+    """``(numbers [T], firsts)``: words numbered in the order of first appearance; words of negative length have -1."""
     starts, lengths = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lengths, np.int32)
     numbers, firsts = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
     pointers = (each.ctypes.data for each in (numbers, firsts))
     found = _library().manyhot_words_number(codes.ctypes.data, starts.ctypes.data, lengths.ctypes.data, len(starts), *pointers)
     if found < 0:
-        raise MemoryError("words: there must be memory for a table of all different words.")
+        raise MemoryError("words: not enough memory for a table of all distinct words.")
     return numbers, firsts[:found].copy()
 
 
 def count(numbers: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """``(columns, counts, offsets)`` of CSR: how often each number is in each row; negative numbers are left out."""
+    """``(columns, counts, offsets)`` of CSR: how often each number occurs in each row; negative numbers are left out."""
     numbers, offsets = np.ascontiguousarray(numbers, np.int32), np.ascontiguousarray(offsets, np.int64)
     found, counts = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.float32)
     ends = np.zeros(len(offsets), np.int64)
     pointers = (each.ctypes.data for each in (numbers, found, counts, ends[1:]))
     size = _library().manyhot_words_count(offsets.ctypes.data, len(offsets) - 1, *pointers)
     if size < 0:
-        raise MemoryError("words: there must be memory for one row.")
+        raise MemoryError("words: not enough memory for one row.")
     return found[:size].copy(), counts[:size].copy(), ends
 
 
 def frequencies(words: Array, offsets: Array, columns: Array, width: int) -> Array:
-    """int64 ``[width]``: in how many of the rows that ``offsets`` cut from ``words`` each feature is.
+    """int64 ``[width]``: the number of rows that contain each feature (document frequency).
 
     Args:
         words: int32 ``[T]``, numbers of words.
-        offsets: int64 ``[R + 1]``, which of them are whose.
-        columns: int32 ``[W, C]``, the features of each word; negative ones are none.
-        width: how many features there are.
+        offsets: int64 ``[R + 1]``; row ``r`` has the words from ``offsets[r]`` to ``offsets[r + 1]``.
+        columns: int32 ``[W, C]``, the features of each word; negative ones are skipped.
+        width: the number of features.
     """
     seen, counts = np.full(width, -1, np.int32), np.zeros(width, np.int64)
     pointers = (each.ctypes.data for each in (seen, counts))
@@ -106,9 +106,9 @@ def frequencies(words: Array, offsets: Array, columns: Array, width: int) -> Arr
 
 
 def weigh(words: Array, offsets: Array, columns: Array, idf: Array) -> tuple[Array, Array, Array]:
-    """``(columns, values, offsets)`` of CSR: ``(1 + log count) * idf`` of each feature, rows of length 1.
+    """``(columns, values, offsets)`` of CSR: ``(1 + log count) * idf`` of each feature, with rows of norm 1.
 
-    Arguments are those of ``frequencies``, and float32 ``idf`` of each feature.
+    Arguments are those of ``frequencies``, and the float32 ``idf`` of each feature.
     """
     lengths = np.diff(offsets)
     size, per = int(offsets[-1] - offsets[0]) * columns.shape[1], columns.shape[1]
@@ -119,5 +119,5 @@ def weigh(words: Array, offsets: Array, columns: Array, idf: Array) -> tuple[Arr
     call = _library().manyhot_words_weigh
     count = call(offsets.ctypes.data, len(lengths), words.ctypes.data, columns.ctypes.data, per, *pointers)
     if count < 0:
-        raise MemoryError("words: there must be memory for one row.")
+        raise MemoryError("words: not enough memory for one row.")
     return found[:count], values[:count], ends

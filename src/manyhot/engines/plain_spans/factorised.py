@@ -1,17 +1,18 @@
-"""Span sums of the shared form as two skinny matrix products, plain torch.
+"""Span sums of the shared form as two skinny matrix products, in plain torch.
 
 With ``s_a(i, j) = S_ij + u_a(i) + v_a(j)``, ``m_i = max_j S_ij``, ``c_a = max_j v_a(j)``, ``E_ij = e^{S_ij - m_i}`` and
 ``V_ja = e^{v_a(j) - c_a}``, the sum over the last tokens of row i is, for all types at once,
 
     R_a(i) = log (E V)_ia + m_i + c_a + u_a(i)
 
-so a cell costs one exponential instead of H. Rows of a type that contain listed cells are left out and summed directly with
-those cells masked (*repair*): nothing is subtracted. Backward, with ``U_ia = g_a e^{u_a(i) + m_i + c_a} / sum_a``:
-``dS = E o (U V^T)``, ``du = U o (E V)``, ``dv = V o (E^T U)``, plus the repaired rows.
+so a cell costs one exponential instead of H. Grid rows of a type that contain listed cells are left out of the products and
+summed directly, with those cells masked (*repair*): nothing is subtracted. Backward, with
+``U_ia = g_a e^{u_a(i) + m_i + c_a} / sum_a``: ``dS = E o (U V^T)``, ``du = U o (E V)``, ``dv = V o (E^T U)``, plus the repaired
+rows.
 
-*Guard.* ``E V`` loses cells whose share falls below the smallest number, tiny. What is lost is at most
-``T^2 tiny e^G``, ``G = max_i (m_i + u_a(i)) + c_a``; a (row, type) where that could be significant compared with its total is
-computed by tiles. The test is made after the sum, so it holds for every loss and needs no "1 +".
+*Guard.* In ``E V`` cells underflow if their share is below tiny, the smallest normal number. The error is at most
+``T^2 tiny e^G`` with ``G = max_i (m_i + u_a(i)) + c_a``. A (row, type) is computed by tiles if that could be significant
+compared with its total. The test compares with the sum itself, so it holds for every loss.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Repairs(NamedTuple):
 
 
 def log_sum(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, Tensor]:
-    """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``, and which of them were computed by tiles."""
+    """``log sum e^{sign s}`` over counted, unlisted cells, ``[B, H]``, and which of these sums were computed by tiles."""
     shift = torch.zeros(parts.q.shape[0], parts.num_types, dtype=parts.dtype, device=parts.q.device)
     total = LogSum(shift, torch.full_like(shift, -INF))
     bound = torch.full_like(shift, -INF)
@@ -92,7 +93,7 @@ def joined_rows(x: Tensor) -> LogSum:
 def add_gradient(
     parts: SpanParts, terms: SpanTerms, sign: float, shift: Tensor, factor: Tensor, memory: Tensor | None, out: SpanParts
 ) -> None:
-    """Add to ``out`` the gradient of the parts, each cell's score having ``sign factor e^{sign s - shift}``."""
+    """Add the gradient of the parts to ``out``; the gradient of each cell's score is ``sign factor e^{sign s - shift}``."""
     assert memory is not None
     u, v = out.ends()
     safe_shift = shift.masked_fill(memory, INF)

@@ -1,10 +1,10 @@
-"""The parts of span scores, which cells count, and their two sides, given the sum over the cells that are not listed.
+"""The parts of span scores, which cells count, and the two sides, given the sum over the cells that are not listed.
 
 Axes: B rows, H types, T tokens, d head width, P listed spans. The score of type a at cell (i, j) of a row is
-``scale q_a(i) . k_a(j)`` (typed) or ``scale q(i) . k(j) + u_a(i) + v_a(j)`` (shared). A cell counts where both tokens are
-real and, with the triangle, i <= j. Listed cells are gathered one by one; all other cells share one weight, and a
-``Background`` (``tiles``, ``factorised``) gives their log-sum and its gradient without a ``[B, H, T, T]`` tensor. Listed cells
-are masked in that sum, never subtracted from it.
+``scale q_a(i) . k_a(j)`` (typed) or ``scale q(i) . k(j) + u_a(i) + v_a(j)`` (shared). A cell counts if both tokens are real
+and, with the triangle, i <= j. Listed cells are gathered one by one. All other cells share one weight; a ``Background``
+(``tiles``, ``factorised``) computes their log-sum and its gradient without a ``[B, H, T, T]`` tensor. Listed cells are masked
+in that sum, never subtracted from it.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class SpanTerms(NamedTuple):
     smoothing: float = 0.0
 
     def counted(self) -> Tensor:
-        """Bool ``[P]``: does the listed cell count?"""
+        """Bool ``[P]``: whether each listed cell counts."""
         lengths = self.lengths[self.rows]
         inside = (self.first < lengths) & (self.last < lengths)
         return inside & (self.first <= self.last) if self.triangle else inside
 
     def listed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The weight of every listed cell on either side, each ``[P]``, 0 where it does not count."""
+        """The weights of the listed cells on both sides, each ``[P]``, 0 for cells that do not count."""
         values = torch.ones_like(self.rows, dtype=dtype) if self.values is None else self.values.to(dtype)
         labels = soften(values, self.smoothing)
         counted = self.counted()
@@ -105,13 +105,13 @@ class Background(Protocol):
         memory: Tensor | None,
         out: SpanParts,
     ) -> None:
-        """Add to ``out`` the gradient of the parts: each such cell's score has the gradient ``sign factor e^{sign s - shift}``,
+        """Add the gradient of the parts to ``out``; the gradient of each cell's score is ``sign factor e^{sign s - shift}``,
         with ``shift`` and ``factor`` ``[B, H]``."""
         ...
 
 
 def listed_scores(parts: SpanParts, terms: SpanTerms) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the listed cells ``[P]``, and their ``q`` and ``k`` ``[P, d]``; zero where a cell does not count."""
+    """Scores of the listed cells ``[P]``, and their ``q`` and ``k`` ``[P, d]``; 0 for cells that do not count."""
     counted = terms.counted().unsqueeze(-1)
     cell = (terms.rows,) if parts.u is not None else (terms.rows, terms.types)
     q = torch.where(counted, parts.q[(*cell, terms.first)].to(parts.dtype), 0.0)
@@ -175,8 +175,8 @@ def span_gradient(
 
 
 def _pulling(sums: LogSum, grad: Tensor) -> LogSum:
-    """The sums, infinite where no term has a gradient: an empty sum has no terms, and a type of weight 0 may be far above the
-    total of its group."""
+    """The sums, set to infinity where no term has a gradient: where a sum is empty, or where its gradient is 0. In the second
+    case ``e^{s - shift}`` could overflow, because a type of weight 0 may be far above the total of its group."""
     idle = (sums.rest == -INF) | (grad == 0)
     return LogSum(sums.shift.masked_fill(idle, INF), sums.rest.masked_fill(idle, INF))
 
@@ -188,13 +188,13 @@ def sum_by_problem(x: Tensor, weight: Tensor, rows: Tensor, types: Tensor, sizes
 
 
 def weighed(sums: LogSum, weight: Tensor | float) -> LogSum:
-    """Every term times a weight; 0 leaves an empty sum, whatever it held."""
+    """The sums with every term multiplied by a weight; a weight of 0 gives an empty sum, even if it was infinite."""
     factor = torch.as_tensor(weight, dtype=sums.rest.dtype, device=sums.rest.device)
     return LogSum(sums.shift, torch.where(factor > 0, sums.rest + factor.log(), -INF))
 
 
 def joined(sums: LogSum, axes: tuple[int, ...]) -> LogSum:
-    """The sums over some axes taken together."""
+    """The sums, summed further over some axes."""
     if not axes:
         return sums
     tops = torch.where(sums.rest == -INF, -INF, sums.shift).amax(dim=axes, keepdim=True)
@@ -204,7 +204,7 @@ def joined(sums: LogSum, axes: tuple[int, ...]) -> LogSum:
 
 
 class Chunk(NamedTuple):
-    """Some rows (and types) of the parts, ready to be multiplied: signed, scaled, in the type of the sums, zero at padding.
+    """Some rows (and types) of the parts, prepared for multiplication: signed, scaled, in the type of the sums, 0 at padding.
 
     ``q, k``: ``[b, h, n, d]`` or ``[b, n, d]``; ``u, v``: ``[b, h, n]``, ``-inf`` at padding; ``real``: bool ``[b, n]``.
     """

@@ -1,8 +1,9 @@
-"""Span sums by tiles, plain torch: the scores of a block of first tokens are computed, summed and dropped; backward recomputes
-them.
+"""Span sums by tiles, in plain torch: the scores of a block of first tokens are computed, summed and dropped; backward
+recomputes them.
 
-For a tile ``s``: cells that do not count and listed cells are ``-inf``; its log-sum is added to the running one. Backward, with
-``W = g e^{s} / sum``: ``dq += W k``, ``dk += W^T q``, ``du += W 1``, ``dv += W^T 1``. Memory is one tile, whatever T and H.
+In a tile ``s``, listed cells and cells that do not count are ``-inf``. The log-sum of the tile is added to the running total.
+Backward, with ``W = g e^{s} / sum``: ``dq += W k``, ``dk += W^T q``, ``du += W 1``, ``dv += W^T 1``. The extra memory is one
+tile, for any T and H.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Tile(NamedTuple):
 
 
 def score_tiles(parts: SpanParts, terms: SpanTerms, sign: float = 1.0) -> Iterator[Tile]:
-    """Every cell that counts, in tiles: ``sign s``, with ``-inf`` where a cell does not count."""
+    """Iterate over the grid in tiles of ``sign s``, with ``-inf`` where a cell does not count."""
     budget = CPU_ELEMENTS if parts.q.device.type == "cpu" else GPU_ELEMENTS
     per_problem = min(BLOCK_ROWS, parts.num_tokens) * parts.num_tokens
     for batch in chunks(parts.q.shape[0], per_problem * parts.num_types, budget):
@@ -70,7 +71,7 @@ def _block(chunk: Chunk, rows: slice, columns: slice) -> Tensor:
 
 
 def hide_uncounted_(scores: Tensor, chunk: Chunk, rows: slice, columns: slice, *, triangle: bool) -> None:
-    """``-inf`` in ``scores [b, ..., m, n]`` below the diagonal and at padding."""
+    """Set ``scores [b, ..., m, n]`` to ``-inf`` below the diagonal and at padding."""
     if triangle:
         width = rows.stop - rows.start
         below = torch.ones(width, width, dtype=torch.bool, device=scores.device).tril_(-1)
@@ -83,8 +84,8 @@ def hide_uncounted_(scores: Tensor, chunk: Chunk, rows: slice, columns: slice, *
 
 
 def hide_listed_(tile: Tile, terms: SpanTerms) -> None:
-    """``-inf`` at the listed cells of the tile. Entries of other tiles write ``min(x, inf)``, so that nothing is selected on
-    the host."""
+    """Set the listed cells of the tile to ``-inf``. Entries of other tiles write ``min(x, inf)``, which has no effect, because
+    selecting entries would synchronise."""
     if terms.rows.numel() == 0 or tile.scores.numel() == 0:
         return
     place, inside = torch.zeros_like(terms.rows), torch.ones_like(terms.rows, dtype=torch.bool)
@@ -116,8 +117,8 @@ def log_sum(parts: SpanParts, terms: SpanTerms, sign: float) -> tuple[LogSum, No
 def add_gradient(
     parts: SpanParts, terms: SpanTerms, sign: float, shift: Tensor, factor: Tensor, memory: Tensor | None, out: SpanParts
 ) -> None:
-    """Add to ``out`` the gradient of the parts, each cell's score having ``sign factor e^{sign s - shift}``."""
-    del memory  # tiles need none
+    """Add the gradient of the parts to ``out``; the gradient of each cell's score is ``sign factor e^{sign s - shift}``."""
+    del memory  # tiles save nothing for backward
     for tile in score_tiles(parts, terms, sign):
         hide_listed_(tile, terms)
         batch, types, rows, columns = tile.batch, tile.types, tile.rows, tile.columns

@@ -1,12 +1,12 @@
-"""The plain form of label trees in float64: what the native engine computes, written for clarity, not speed.
+"""The plain form of label trees in float64: the same as the native engine computes, written for clarity, not speed.
 
 The problem of a block with rows ``x_i``, labels ``y_ik`` in {-1, 1} and costs ``c``:
 
     min over W, b   1/2 |W|^2 + 1/2 |b|^2 + sum_i w_i sum_k c_ik max(0, 1 - y_ik s_ik)^2        squared hinge
                     1/2 |W|^2 + 1/2 |b|^2 + sum_i w_i c ZLPR(s_i)                                 ZLPR
 
-with ``s_i = W^T x_i + b``. Both are solved by dual coordinate ascent: ``W = sum_i x_i a_i^T``, and a visit to a row moves its
-``a_i`` alone, by squared hinge to the optimum of each coordinate, by ZLPR towards ``-c`` times the gradient.
+with ``s_i = W^T x_i + b``. Both are solved by dual coordinate ascent: ``W = sum_i x_i a_i^T``, and a visit to a row changes
+only its ``a_i``. For squared hinge it moves each coordinate to its optimum, for ZLPR towards ``-c`` times the gradient.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def solve(problem: BlockProblem) -> BlockWeights:
 
 
 def _local(problem: BlockProblem) -> tuple[Array, list[tuple[Array, Array]], Array]:
-    """The columns that occur, each row's entries among them, and its squared length with 1 for the bias."""
+    """The columns that occur, the entries of each row among them, and its squared norm plus 1 for the bias."""
     offsets, all_columns, all_values, _ = problem.rows
     parts = [slice(offsets[row], offsets[row + 1]) for row in problem.picked]
     columns = np.unique(np.concatenate([all_columns[part] for part in parts])) if parts else np.zeros(0, dtype=np.int32)
@@ -82,7 +82,7 @@ def _zlpr_change(
 def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple[Array, Array]:
     """``(scores [R, k], labels [R, k])``: the labels with the largest mean probability over the trees, as log odds.
 
-    Past the labels that the beams reach, the score is -inf and the label -1.
+    If the beams reach fewer than k labels, the remaining places have the score -inf and the label -1.
     """
     scores = np.full((rows.num_rows, settings.k), -np.inf, dtype=np.float32)
     labels = np.full((rows.num_rows, settings.k), -1, dtype=np.int64)

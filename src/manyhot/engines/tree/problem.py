@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-# Children of a node whose weights lie beside each other and are found together; a child's number in it fits a byte.
+# Children per block, whose weights are stored and solved together. The number of a child in its block fits in a byte.
 BLOCK = 128
-# Of the native engine's vectors.
+# Width of the native engine's vectors.
 LANES = 16
 
 
 class TreeMemoryError(MemoryError):
-    """There is not enough memory for a block of a label tree."""
+    """Raised if there is not enough memory for a block of a label tree."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
@@ -51,22 +51,22 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockProblem:
-    """Which of up to ``BLOCK`` children are positive in each of some rows.
+    """A training problem: which of up to ``BLOCK`` children are positive in each of some rows.
 
     Args:
-        rows: the matrix that the rows are in.
+        rows: the matrix that contains the rows.
         picked: int64 ``[N]``, the rows of the problem.
         positive_offsets: int64 ``[N + 1]``.
         positives: int32, the positive children of each row, counted from 0.
         num_children: K.
-        orders: int32 ``[passes, N]``, the order of the visits in each pass.
+        orders: int32 ``[passes, N]``, the order in which each pass visits the rows.
         form: ``squared_hinge`` or ``zlpr``.
-        pos_cost: weight of the loss of a positive entry (of a row for ZLPR) against half the squared length of the weights.
-        neg_cost: the same of a negative entry (squared hinge).
-        least: smaller weights are dropped.
-        weights: float32 ``[N]`` of the rows; None for 1.
-        duals: float32, ``dual_size()`` zeros for the solver to write to, in a file where memory is short; the rows are then
-            read where they are. None copies the rows and keeps all in memory.
+        pos_cost: weight of the loss of a positive entry (of a row for ZLPR) against half the squared norm of the weights.
+        neg_cost: the same for a negative entry (squared hinge).
+        least: weights of a smaller absolute value are dropped.
+        weights: float32 ``[N]``, the weights of the rows; None for 1.
+        duals: float32, a workspace of ``dual_size()`` zeros for the solver, in a file if memory is short; with it the rows are
+            not copied. None copies the rows and keeps everything in memory.
     """
 
     rows: Rows
@@ -83,18 +83,18 @@ class BlockProblem:
     duals: Array | None = None
 
     def dual_size(self) -> int:
-        """Numbers of the solver, one of each row and child; children are padded to whole vectors."""
+        """Size of the solver's workspace: one number per row and child, with the children padded to whole vectors."""
         return len(self.picked) * (-(-self.num_children // LANES) * LANES) + LANES
 
     def memory(self) -> int:
-        """Bytes that a solver takes at most, with the rows copied."""
+        """Upper bound for the bytes that the solver takes, including a copy of the rows."""
         entries = int((self.rows.offsets[self.picked + 1] - self.rows.offsets[self.picked]).sum())
         columns = min(entries, self.rows.num_columns)
         return 4 * (self.num_children + 16) * (columns + len(self.picked)) + 8 * entries
 
 
 class BlockWeights(NamedTuple):
-    """The weights of a block, feature by feature: those of ``features[i]`` end at ``ends[i]``."""
+    """The weights of a block, sorted by feature: those of ``features[i]`` end at ``ends[i]``."""
 
     features: Array
     ends: Array
@@ -111,7 +111,7 @@ class BlockWeights(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The blocks of all nodes of one depth; children of node ``n`` are those from ``child_start[n]`` on, ``BLOCK`` a block."""
+    """The blocks of all nodes at one depth. The children of node ``n`` start at ``child_start[n]``, ``BLOCK`` per block."""
 
     child_start: Array
     block_start: Array
@@ -146,7 +146,7 @@ def block_starts(child_start: Array) -> Array:
 
 
 class Tree(NamedTuple):
-    """Levels from the root on; ``labels [L]`` int32 has the label at each place of the last one."""
+    """Levels from the root down; ``labels [L]`` int32 holds the label at each place of the last level."""
 
     levels: tuple[Level, ...]
     labels: Array
@@ -158,10 +158,10 @@ class Tree(NamedTuple):
 
 
 class SearchSettings(NamedTuple):
-    """How trees are searched.
+    """Settings of the beam search.
 
-    ``k`` labels are given for a row, ``beam`` nodes are followed at each depth. A child's score ``s`` gives it the probability
-    ``sigma(slope s)``, to the ``power`` above the last level; that of a path is their product.
+    It returns ``k`` labels per row and follows ``beam`` nodes at each depth. A child with score ``s`` has the probability
+    ``sigma(slope s)``, raised to ``power`` above the last level. The probability of a path is the product over its nodes.
     """
 
     k: int

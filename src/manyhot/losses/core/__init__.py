@@ -1,1 +1,1 @@
-"""What all losses share: the primitive, its forms, the reduction, and the choice of an engine."""
+"""The code that all losses share: the primitive, its forms, the reduction, and the choice of an engine."""

@@ -75,7 +75,7 @@ def _loss_of_lazy_scores(
     reduction: str,
     about: dict[str, Any],
 ) -> Tensor:
-    """The loss of scores that are not stored, in their own way if they have one."""
+    """The loss of lazy scores, by their own ``side_loss`` if that applies."""
     if is_lazy(scores):
         value = scores.side_loss(who, form, labels, offset, sample_weight=sample_weight, reduction=reduction, **about)
         if value is not None:
@@ -99,7 +99,7 @@ def _loss_of_rows(
     *,
     validate: bool,
 ) -> Tensor:
-    """The loss of rows by the chosen engine; a call of this ``kind`` is repeated from now on."""
+    """The loss of rows by the chosen engine; later calls of this ``kind`` take the cached path."""
     if chosen is not None and wants_half(chosen, rows.logits, offset, sample_weight, reduction):
         scale, loss = row_scale(who, rows, None, reduction, validate), _SideLoss(form)
         value = apply_half(rows, scale, chosen, loss, offset)
@@ -126,14 +126,14 @@ def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, 
 
 
 def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
-    """Whether to compute the gradient in forward: it is needed, its scale is known, and its type can represent it before loss
-    scaling."""
+    """Whether to compute the gradient in forward: it is needed, the reduction is known, and its type can represent it before
+    loss scaling."""
     differentiable = logits.requires_grad or (type(other) is not float and isinstance(other, Tensor) and other.requires_grad)
     return torch.is_grad_enabled() and differentiable and reduction != "none" and logits.dtype != torch.float16
 
 
 def wants_half(engine: Engine, logits: Tensor, offset: Tensor | float, sample_weight: Tensor | None, reduction: str) -> bool:
-    """Whether forward begins a float16 gradient and backward finishes it: loss scaling apart, its scale is one number."""
+    """Whether forward begins a float16 gradient and backward finishes it; apart from loss scaling, its scale is one number."""
     if logits.dtype != torch.float16 or not engine.FINISHES_HALF or reduction == "none":
         return False
     return torch.is_grad_enabled() and logits.requires_grad and sample_weight is None and not isinstance(offset, Tensor)
@@ -153,7 +153,7 @@ def row_scale(who: str, rows: Rows, sample_weight: Tensor | None, reduction: str
 
 
 class _SideLoss:
-    """One loss of the family: fused by an engine, and in the plain form that can be differentiated again."""
+    """A loss of the family, in two forms: fused by an engine, and plain, which can be differentiated twice."""
 
     __slots__ = ("form",)
 

@@ -1,9 +1,9 @@
 """A check of the label values on the first call of each loss, where that is cheap.
 
-With labels of a floating-point type ``loss(labels, logits)`` runs without an error, and users of Keras are used to that order.
-The first call of a loss with such labels on the CPU is checked for them; later calls are not, so training pays nothing.
-On a GPU the check would wait for the device, and a graph that is being compiled has no values: there ``requires_grad`` tells
-(``check_not_swapped``), or ``validate=True`` checks.
+If labels have a floating-point type, the swapped call ``loss(labels, logits)``, which is the order of Keras, runs without an
+error. To catch it, the first call of each loss with such labels on the CPU is checked; later calls are not, so training pays
+nothing. On a GPU the check would wait for the device, and a graph that is being compiled has no values. There only
+``requires_grad`` is checked (``check_not_swapped``), or everything with ``validate=True``.
 """
 
 from __future__ import annotations

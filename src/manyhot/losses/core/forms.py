@@ -1,7 +1,7 @@
 """Forms of the family: functions of the two sides of a row, each defined in the file of its loss.
 
-An engine knows a form by its name. ``side_form`` registers the plain function under that name, as the reference for the engines
-and as their fallback.
+Engines refer to a form by its name. ``side_form`` registers the plain function under that name, as the reference for the
+engines and as their fallback.
 """
 
 from __future__ import annotations

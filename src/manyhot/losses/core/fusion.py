@@ -1,4 +1,4 @@
-"""A reduced loss whose gradient is computed in the same pass: what autograd saves, and what is left for backward."""
+"""Autograd functions for a reduced loss whose gradient is computed in the same pass as the loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, of
 
 
 def apply_half(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
-    """The same of float16 scores."""
+    """The same for float16 scores."""
     if torch.compiler.is_compiling():
         out: Tensor = _CompiledHalf.apply(rows.logits, offset, scale, loss.form, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
     else:
@@ -55,7 +55,7 @@ class _Eager(torch.autograd.Function):
         if torch.is_grad_enabled():
             return (*_differentiable(ctx, saved, grad_out), None)
         own, finished = is_readable(grad_out), ctx.finished
-        grad, slope = (finished.pop() if own else finished[0]) if finished else _finish_again(ctx, saved)
+        grad, slope = (finished.pop() if own else finished[0]) if finished else _recompute_gradient(ctx, saved)
         grad = ctx.settings[0].scale_(grad, grad_out) if own else scaled(grad, grad_out)
         if slope is None:
             return grad, None, None
@@ -65,7 +65,7 @@ class _Eager(torch.autograd.Function):
 
 
 def _save(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms], finished: Any) -> None:
-    """Save what ``_inputs`` gives back, and what is ``finished`` of the gradient."""
+    """Save the inputs, which ``_inputs`` restores, and the ``finished`` gradient."""
     scale, engine, loss, terms = call
     tensors, ctx.constants = take_apart((offset, scale, *terms))
     ctx.save_for_backward(x, *tensors)
@@ -73,14 +73,14 @@ def _save(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]
 
 
 def _inputs(ctx: Any, saved: Any) -> tuple[Tensor, Any, Any, Terms]:
-    """Scores, offset, scale and terms, as forward had them."""
+    """Scores, offset, scale and terms of the forward call."""
     x, *tensors = saved
     (offset, scale, *fields), _ = put_together(tensors, ctx.constants)
     return x, offset, scale, ctx.settings[2](*fields)
 
 
-def _finish_again(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
-    """The gradient for a second backward of a graph that was retained."""
+def _recompute_gradient(ctx: Any, saved: Any) -> tuple[Tensor, Tensor | None]:
+    """The gradient for a second backward through a retained graph."""
     engine, loss = ctx.settings[:2]
     x, offset, scale, terms = _inputs(ctx, saved)
     _, grad, slope = loss.fused(engine, x, offset, terms, scale, whole=True)
@@ -103,12 +103,12 @@ def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | No
     return by_x, by_offset
 
 
-# Function.apply without its handling of torch.func, which takes as long as a launch; under torch.func no engine is chosen.
+# Function.apply without its support for torch.func, which takes as long as a launch. Under torch.func no engine is chosen.
 _run_eager: Any = getattr(super(torch.autograd.Function, _Eager), "apply", _Eager.apply)
 
 
 class _Repeated(_Eager):
-    """The same for a call whose value and gradient are there already."""
+    """The same for a call whose value and gradient are already computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, _: Any, call: tuple[Any, ...]) -> Tensor:
@@ -121,7 +121,7 @@ class _Repeated(_Eager):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        # On a CUDA device this runs in a thread whose core has seen nothing of it: every line takes a microsecond.
+        # Autograd runs CUDA backward on its own thread, with cold caches: every line takes a microsecond.
         ctx.saved_tensors  # noqa: B018 - raises if one was changed in place, or if the graph was freed
         grad = ctx.held
         if grad is None or torch.is_grad_enabled() or type(grad_out) is not Tensor:
@@ -140,7 +140,7 @@ _run_repeated: Any = getattr(super(torch.autograd.Function, _Repeated), "apply",
 
 
 class _EagerHalf(_Eager):
-    """The same in float16, which cannot hold every gradient before its scale is known: backward finishes it."""
+    """The same in float16. Float16 cannot represent every gradient before its scale is known, so backward finishes it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, offset: Any, call: tuple[Any, Engine, Any, Terms]) -> Tensor:
@@ -168,7 +168,7 @@ class _EagerHalf(_Eager):
 
 
 class _RepeatedHalf(_EagerHalf):
-    """The same for a call whose value and gradient are there already."""
+    """The same for a call whose value and gradient are already computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, _: Any, call: tuple[Any, ...]) -> Tensor:
@@ -198,8 +198,8 @@ _run_half: Any = getattr(super(torch.autograd.Function, _EagerHalf), "apply", _E
 
 
 def repeated(x: Tensor) -> Any:
-    """The function that puts a reduced loss and its gradient, computed before, into autograd's graph. Its arguments are the
-    scores, None, and ``(value and gradient, tensors of the terms, settings, constants)``."""
+    """The function that adds a computed loss and its gradient to autograd's graph. Its arguments are the scores, None, and
+    ``(value and gradient, tensors of the terms, settings, constants)``."""
     return _run_repeated_half if x.dtype == torch.float16 else _run_repeated
 
 

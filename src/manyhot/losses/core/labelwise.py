@@ -1,8 +1,8 @@
-"""Sums over the labels of a row for losses that are not made of the two sides (BCE, focal, dice, softmax).
+"""Sums over the labels of a row for losses that are not functions of the two sides (BCE, focal, dice, softmax).
 
-A term is a function ``(x, pos_weight, neg_weight)`` of scores and the weights ``p t`` and ``n (1 - t)``; where an entry does
-not count both weights are 0 and its score is 0. Index lists are read as a background plus the listed entries, so
-that no dense label tensor is made.
+A term is a function ``(x, pos_weight, neg_weight)`` of scores and the weights ``p t`` and ``n (1 - t)``. If an entry does not
+count, its score and both weights are 0. Index lists are read as a background plus the listed entries, so that no dense label
+tensor is built.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LABEL_REDUCTIONS = ("mean", "sum")
 
 
 def weigh(weight: Tensor, value: Tensor) -> Tensor:
-    """``weight * value``, and 0 where the weight is 0 whatever the value is."""
+    """``weight * value``, and 0 where the weight is 0, even if the value is infinite."""
     return torch.where(weight > 0, weight * value, 0.0)
 
 
@@ -40,14 +40,14 @@ def sum_over_labels(rows: Rows, term: Term) -> Tensor:
 
 
 def count_labels(rows: Rows) -> Tensor | int:
-    """How many entries of each row count: one number, or ``[...]`` where ``where`` says so."""
+    """How many entries of each row count: one number, or ``[...]`` if there is a ``where``."""
     if rows.terms.where is None:
         return rows.logits.shape[-1]
     return rows.terms.where.sum(dim=-1).reshape(rows.shape)
 
 
 def over_labels(who: str, rows: Rows, term: Term, label_reduction: str) -> Tensor:
-    """The sum of the terms of each row, or their mean over the labels that count (0 where none does)."""
+    """The sum of the terms of each row, or their mean over the labels that count (0 if none does)."""
     check_choice(who, "label_reduction", label_reduction, LABEL_REDUCTIONS)
     total = sum_over_labels(rows, term)
     if label_reduction == "sum":

@@ -1,4 +1,4 @@
-"""Checks a loss's arguments and lays them out as rows for the engines: the label axes come last, flattened into one."""
+"""Checks a loss's arguments and reshapes them for the engines: the label axes come last, flattened into one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Labels = Tensor | SparseLabels
 
 
 class Rows(NamedTuple):
-    """A problem laid out for the engines: logits ``[R, L]``, their terms, and the shape ``[...]`` of the R rows."""
+    """A problem in the layout of the engines: logits ``[R, L]``, their terms, and the shape ``[...]`` of the R rows."""
 
     logits: Tensor
     terms: DenseTerms | SparseTerms
@@ -107,7 +107,7 @@ def check_terms(
     validate: bool,
     device: torch.device | None = None,
 ) -> DenseTerms | SparseTerms:
-    """Labels, weights and ``where`` as the terms of scores of ``shape`` on ``device``, checked; None takes any device."""
+    """Check labels, weights and ``where`` for scores of ``shape`` on ``device`` (None: any), and return them as terms."""
     dims = _axes(who, dim, len(shape))
     if isinstance(labels, SparseLabels):
         _check_sparse(who, labels, shape, dims)

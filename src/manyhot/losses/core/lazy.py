@@ -1,6 +1,6 @@
-"""Lazy scores: the methods that losses need of scores that are described instead of stored."""
+"""Lazy scores, described by factors instead of stored: the methods that losses call."""
 
-# ruff: noqa: ARG002 - the defaults look at nothing.
+# ruff: noqa: ARG002 - the default methods ignore their arguments.
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LazyScores(Protocol):
         engine: str = "auto",
         validate: bool = False,
     ) -> Tensor | None:
-        """The whole loss of ``form``, reduced, where the scores have a faster way than through their sides; None otherwise."""
+        """The reduced loss of ``form``, if the scores have a faster way than through their sides; None otherwise."""
         return None
 
     def decoupled_loss(

@@ -78,8 +78,8 @@ def two_sided_logsumexp(
 def log_sums(
     who: str, logits: Scores, labels: Labels, *, engine: str = "auto", dim: Dim = -1, validate: bool = False, **about: Any
 ) -> tuple[LogSum, LogSum]:
-    """``two_sided_logsumexp`` with each side in two parts, for losses that add sides or offsets. Lazy scores have only one
-    part."""
+    """``two_sided_logsumexp`` with each side in two parts, shift and rest, for losses that add sides or offsets. Lazy scores
+    have only one part."""
     if is_lazy(logits):
         pos, neg = logits.two_sided_logsumexp(labels, dim=dim, engine=engine, validate=validate, who=who, **about)
         return in_one_part(pos), in_one_part(neg)
@@ -93,11 +93,11 @@ def sides_of_rows(rows: Rows, engine: Engine | None) -> tuple[LogSum, LogSum]:
     constants."""
     given = (rows.logits, engine, type(rows.terms), *rows.terms)
     if not torch.compiler.is_compiling():
-        sums = _MovingSides.apply(*given)  # type: ignore[no-untyped-call]
+        sums = _SidesWithForwardMode.apply(*given)  # type: ignore[no-untyped-call]
     elif torch.is_grad_enabled() and rows.logits.requires_grad:
         sums = _Sides.apply(*given)  # type: ignore[no-untyped-call]
     else:
-        # Where nothing asks for a gradient, Dynamo calls `forward` with one argument too many.
+        # If no gradient is needed, Dynamo calls `forward` with one argument too many.
         sums = _Sides.forward(*given)
     pos, neg = LogSum(*sums[:2]), LogSum(*sums[2:])
     return (pos, neg) if len(rows.shape) == 1 else (pos.reshape(rows.shape), neg.reshape(rows.shape))
@@ -137,7 +137,7 @@ class _Sides(torch.autograd.Function):
         return (grad, None, None, *(None for _ in ctx.constants))
 
 
-class _MovingSides(_Sides):
+class _SidesWithForwardMode(_Sides):
     """The same with forward-mode derivatives, which ``torch.func.jacfwd`` and ``hessian`` need and ``torch.compile`` does not
     support."""
 

@@ -1,7 +1,7 @@
-"""How far probabilities ``p = sigma(s)`` and labels of a row overlap, and dice loss, which is made of it.
+"""The overlap of probabilities ``p = sigma(s)`` and labels of a row, and dice loss, which is a function of it.
 
-Dice loss is ``1 - (2 <p, t> + e) / (size + e)``, and that is ``apart / (size + e)``: the second form subtracts nothing, so that
-a loss near 0 keeps its digits.
+Dice loss ``1 - (2 <p, t> + e) / (size + e)`` equals ``apart / (size + e)``. The second form has no subtraction, so that a loss
+near 0 keeps its precision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manyhot.losses.core.reduction import reduce
 def dice_of_rows(
     who: str, rows: Rows, *, squared: bool, epsilon: float, sample_weight: Tensor | None, reduction: str, validate: bool
 ) -> Tensor:
-    """Dice loss of each row, reduced, by an engine that has it or in the plain form."""
+    """The reduced dice loss of the rows, by an engine that computes it or in the plain form."""
     engine = None if torch.compiler.is_compiling() else choose(who, "auto", rows.logits, rows.terms, sample_weight)
     if engine is not None and engine.SUMS_OVERLAP and wants_fusion(rows.logits, 0.0, reduction):
         scale = row_scale(who, rows, sample_weight, reduction, validate)
@@ -66,7 +66,7 @@ def _overlap_gradient(x: Tensor, terms: Terms, by_apart: Tensor, by_size: Tensor
 
 
 class _Dice:
-    """Dice loss: fused by an engine, and in the plain form, which can be differentiated again."""
+    """Dice loss in two forms: fused by an engine, and plain, which can be differentiated twice."""
 
     __slots__ = ("epsilon", "squared")
 

@@ -1,6 +1,6 @@
-"""Two predictions of the same rows: their losses, their divergence, and both gradients from one read of each.
+"""Two predictions of the same rows: their losses, their divergence and both gradients, with one read of each prediction.
 
-That is faster if the gradient is needed and the reduction is known beforehand, as in ``dispatch``; in all other cases the parts
+As in ``dispatch``, that is faster if the gradient is needed and the reduction is known beforehand; in all other cases the parts
 are computed one after the other.
 """
 
@@ -32,8 +32,8 @@ LINK_FACTORS = {"sigmoid": 1.0, "sigmoid2": 2.0}
 def jeffreys(a: Tensor, b: Tensor, link: float) -> Tensor:
     """``sum_i (sigma(k a_i) - sigma(k b_i)) k (a_i - b_i)`` of each row, ``[...]``, with ``k = link``.
 
-    It is the same with ``-b, -a`` in place of ``a, b``. The form with the smaller probabilities computes their difference
-    without losing digits.
+    The value is the same for ``-b, -a`` as for ``a, b``. The pair with the smaller probabilities is used, because their
+    difference is more precise.
     """
     likely = a + b > 0
     a, b = torch.where(likely, -b, a), torch.where(likely, -a, b)
@@ -58,9 +58,10 @@ def pair_loss(
     reduction: str,
     engine: str,
 ) -> Tensor | None:
-    """``(zlpr(a) + zlpr(b)) / 2 + alpha jeffreys(a, b)`` reduced, in one pass, or None where no engine can do that.
+    """``(zlpr(a) + zlpr(b)) / 2 + alpha jeffreys(a, b)``, reduced, in one pass; None if no engine can do that.
 
-    ``rows`` are those of ``a`` with the terms of the losses; without ``losses`` only their ``where`` is used.
+    ``rows`` are those of ``a`` with the terms of the losses. Without ``losses`` only the divergence is computed, and of the
+    terms only ``where`` is used.
     """
     if not isinstance(b, Tensor) or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return None
@@ -78,7 +79,7 @@ def pair_loss(
 
 
 class _Pair:
-    """A loss of two predictions: fused by an engine, and in the plain form, which can be differentiated again."""
+    """A loss of two predictions in two forms: fused by an engine, and plain, which can be differentiated twice."""
 
     __slots__ = ("alpha", "link", "losses")
 
@@ -158,7 +159,7 @@ class _Eager(torch.autograd.Function):
 
 
 def _scale_both(engine: Engine, grads: Sequence[Tensor], factor: Tensor) -> Sequence[Tensor]:
-    """Both gradients times a factor, in place: with one launch if they are views of one tensor."""
+    """Both gradients times a factor, in place; in one call if they are the two halves of one tensor."""
     both = grads[0]._base
     if both is not None and both is grads[1]._base and both.numel() == 2 * grads[0].numel():
         engine.scale_(both, factor)
@@ -183,7 +184,7 @@ class _Compiled(torch.autograd.Function):
 
 
 def divergence_rows(a: Tensor, b: Tensor, where: Tensor | None) -> Rows:
-    """The rows of ``a`` for a divergence alone; ``b`` takes the place of the labels, which are not read."""
+    """The rows of ``a`` for a divergence without losses. ``b`` is passed as the labels, which are not read."""
     num_labels = a.shape[-1]
     counts = None if where is None else where.expand(a.shape).reshape(-1, num_labels)
     matrix = [x if x.ndim == 2 else x.reshape(-1, num_labels) for x in (a, b)]

@@ -1,5 +1,4 @@
-"""The plain form of what an engine computes in one pass: values of the rows and their gradient, by autograd through the losses'
-functions.
+"""The plain forms of the functions that engines compute in one pass: values of the rows and their gradient, by autograd.
 
 An engine that fails falls back to these; see ``manyhot.engines.plain``.
 """

@@ -34,5 +34,5 @@ def reduce(
 
 
 def softplus(x: Tensor) -> Tensor:
-    """``log(1 + e^x)``, exact also in float64, where torch's default turns linear at 20."""
+    """``log(1 + e^x)``, exact also in float64; torch's default is linear from 20 on."""
     return torch.nn.functional.softplus(x, threshold=40.0)

@@ -1,8 +1,8 @@
-"""Calls like an earlier one: the checks that the earlier one passed, and its choice of an engine, need not be made again.
+"""A cache for repeated loss calls: a call of the same kind as an earlier one skips the checks and the choice of an engine.
 
-A training run calls its loss with scores and labels of the same types and shapes thousands of times, and a small loss takes
-longer to check than to compute. What may differ between two calls of a kind is looked at for each: whether the tensors can be
-read, whether a gradient is needed, and whether the engine is still in use.
+A training run calls its loss thousands of times with scores and labels of the same types and shapes, and a small loss takes
+longer to check than to compute. What may still differ between two calls of a kind is checked every time: whether the tensors
+can be read, whether a gradient is needed, and whether the engine is still in use.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 class Repeat:
-    """What calls of one kind share: the engine's way to run them again, their place in autograd's graph, and what backward
-    needs to know."""
+    """A cache entry for one kind of call: the engine's function that runs it, the function that adds it to autograd's graph,
+    and the settings and constants of backward."""
 
     __slots__ = ("apply", "constants", "run", "settings")
 
@@ -33,9 +33,9 @@ class Repeat:
         self.run, self.apply, self.settings, self.constants = run, apply, settings, constants
 
 
-# The key that calls of one kind share, and the tensors beside the scores.
+# The cache key of a call, and its tensors other than the scores.
 Kind = tuple[Any, tuple[Tensor, ...]]
-# None for kinds that no engine runs again.
+# None for kinds that no engine can repeat.
 KNOWN: dict[Any, Repeat | None] = {}
 
 
@@ -56,7 +56,7 @@ def kind_of(who: str, form: str, logits: Any, labels: Any, offset: Any, reductio
 
 
 def repeat(kind: Kind, logits: Any) -> Tensor | None:
-    """The loss of a call of this kind; None if none came before, or if this one has to be looked at in full."""
+    """The loss of a call of this kind; None if the kind is not cached, or if this call needs the full checks."""
     key, tensors = kind
     known = KNOWN.get(key)
     if known is None:
@@ -72,7 +72,7 @@ def repeat(kind: Kind, logits: Any) -> Tensor | None:
 
 
 def learn(kind: Kind, x: Tensor, ways: Any, engine: Engine, loss: Any, scale: Any, terms: Any) -> None:
-    """Note how the call that was just served can be repeated; ``ways`` is the function of the engine that tells."""
+    """Cache how to repeat the call that was just served; ``ways`` is the engine's function that returns how."""
     key, tensors = kind
     if key in KNOWN:
         return

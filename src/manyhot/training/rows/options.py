@@ -164,7 +164,7 @@ def _mean_of(run: Run) -> str | None:
 def _rdrop(run: Run) -> str | None:
     if run.body.dropout is None:
         return f"{run.title} has no dropout, so that two passes give the same"
-    return "two passes without dropout give the same; set `dropout`" if not run.settings.dropout else None
+    return "two passes without dropout give the same scores; set `dropout`" if not run.settings.dropout else None
 
 
 def _solved(run: Run) -> str | None:

@@ -12,19 +12,19 @@ from manyhot.losses.catalog import get_loss
 from manyhot.training.spans.inputs import Array, Encoded
 from manyhot.training.spans.settings import SpanSettings
 
-# Windows of a step; long windows are fewer, so that few long texts make as many steps as many short ones.
+# Batch size in windows: about TOKENS tokens, but at most WINDOWS and at least FEWEST_WINDOWS windows.
 WINDOWS, FEWEST_WINDOWS, TOKENS = 32, 4, 2048
 EPOCHS, MOST_EPOCHS, STEPS = 20, 200, 1000
-# Windows that starting scores are worked out from.
+# Starting scores are computed from at most this many windows.
 DRAWN = 2000
-# Starting scores are looked for between these, by this many halvings.
+# Starting scores are found by bisection: its range and its number of steps.
 LOWEST, HIGHEST, HALVINGS = -40.0, 10.0, 40
 
 
 def budgeted(settings: SpanSettings, rows: Sequence[Encoded]) -> SpanSettings:
-    """The settings with a batch size, epochs and patience where they are left to the data.
+    """Fill in the batch size, epochs and patience that the settings leave to the data.
 
-    The budget is counted in steps: a set that has fewer than ``STEPS`` in ``EPOCHS`` passes gets more passes.
+    The budget is counted in steps: if ``EPOCHS`` epochs take fewer than ``STEPS`` steps, the run gets more epochs.
     """
     size, epochs, patience = settings.batch_size, settings.epochs, settings.patience
     if not size:
@@ -38,10 +38,10 @@ def budgeted(settings: SpanSettings, rows: Sequence[Encoded]) -> SpanSettings:
 
 
 def starting_scores(rows: Sequence[Encoded], num_types: int, loss: str) -> Array:
-    """The constant score ``[H]`` per type with the lowest loss, where training starts.
+    """The score of each type, ``[H]``, at which training starts: the constant score with the lowest loss.
 
-    ZLPR of a window with p spans and n other cells is ``log(1 + p e^{-s}) + log(1 + n e^{s})`` at a constant score; its mean
-    over windows falls and then rises in s. Losses of single cells start at the log odds of a cell.
+    With a constant score s, ZLPR of a window with p spans and n other cells is ``log(1 + p e^{-s}) + log(1 + n e^{s})``. Its
+    mean over windows has one minimum, found by bisection. Label-wise losses start at the log odds of a cell.
 
     Example:
         >>> rows = [Encoded(np.zeros((2, 1)), np.zeros((2, 0)), np.array([[0, 0, 1]]))]
@@ -62,7 +62,7 @@ def starting_scores(rows: Sequence[Encoded], num_types: int, loss: str) -> Array
     low, high = np.full(num_types, LOWEST), np.full(num_types, HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        # The slope of the mean loss: the push of unlisted cells downwards minus that of spans upwards.
+        # The derivative of the summed loss by the score: other cells push it down, spans push it up.
         slope = (1 / (1 + np.exp(-middle) / np.maximum(others, 1e-9))).sum(axis=0)
         slope -= (1 / (1 + np.exp(middle) / np.maximum(spans, 1e-9))).sum(axis=0)
         low, high = np.where(slope < 0, middle, low), np.where(slope < 0, high, middle)

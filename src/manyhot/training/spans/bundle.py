@@ -61,12 +61,12 @@ SHAPE_SCHEMA: Schema = {
     "config": TABLE.or_missing(),
     "around": TABLE.or_missing(),
 }
-# Texts processed at a time where there are many.
+# Texts per chunk in ``iter_predict``.
 CHUNK = 4096
 
 
 class FoundSpan(NamedTuple):
-    """A predicted span: ``text[start:end]`` is of ``type``. ``link`` is that of its model, ``"hard"`` or ``"soft"``."""
+    """A predicted span: ``text[start:end]`` is of ``type``. ``link`` is the model's link, ``"hard"`` or ``"soft"``."""
 
     type: str
     start: int
@@ -76,7 +76,7 @@ class FoundSpan(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """``sigma(score)`` of a model trained on hard labels, ``sigma(2 score)`` of ZLPR trained on soft ones."""
+        """``sigma(score)`` for a model trained on hard labels, ``sigma(2 score)`` for ZLPR trained on soft ones."""
         score = 2 * self.score if self.link == "soft" else self.score
         return 1 / (1 + math.exp(-score)) if score > -700 else 0.0
 
@@ -86,12 +86,12 @@ class TrainedSpanModel:
 
     Args:
         network: the module, on its device.
-        shape: what ``SpanNetwork`` makes it from.
-        inputs: the fitted preparation of texts.
+        shape: the description that ``SpanNetwork`` is built from.
+        inputs: the fitted encoding of texts.
         type_names: one name per type.
         settings: the resolved settings it was trained with.
-        link: what turns its scores into probabilities, ``"hard"`` or ``"soft"``.
-        about: what is worth knowing: texts, versions, F1 on held-out texts.
+        link: how scores become probabilities, ``"hard"`` or ``"soft"``.
+        about: facts about the run: number of texts, versions, F1 on held-out texts.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TrainedSpanModel:
         """The spans of each text, in reading order.
 
         Args:
-            texts: strings, or ``SpanExamples``, whose tokens are used where a word model reads a file of tokens.
+            texts: strings, or ``SpanExamples``. If these have tokens, a word model uses them.
             batch_size: windows per batch.
         """
         return list(self.iter_predict(texts, batch_size=batch_size))
@@ -165,7 +165,7 @@ class TrainedSpanModel:
         return next(self.network.parameters()).device
 
     def probability(self, score: float) -> float:
-        """What a score means, by the model's link."""
+        """The probability of a span with this score, by the model's link."""
         return FoundSpan("", 0, 0, score, self.link).probability
 
     def explain(
@@ -181,10 +181,10 @@ class TrainedSpanModel:
 
         Args:
             texts: strings, or ``SpanExamples``.
-            types: those to explain; None for all.
-            top: spans of each text at least: what is found, and the best others.
-            most: tokens listed for each span.
-            steps: points at which gradients are taken between the baseline (padding) and these tokens; more are more exact.
+            types: the types to explain; None for all.
+            top: explain at least this many spans per text: the predicted ones, then the best others.
+            most: list at most this many tokens per span.
+            steps: points between the baseline (padding) and the tokens at which gradients are taken; more are more exact.
         """
         from manyhot.training.spans.explaining import explain_spans
 
@@ -194,7 +194,7 @@ class TrainedSpanModel:
         return list(explain_spans(self, examples, types=types, top=top, most=most, steps=steps))
 
     def describe(self) -> dict[str, Any]:
-        """What it is, fit for JSON and for a table."""
+        """A description of the model, ready for JSON or a table."""
         return {
             "task": "spans",
             "body": self.shape["body"],
@@ -232,14 +232,14 @@ class TrainedSpanModel:
 
 
 def load_span_model(folder: str | Path, *, device: str = "cpu") -> TrainedSpanModel:
-    """Read a bundle; names, sizes and the checksum are checked, nothing is unpickled and nothing fetched.
+    """Load a bundle. Names, sizes and the checksum are checked; nothing is unpickled or downloaded.
 
     Args:
         folder: where ``TrainedSpanModel.save`` wrote it, or the folder of a run.
         device: where the network goes.
 
     Raises:
-        BundleError: where the folder does not hold a whole span model.
+        BundleError: if the folder does not hold a complete span model.
 
     Example:
         >>> import tempfile
@@ -292,7 +292,7 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanMod
     own = read_weights(who, folder, data["weights"])
     with torch.device("meta"):
         check_tensors(who, SpanNetwork(shape).state_dict(), own)
-    # Making a network draws its first weights, which must not change what the caller draws.
+    # Building a network draws random weights; the caller's random state must not change.
     with torch.random.fork_rng(devices=[]):
         network = SpanNetwork(shape)
     network.load_state_dict(own)

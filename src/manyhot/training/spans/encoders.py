@@ -1,4 +1,4 @@
-"""Encoders: the numbers of tokens to hidden states ``[B, T, D]``."""
+"""Encoders: from the numbers of tokens to hidden states ``[B, T, D]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from manyhot.training.spans.inputs import PADDING, UNKNOWN, Array
 from manyhot.training.spans.rows import SpanBatch, send
 
-# Of the first table (words or characters), of bigrams, and of the shape, which is always the last.
+# Embedding widths: of the first table (words or characters), of bigrams, and of the shape, which is always the last table.
 FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
 LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
 
@@ -26,7 +26,7 @@ class LockedDropout(nn.Module):
         self.share = share
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape; nothing happens outside training."""
+        """``[B, T, D]``; the identity outside training."""
         if not self.training or not self.share:
             return x
         kept = torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= self.share
@@ -47,7 +47,8 @@ class LetterFilters(nn.Module):
         flat, places = letters.flatten(0, 1), None
         traced = torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         if not flat.is_cuda and not traced:
-            # Words repeat, and filters are most of a step on a CPU. A GPU would have to wait for the number of words.
+            # Words repeat, and the filters take most of a step on a CPU: run them once per distinct word. On a GPU ``unique``
+            # would synchronise.
             flat, places = torch.unique(flat, dim=0, return_inverse=True)
         vectors = self.table(flat).transpose(-1, -2)
         there = (flat != PADDING).unsqueeze(1)
@@ -121,7 +122,7 @@ class RecurrentEncoder(nn.Module):
                 for part in weight.chunk(4):
                     nn.init.orthogonal_(part)
             elif "bias" in name:
-                # The forget gate starts open; one of the two biases that are added is enough.
+                # The forget gate starts open. torch adds two biases; setting one of them is enough.
                 nn.init.zeros_(weight)
                 if "bias_ih" in name:
                     with torch.no_grad():
@@ -139,7 +140,7 @@ class RecurrentEncoder(nn.Module):
         return out
 
     def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
-        """One call for all layers; torch's packing function waits for the device and copies token by token."""
+        """Run all layers in one call. Packed by hand, because torch's function synchronises and copies token by token."""
         order, counts = packing(batch.sizes, vectors.shape[1])
         places = send([order], vectors.device)[0]
         packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
@@ -148,8 +149,7 @@ class RecurrentEncoder(nn.Module):
         return whole.reshape(*vectors.shape[:2], self.width)
 
     def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
-        """One call for each layer and direction, with each row reversed within its length: on a CPU packed sequences are
-        slow."""
+        """Run each layer and direction in its own call, with rows reversed within their length. Packing is slow on a CPU."""
         places = torch.arange(vectors.shape[1])
         lengths = torch.from_numpy(batch.sizes).unsqueeze(1)
         there = (places < lengths).unsqueeze(2)
@@ -198,10 +198,9 @@ class TransformerEncoder(nn.Module):
 
 
 def packing(lengths: Array, size: int) -> tuple[Array, Array]:
-    """Rows of a padded ``[B * T]`` in the order of a packed batch, token by token over the longest rows first, and how many
-    rows each token has.
+    """Indices into a padded ``[B * T]`` in the order of a packed batch, and the number of rows at each token position.
 
-    A row without tokens cannot be packed; it gets one padding token.
+    A packed batch goes token by token, the longest rows first. An empty row cannot be packed, so it gets one padding token.
 
     Example:
         >>> packing(np.array([1, 3, 2]), 3)

@@ -1,4 +1,4 @@
-"""Explanations of a span model: the gradient of a span's score at the vectors of the tokens, times these vectors."""
+"""Explanations of a span model: the gradient of a span's score by the token vectors, times these vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Candidate(NamedTuple):
 def explain_spans(
     model: TrainedSpanModel, examples: SpanExamples, *, types: Sequence[str] | None, top: int, most: int, steps: int
 ) -> Iterator[TextExplanation]:
-    """One ``TextExplanation`` a text; ``TrainedSpanModel.explain`` says what the arguments mean."""
+    """Yield one ``TextExplanation`` per text. For the arguments see ``TrainedSpanModel.explain``."""
     who = "TrainedSpanModel.explain"
     for name, value in (("top", top), ("most", most), ("steps", steps)):
         check_at_least(who, name, value, 1)
@@ -49,7 +49,7 @@ def explain_spans(
             own = [each for each in candidates if each.window == window]
             start = windows.start[window]
             split = _split(model, stored.batch(np.array([window])), [each.span for each in own], steps)
-            told += _told(model, text, offsets[start : start + int(stored.lengths[window])], own, split, most)
+            told += _explanations(model, text, offsets[start : start + int(stored.lengths[window])], own, split, most)
         told.sort(key=lambda each: (not each.predicted, -each.score))
         yield TextExplanation(row, text, tuple(told))
 
@@ -76,7 +76,7 @@ def _candidates(
     for window in range(len(stored)):
         with torch.inference_mode():
             scores = model.network(stored.batch(np.array([window])))
-            # Every found span of a window is among its cells above the threshold; the best others are below it.
+            # The predicted spans of a window are among its cells above the threshold; the next best cells are below it.
             cells = decode_spans(scores, threshold=model.settings.threshold, mode="all")[0]
             cells += decode_spans(scores, threshold=-float("inf"), mode="all", top_k=top * len(model.type_names))[0]
         for span in cells:
@@ -91,7 +91,7 @@ def _candidates(
 
 
 def _split(model: TrainedSpanModel, batch: SpanBatch, spans: Sequence[Span], steps: int) -> Attribution:
-    """The scores of some cells of a window split among the vectors of its tokens; the baseline has vectors of 0 (padding)."""
+    """Split the scores of some cells of a window among the vectors of its tokens. The baseline is padding."""
     network = model.network
     vectors = _vectors(network.encoder)
     kept: list[Tensor] = []
@@ -110,7 +110,7 @@ def _split(model: TrainedSpanModel, batch: SpanBatch, spans: Sequence[Span], ste
         finally:
             hook.remove()
 
-    # cuDNN has no gradient for recurrent layers outside training.
+    # cuDNN has no backward for recurrent layers in evaluation mode.
     with torch.backends.cudnn.flags(enabled=False):
         split = gradient_contributions(
             score, kept[0][0], _baseline(network.encoder, kept[0][0]), range(len(spans)), steps=steps
@@ -118,7 +118,7 @@ def _split(model: TrainedSpanModel, batch: SpanBatch, spans: Sequence[Span], ste
     parts = split.parts.sum(dim=-1)
     front = len(getattr(network.encoder, "before", ()))
     own = parts[:, front : front + int(batch.sizes[0])]
-    # The parts of special tokens around the text stay in the error, which is computed from the parts that are reported.
+    # The special tokens around the text are not reported; their parts become a part of the error.
     return Attribution(split.score, split.base, own)
 
 
@@ -136,7 +136,7 @@ def _baseline(encoder: Any, x: Tensor) -> Tensor:
     return padding.detach().to(x.dtype).expand_as(x).clone()
 
 
-def _told(
+def _explanations(
     model: TrainedSpanModel, text: str, tokens: Offsets, own: Sequence[_Candidate], split: Attribution, most: int
 ) -> list[SpanExplanation]:
     told = []

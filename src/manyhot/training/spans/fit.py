@@ -1,4 +1,4 @@
-"""A fit of a span network to windows of texts: which windows make a batch, and the network's optimiser."""
+"""The fit of a span network to windows of texts: batches and optimiser."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SpanFit(Fit):
 
     Args:
         network: the module to train.
-        objective: from network and batch to the mean loss of its windows.
+        objective: maps network and batch to the mean loss of the windows.
         rows: the windows.
         num_types: H.
-        settings: with a learning rate.
-        device: where.
+        settings: the resolved settings, with a learning rate.
+        device: where to train.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SpanFit(Fit):
         self.state.learning_rate = settings.learning_rate or 1e-3
 
     def epoch_batches(self, epoch: int) -> list[np.ndarray[Any, Any]]:
-        """The rows of each batch of an epoch, of similar length; depends on the seed and the epoch alone."""
+        """The rows of each batch of an epoch, grouped by length; they depend on the seed and the epoch alone."""
         draw = np.random.default_rng([self.seed, epoch])
         order, size = draw.permutation(len(self.rows)), self.batch_size
         batches = []
@@ -75,11 +75,11 @@ class SpanFit(Fit):
         return [batches[place] for place in draw.permutation(len(batches))]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Array, int]]:
-        """This process's windows of each batch, with the number of windows of all processes."""
+        """For each batch, the windows of this process and the number of windows over all processes."""
         for picked in self.epoch_batches(epoch)[start:]:
             yield self.processes.part_of(picked), len(picked)
 
     def loss(self, batch: Array) -> tuple[Tensor, float]:
-        """``(mean loss, weight)`` of this process's windows; a process without any takes part with weight 0."""
+        """``(mean loss, weight)`` of this process's windows; the weight is 0 in a process without windows."""
         picked = batch if len(batch) else np.zeros(1, dtype=np.int64)
         return self.objective(self.network, self.rows.batch(picked)), float(len(batch))

@@ -78,7 +78,7 @@ class Vocabulary:
         return [self.number.get(symbol, UNKNOWN) for symbol in symbols]
 
     def to_json(self) -> dict[str, Any]:
-        """For the bundle."""
+        """The JSON form that the bundle stores."""
         return {"symbols": self.symbols, "counts": self.counts}
 
 
@@ -104,7 +104,7 @@ class VocabularyInputs:
 
     @classmethod
     def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> VocabularyInputs:
-        """Vocabularies of training texts; a text longer than a window counts as several."""
+        """Build the vocabularies from training texts; a text longer than a window counts as several texts."""
         size = settings.max_tokens
         rows = [
             _surfaces(text, own[start : start + size])
@@ -141,7 +141,7 @@ class VocabularyInputs:
         return features, letters
 
     def shape(self) -> dict[str, Any]:
-        """The shape of the encoder: the size of the table of each feature, and which tables are shared."""
+        """The encoder's part of the network description: the sizes of the tables, and which table each feature uses."""
         sizes = [len(table) for table in self.tables] + [len(SHAPES) + 2]
         uses = [0, 1, 1, 2] if self.tokens == "characters" else [0, 1]
         return {"tables": sizes, "uses": uses, "letters": 0 if self.letters is None else len(self.letters)}
@@ -152,13 +152,13 @@ class VocabularyInputs:
         return [*found, torch.full((len(SHAPES) + 2,), float("inf"))]
 
     def to_json(self) -> dict[str, Any]:
-        """For the bundle."""
+        """The JSON form that the bundle stores."""
         letters = None if self.letters is None else self.letters.to_json()
         return {"kind": self.kind, "tokens": self.tokens, "tables": [t.to_json() for t in self.tables], "letters": letters}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> VocabularyInputs:
-        """From what ``to_json`` gave."""
+        """The inverse of ``to_json``."""
         tables = [Vocabulary(each["symbols"], each["counts"]) for each in data["tables"]]
         letters = None if data["letters"] is None else Vocabulary(data["letters"]["symbols"], data["letters"]["counts"])
         return cls(data["tokens"], tables, letters)
@@ -169,15 +169,15 @@ def _surfaces(text: str, offsets: Offsets) -> list[str]:
 
 
 def _bigrams(row: Sequence[str]) -> list[str]:
-    """One more than there are characters: place i is the bigram that ends at character i, place i + 1 the one that starts."""
+    """The bigrams of a row, one more than it has characters: bigram i ends at character i, bigram i + 1 starts there."""
     return [one + two for one, two in zip([EDGE, *row], [*row, EDGE], strict=True)]
 
 
 def as_cells(
     spans: Sequence[tuple[TokenSpan, float]], number: dict[str, int], start: int, stop: int, *, soft: bool
 ) -> tuple[Array, Array | None]:
-    """The spans that lie in a window, ``[P, 3]`` of (type, first, last) in its own token numbers, in order, and their soft
-    labels ``[P]``; None where labels are hard."""
+    """The spans inside a window, sorted, ``[P, 3]`` of (type, first, last) counted from the window's first token, and their
+    soft labels ``[P]``; None if labels are hard."""
     inside = {
         (number[s.type], s.first - start, s.last - start): value for s, value in spans if start <= s.first and s.last < stop
     }

@@ -21,8 +21,8 @@ class SpanNetwork(nn.Module):
     """Tokens to span scores.
 
     Args:
-        shape: what it is made of; ``make_encoder`` says what an encoder reads from it, the head reads ``head``, ``head_size``,
-            ``rotary`` and ``num_types``.
+        shape: the description of the network. The head reads ``head``, ``head_size``, ``rotary`` and ``num_types``; for the
+            encoder see ``make_encoder``.
     """
 
     def __init__(self, shape: dict[str, Any]) -> None:
@@ -51,8 +51,8 @@ class SpanNetwork(nn.Module):
 class SpanObjective:
     """The loss of a training step.
 
-    A loss without lazy scores (BCE, focal) needs every cell of the grid, which is built for it. It is summed over the cells, so
-    that a row has the same weight as in ZLPR. R-Drop adds the divergence of two passes on the grid.
+    A loss that does not take lazy scores (BCE, focal) gets the dense grid. It is summed over the cells, so that a row has the
+    same weight as in ZLPR. R-Drop adds the divergence of two passes, on the dense grid.
     """
 
     def __init__(self, loss: str, rdrop: float) -> None:
@@ -79,10 +79,10 @@ class SpanObjective:
 
 
 def make_encoder(shape: dict[str, Any]) -> Any:
-    """An encoder from its description.
+    """Build an encoder from its description.
 
-    It is ``body`` with ``tables``, ``uses``, ``letters``, ``hidden``, ``layers`` and ``dropout``, or the body ``pretrained``
-    with the ``config`` of its architecture.
+    The keys are ``body``, ``tables``, ``uses``, ``letters``, ``hidden``, ``layers`` and ``dropout``; for the body
+    ``pretrained`` they are ``body``, ``config`` and ``around``.
     """
     if shape["body"] == "pretrained":
         return PretrainedEncoder(shape)

@@ -1,4 +1,4 @@
-"""Which settings a run on spans can use: a setting that was changed but has no effect raises an error that says why."""
+"""Which settings a run on spans uses. A changed setting without effect raises an error that says why."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class SpanRun:
     """What decides whether a setting is used.
 
     Args:
-        settings: resolved ones.
+        settings: the resolved settings.
         validated: whether validation texts are given.
-        held_out: whether there are texts to stop and tune by.
+        held_out: whether there are held-out texts, for early stopping and tuning.
     """
 
     settings: SpanSettings
@@ -33,7 +33,7 @@ def _from_scratch(run: SpanRun) -> str | None:
 
 
 def _needs_held_out(run: SpanRun) -> str | None:
-    return None if run.held_out else "no texts are held out; give validation texts or a share"
+    return None if run.held_out else "no texts are held out; give validation texts or a larger `validation` share"
 
 
 def _threshold(run: SpanRun) -> str | None:
@@ -43,7 +43,7 @@ def _threshold(run: SpanRun) -> str | None:
 def _rdrop(run: SpanRun) -> str | None:
     if run.settings.body == PRETRAINED or run.settings.dropout:
         return None
-    return "two passes without dropout give the same; set `dropout`"
+    return "two passes without dropout give the same scores; set `dropout`"
 
 
 UNUSED: dict[str, Reason] = {
@@ -66,32 +66,32 @@ def window_remarks(given: SpanSettings, size: int, *, cut: bool) -> list[str]:
 
     Args:
         given: the settings as they were given.
-        size: tokens of the longest window there is.
+        size: tokens of the longest window.
         cut: whether some text was cut into several windows.
 
     Example:
         >>> window_remarks(SpanSettings(max_tokens=500), 40, cut=False)
-        ['`max_tokens` 500 has no effect: windows have at most 40 tokens, as the longest training text or the encoder']
+        ['`max_tokens` 500 has no effect: the longest training text or the encoder limits windows to 40 tokens']
     """
     default, found = SpanSettings(), []
     if given.max_tokens != default.max_tokens and given.max_tokens > size:
-        limit = f"windows have at most {size:,} tokens, as the longest training text or the encoder"
+        limit = f"the longest training text or the encoder limits windows to {size:,} tokens"
         found.append(f"`max_tokens` {given.max_tokens:,} has no effect: {limit}")
     if given.overlap != default.overlap and given.overlap > size // 2:
-        found.append(f"`overlap` {given.overlap:,} is more than half of a window: neighbours share {size // 2:,} tokens")
+        found.append(f"`overlap` {given.overlap:,} is more than half a window: neighbours share {size // 2:,} tokens")
     elif given.overlap != default.overlap and not cut:
         found.append(f"`overlap` {given.overlap:,} has no effect in training: no text is longer than a window")
     return found
 
 
 def check_span_settings_used(given: SpanSettings, settings: SpanSettings, *, validated: bool, held_out: bool) -> None:
-    """Refuse a setting that differs from its default and that this run does not use.
+    """Raise ValueError for a setting that differs from its default but has no effect in this run.
 
     Args:
         given: the settings as they were given.
         settings: the same, resolved.
         validated: whether validation texts are given.
-        held_out: whether there are texts to stop and tune by.
+        held_out: whether there are held-out texts, for early stopping and tuning.
     """
     run = SpanRun(settings, validated, held_out)
     for each in fields(SpanSettings):

@@ -17,7 +17,7 @@ from manyhot.training.spans.rows import SpanBatch
 
 
 class SubwordInputs:
-    """The subwords of a tokenizer of the library ``tokenizers``.
+    """The encoding of texts by a tokenizer of the library ``tokenizers``.
 
     Args:
         text: the tokenizer as JSON, ``tokenizer.json``.
@@ -49,24 +49,26 @@ class SubwordInputs:
         """``(features [T, 1], letters [T, 0])``; ``offsets`` must be those of the same text."""
         numbers = self.tokenizer.encode(text, add_special_tokens=False).ids
         if len(numbers) != len(offsets):
-            raise ValueError(f"SubwordInputs: `offsets` must be of the same text, {len(numbers)}; got {len(offsets)}.")
+            raise ValueError(
+                f"SubwordInputs: `offsets` must be those of the text's {len(numbers)} subwords; got {len(offsets)} offsets."
+            )
         return np.array(numbers, dtype=np.int32).reshape(-1, 1), np.zeros((len(numbers), 0), dtype=np.int32)
 
     def shape(self) -> dict[str, Any]:
-        """The description of the encoder does not depend on the tokenizer."""
+        """Empty: the description of the encoder does not depend on the tokenizer."""
         return {}
 
     def counts(self) -> list[Tensor]:
-        """Nothing is hidden."""
+        """Empty: no token is replaced by the unknown one in training."""
         return []
 
     def to_json(self) -> dict[str, Any]:
-        """For the bundle."""
+        """The JSON form that the bundle stores."""
         return {"kind": self.kind, "tokenizer": json.loads(self.text)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SubwordInputs:
-        """From what ``to_json`` gave."""
+        """The inverse of ``to_json``."""
         return cls(json.dumps(data["tokenizer"]))
 
 
@@ -111,11 +113,13 @@ def open_pretrained(name: str) -> tuple[SubwordInputs, dict[str, Any], dict[str,
         model = models.AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
     except (OSError, ValueError) as error:
         said = str(error).splitlines()[0]
-        raise ValueError(f"train: `pretrained` must name an encoder with a fast tokenizer; {name!r} is none: {said}") from error
+        raise ValueError(
+            f"train: `pretrained` must name an encoder with a fast tokenizer; {name!r} could not be loaded: {said}"
+        ) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError(
-            f"train: `pretrained` must have a fast tokenizer, for it knows where a subword stands; {name!r} has none."
+            f"train: `pretrained` must have a fast tokenizer, which gives the position of each subword; {name!r} has none."
         )
     marked = backend.encode("a", add_special_tokens=True).ids
     plain = backend.encode("a", add_special_tokens=False).ids

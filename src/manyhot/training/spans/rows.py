@@ -1,4 +1,4 @@
-"""All windows of a set on their device, where batches are gathered."""
+"""All windows of a data set, stored on the device, where batches are gathered from them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from manyhot.labels.spans import SpanLabels
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.spans.inputs import Array, Encoded
 
-# Triton recompiles kernels for sizes of other divisibility, so on a GPU all sizes are multiples of this.
+# Triton compiles a kernel again if a size is no longer divisible by 16, so on a GPU all sizes are multiples of this.
 GPU_STEP = 16
-# Larger sets stay in host memory, and each batch is copied.
+# Larger data sets stay in host memory, and each batch is copied.
 DEVICE_BYTES = 2 << 30
 
 
@@ -32,20 +32,20 @@ class SpanBatch:
 
 
 class StoredRows:
-    """Windows one after the other, without padding.
+    """Windows stored one after the other, without padding.
 
-    A batch is gathered on the device from data that is already there: a step copies a few numbers, without waiting.
+    A batch is gathered on the device from data that is already there. A step copies only a few indices, asynchronously.
 
     Args:
         rows: the windows.
         num_types: H.
-        device: where batches are wanted.
+        device: the device of the batches.
     """
 
     def __init__(self, rows: Sequence[Encoded], *, num_types: int, device: torch.device) -> None:
         self.num_types, self.device = num_types, device
         self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        # The first token is padding.
+        # Token 0 is padding.
         self.starts = 1 + np.cumsum(self.lengths) - self.lengths
         self.features = _as_table([row.features for row in rows], device)
         self.letters = _as_table([row.letters for row in rows], device)
@@ -58,7 +58,7 @@ class StoredRows:
         return len(self.lengths)
 
     def batch(self, picked: Array) -> SpanBatch:
-        """The windows ``picked [B]`` under each other, padded with 0."""
+        """The windows ``picked [B]`` as one batch, padded with 0."""
         lengths, counts = self.lengths[picked], self.span_counts[picked]
         step = GPU_STEP if self.device.type == "cuda" else 1
         size = -(-int(lengths.max(initial=1)) // step) * step
@@ -89,15 +89,15 @@ def _as_values(rows: Sequence[Encoded]) -> Array | None:
 
 
 def _as_table(parts: list[Array], device: torch.device) -> Tensor:
-    """Rows of all windows after a row of padding, on the device where they have room there."""
+    """A row of padding, then the rows of all windows; on the device unless they exceed ``DEVICE_BYTES``."""
     width = parts[0].shape[1] if parts else 0
     table = torch.from_numpy(np.concatenate([np.zeros((1, width), dtype=np.int32), *parts]))
     return table.to(device) if table.nbytes <= DEVICE_BYTES else table
 
 
 def send(parts: Sequence[Array], device: torch.device) -> list[Tensor]:
-    """Arrays of int64 on a device, in one asynchronous copy."""
-    # Each starts at a multiple of 16 bytes: kernels are compiled for that.
+    """Copy int64 arrays to a device in one asynchronous transfer."""
+    # Each array starts at a multiple of 16 bytes, as the kernels expect.
     starts = np.cumsum([0, *(len(part) + len(part) % 2 for part in parts)])
     whole = torch.zeros(int(starts[-1]), dtype=torch.int64, pin_memory=device.type == "cuda")
     view = whole.numpy()

@@ -23,8 +23,9 @@ LOWEST, HIGHEST = -4.0, 4.0
 def score_spans(
     model: TrainedSpanModel, examples: SpanExamples, *, batch_size: int = 256, windows: Windows | None = None
 ) -> SpanMetrics:
-    """Counts of predicted against marked spans, in characters: spans that do not align with tokens count as missed. A soft
-    label above one half counts as a span.
+    """Compare predicted and marked spans by their characters.
+
+    Marked spans that do not align with tokens count as missed. A soft label above one half counts as a span.
 
     Args:
         model: the model to score.
@@ -54,17 +55,16 @@ def score_spans(
 def tuned_threshold(
     model: TrainedSpanModel, examples: SpanExamples, *, windows: Windows | None = None
 ) -> tuple[float, float | None]:
-    """``(threshold, F1)``: the best on these texts, None where no span of theirs was found.
+    """``(threshold, F1)`` with the best F1 on these texts; F1 is None if no marked span was found.
 
-    Spans are chosen by falling score, so those above a threshold are the ones that decoding with it would choose: one pass
-    with a low threshold serves all of them.
+    Decoding takes spans in order of falling score, so one pass with a low threshold also gives the spans for every higher one.
     """
     examples = examples.hardened()
     ranked, hits = ranked_spans(model, examples, windows=windows)
     if not hits.any():
         return model.settings.threshold, None
     values = 2 * np.cumsum(hits) / (np.arange(1, len(hits) + 1) + examples.num_spans)
-    # A threshold lies between two scores that differ, and not above the highest that is sensible.
+    # A threshold lies between two different scores, and is at most HIGHEST.
     upper, lower = (torch.tensor(each, dtype=torch.float32) for each in (ranked, np.append(ranked[1:], LOWEST)))
     highest = upper.clamp(max=HIGHEST)
     reached = torch.from_numpy(values).masked_fill(highest <= lower, -math.inf)
@@ -73,11 +73,11 @@ def tuned_threshold(
 
 
 def ranked_spans(model: TrainedSpanModel, examples: SpanExamples, *, windows: Windows | None = None) -> tuple[Array, Array]:
-    """The scores ``[K]`` of the spans above ``LOWEST`` that may stand together, falling, and which of them are true."""
+    """The scores ``[K]`` of the spans decoded with threshold ``LOWEST``, in falling order, and which of them are correct."""
     low = model.with_settings(replace(model.settings, threshold=LOWEST))
     scores, hits = [], []
     with warnings.catch_warnings():
-        # Below a sensible threshold rows may well be crowded: the best of their cells are enough.
+        # At so low a threshold a row may have too many cells, and decode_spans warns; its best cells are enough here.
         warnings.filterwarnings("ignore", message="decode_spans")
         predicted = low.iter_predict(examples, batch_size=256) if windows is None else low.read_windows(windows, batch_size=256)
         for row, found in enumerate(predicted):

@@ -31,7 +31,7 @@ from manyhot.training.spans.tokens import offsets_of, tokens_for
 from manyhot.training.spans.windows import Windows, make_windows
 
 METRIC = "span-F1"
-# A set counts as nested from this share of spans inside others on; fewer are annotation mistakes.
+# Decoding is nested if more than this share of the spans lies inside others; fewer are taken for annotation errors.
 NESTED_SHARE = 0.001
 SHORTEST = 32
 RATES = {"pretrained": 3e-5, "transformer": 5e-4}
@@ -44,7 +44,7 @@ class SpanSession(RunSession):
     Args:
         examples: texts with marked spans.
         settings: as they were given.
-        validation: texts to stop by; None holds a share of ``examples`` out.
+        validation: texts for early stopping; None holds out a share of ``examples``.
         folder: where checkpoints and the log go; None keeps everything in memory.
         progress: is called with every event.
     """
@@ -79,7 +79,7 @@ class SpanSession(RunSession):
         self.shape |= {"dropout": chosen.dropout, "head": chosen.head, "head_size": chosen.head_size, "rotary": chosen.rotary}
         self.shape |= {"num_types": len(self.type_names)}
         self.windows = self._windows(examples)
-        # Windows are no longer than those of training: the model has only learned distances up to that length.
+        # Prediction uses no longer windows than training: the model has only learned distances up to that length.
         size = min(self.settings.max_tokens, max(SHORTEST, *map(len, self.windows.rows)))
         self.idle = window_remarks(settings, size, cut=len(self.windows.rows) > len(self.windows.offsets))
         self.settings = replace(self.settings, max_tokens=size, overlap=min(self.settings.overlap, size // 2))
@@ -131,7 +131,7 @@ class SpanSession(RunSession):
             device=self.device,
         )
         held = self.held is not None and len(self.held) > 0
-        self.run("final", fit, start=_rate_is_set, score=(lambda: self.f1(network, fit)) if held else None)
+        self.run("final", fit, start=_keep_learning_rate, score=(lambda: self.f1(network, fit)) if held else None)
         model = self.model(network, fit)
         if self.settings.tune_threshold and self.held is not None:
             model = self._tuned(model, self.held)
@@ -151,9 +151,9 @@ class SpanSession(RunSession):
         return f"{len(self.type_names)} types, {self.settings.decode} spans, {self.device}"
 
     def f1(self, network: Any, fit: SpanFit) -> float:
-        """On the held-out texts, by the weights that would be the model now and, where it is tuned, by the best threshold.
+        """F1 on the held-out texts with the weights that the model would have now, at the best threshold if that is tuned.
 
-        A threshold of 0 would see nothing for many epochs: scores of spans rise to it last.
+        With a threshold of 0 it would be 0 for many epochs, because the scores of spans reach 0 late.
         """
         if self.held is None:
             return 0.0
@@ -179,7 +179,7 @@ class SpanSession(RunSession):
 
 
 def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
-    """The settings with what the data decides filled in."""
+    """The settings with every value that depends on the data filled in."""
     tokens, body = settings.tokens, settings.body
     if body in ("words", "characters"):
         if tokens not in ("auto", body):
@@ -198,7 +198,7 @@ def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
 
 
 def hold_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExamples, SpanExamples | None]:
-    """``(texts to train on, texts to stop and tune by)``: a share of them by the seed, None where that is no text."""
+    """``(training texts, held-out texts)``: a random share, drawn with the seed; None if that is no text or all texts."""
     share = round(settings.validation * len(examples))
     if not 0 < share < len(examples):
         return examples, None
@@ -206,5 +206,5 @@ def hold_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExampl
     return examples[sorted(order[share:])], examples[sorted(order[:share])]
 
 
-def _rate_is_set() -> None:
-    """The learning rate of spans is one of the settings."""
+def _keep_learning_rate() -> None:
+    """Nothing to choose: span models take the learning rate from the settings."""

@@ -23,7 +23,7 @@ SPAN_DECODES = ("auto", "nested", "flat", "all")
 
 @dataclass(frozen=True)
 class SpanSettings(RunSettings):
-    """What a training run on spans does. Every field has a default; ``None`` and ``auto`` mean "chosen by the data".
+    """The settings of a training run on spans. Every field has a default; ``None`` and ``auto`` mean "depends on the data".
 
     Example:
         >>> settings = SpanSettings(head="global-pointer", epochs=3)

@@ -10,7 +10,7 @@ from pathlib import Path
 from manyhot.data.spans.examples import SpanExamples, TextSpan, in_reading_order
 from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle, load_span_model
 
-# Less probable spans are not listed: a text has a cell for every pair of tokens and every type.
+# Less probable spans are left out, because a text has a cell for every pair of tokens and every type.
 LEAST = 0.01
 
 
@@ -31,18 +31,18 @@ def open_span_teacher(folder: str | Path, examples: SpanExamples, *, device: str
 def taught_spans(teacher: TrainedSpanModel, examples: SpanExamples, share: float) -> SpanExamples:
     """The same texts with soft labels ``(1 - share) t + share p``, p the teacher's probability. Values below 0.01 are left out.
 
-    A marked span that the teacher gives less than 0.01 has p = 0. Types that the examples do not have are left out.
+    If the teacher's probability of a marked span is below 0.01, p is 0. Types that the examples do not have are left out.
 
     Args:
         teacher: a model that knows the types of ``examples``.
         examples: texts with marked spans, hard or soft.
-        share: of the teacher, in [0, 1].
+        share: weight of the teacher, in [0, 1].
     """
     lowest = math.log(LEAST / (1 - LEAST)) / (2 if teacher.link == "soft" else 1)
     reader = teacher.with_settings(replace(teacher.settings, decode="all", threshold=lowest))
     types, spans, values = set(examples.type_names), [], []
     with warnings.catch_warnings():
-        # In a crowded text the best cells are enough.
+        # decode_spans warns if a text has too many cells above the threshold; the best of them are enough.
         warnings.filterwarnings("ignore", message="decode_spans")
         for row, found in enumerate(reader.iter_predict(examples)):
             marked = examples.spans[row]

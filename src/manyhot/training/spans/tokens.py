@@ -1,4 +1,4 @@
-"""Texts to tokens with their positions, and the shape of a token, which needs no vocabulary."""
+"""Splits texts into tokens with their positions; the shape of a token, a feature that needs no vocabulary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHAPES = ("other", "lower", "title", "upper", "mixed", "digits", "with digits", 
 
 
 def split_text(text: str, tokens: str) -> Offsets:
-    """The places of the tokens of a text: ``words`` are runs of letters and digits, and single marks; ``characters`` are all
-    that are no blanks.
+    """``(start, end)`` of each token of a text. ``words`` are runs of letters and digits, and single marks; ``characters`` are
+    all characters except blanks.
 
     Example:
         >>> split_text("Ada's 2 cats", "words")
@@ -29,14 +29,14 @@ def split_text(text: str, tokens: str) -> Offsets:
 
 
 def offsets_of(examples: SpanExamples, tokens: str) -> list[Offsets]:
-    """The tokens of every row: those of the file where it is split into words, else made from the text."""
+    """The tokens of every row: those of the examples if they are split into words, otherwise split from the text."""
     if tokens == "words" and examples.tokens is not None:
         return examples.tokens
     return [split_text(text, tokens) for text in examples.texts]
 
 
 def tokens_for(texts: Sequence[str]) -> str:
-    """``characters`` where most letters are of a writing system without blanks between words, else ``words``."""
+    """``characters`` if most letters belong to a writing system without blanks between words, otherwise ``words``."""
     sample = "".join(texts[:: max(len(texts) // SAMPLE_TEXTS, 1)])
     unspaced = len(_UNSPACED.findall(sample))
     letters = sum(map(str.isalpha, sample))

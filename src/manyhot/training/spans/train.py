@@ -30,20 +30,20 @@ def train_spans(
     progress: Progress | None = None,
     held_out: HeldOutSpans | None = None,
 ) -> TrainedSpanModel:
-    """Fit a span model: an encoder with a GlobalPointer head, stopped by the F1 on texts it was not fitted to.
+    """Train a span model, an encoder with a GlobalPointer head, with early stopping by the F1 on held-out texts.
 
-    The same seed on the same machine gives the same numbers; a run that was killed and resumed too (on a CPU).
+    The same seed on the same machine gives the same numbers. On a CPU this also holds for an interrupted and resumed run.
 
     Args:
         train_examples: texts with marked spans.
-        settings: what to do; None is the defaults.
-        validation: texts to stop by; None holds a share of the training texts out.
-        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. One training at a time
-            may write to it.
-        resume: continue the run in ``run`` where there is one; the data and settings must be the same.
+        settings: the settings; None for the defaults.
+        validation: texts for early stopping; None holds out a share of the training texts.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. Only one run at a time
+            may write to a folder.
+        resume: continue the run in ``run`` if there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
-        held_out: is called once, after the model is saved, with the model and the texts it was stopped and tuned by, or None
-            where no texts were held out; of several processes in the first. For a finished run that is resumed too.
+        held_out: is called once, after the model is saved, with the model and the held-out texts, or None if there are none.
+            Of several processes only the first calls it. It is also called if a finished run is resumed.
 
     Returns:
         A ``TrainedSpanModel``; with ``run`` it is also saved there, under ``model``.
@@ -87,7 +87,7 @@ def _run(
     progress: Progress | None,
     held_out: HeldOutSpans | None,
 ) -> TrainedSpanModel:
-    """Train, save, and hand over the texts that were held out."""
+    """Train and save the model, then call ``held_out``."""
     with seeded(settings.seed, settings.threads):
         session = SpanSession(examples, settings, validation, folder, progress)
         model = session.train()

@@ -1,4 +1,4 @@
-"""Texts as windows of tokens, and the spans of texts from those of their windows."""
+"""Splits texts into windows of tokens, and merges the spans of the windows into those of the texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SpanInputs(Protocol):
         ...
 
     def encode(self, text: str, offsets: Offsets) -> tuple[Array, Array]:
-        """Their numbers and those of their letters."""
+        """The numbers of the tokens, and of their letters."""
         ...
 
 
@@ -39,12 +39,12 @@ class Windows:
     """All windows of some texts.
 
     Args:
-        rows: the windows in numbers.
-        text: for each window the text that it is of.
-        start: for each window its first token.
-        offsets: for each text its tokens.
-        alignment: the marked spans in tokens, and those that do not align.
-        cut: how many aligned spans lie entirely in no window.
+        rows: the encoded windows.
+        text: for each window, the index of its text.
+        start: for each window, its first token.
+        offsets: for each text, its tokens.
+        alignment: the marked spans as tokens, and those that do not align.
+        cut: how many aligned spans no window contains whole.
     """
 
     rows: list[Encoded]
@@ -60,7 +60,7 @@ class Windows:
         if not self.cut:
             return told
         many = f"{self.cut:,} spans are" if self.cut > 1 else "1 span is"
-        return f"{told}; {many} longer than neighbouring windows share, and cut at a window's end: no window has them whole"
+        return f"{told}; {many} left out: cut at a window's end, and longer than the overlap of two windows"
 
 
 def make_windows(
@@ -102,7 +102,7 @@ def _valued(examples: SpanExamples, row: int, known: Sequence[TokenSpan], tokens
 def decode_windows(
     windows: Windows, decode: Decode, *, num_types: int, device: torch.device, mode: str, threshold: float, batch_size: int
 ) -> list[list[Span]]:
-    """The spans of each text, in its tokens; windows of similar length are read together."""
+    """The spans of each text, as token positions; windows of similar length share a batch."""
     stored = StoredRows(windows.rows, num_types=num_types, device=device)
     order = np.argsort(stored.lengths, kind="stable")
     found: list[list[Span]] = [[] for _ in windows.rows]
