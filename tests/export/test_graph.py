@@ -23,7 +23,7 @@ def test_a_label_tree_is_refused_by_every_target_with_the_reason(tmp_path):
         lambda: ModelGraph(model),
         *(lambda write=write: write(model, tmp_path / "out", rows=examples) for write in (export_weights, export_huggingface)),
     ):
-        with pytest.raises(ValueError, match=r"'tree' cannot be exported: each row takes its own way.*Use manyhot serve"):
+        with pytest.raises(ValueError, match=r"'tree' cannot be exported: each row takes its own path.*Use manyhot serve"):
             export()
     assert not (tmp_path / "out").exists()
 

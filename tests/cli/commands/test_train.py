@@ -66,8 +66,8 @@ def written(path, *texts):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("", " ", ""), "there is no word in any of the 3 texts"),
-        (("red", "green", "blue"), "no word is in 2 of the 3 texts"),
+        (("", " ", ""), "none of the 3 texts has a word"),
+        (("red", "green", "blue"), "no word occurs in 2 of the 3 texts"),
     ],
 )
 def test_texts_without_anything_to_learn_from_are_refused_and_leave_no_folder(run, tmp_path, texts, message):

@@ -122,5 +122,5 @@ def test_wrong_uses_are_named(given, message):
 
 
 def test_texts_refuse_it():
-    with pytest.raises(ValueError, match="`mean_of` must be left out: fits of several losses are averaged for mlp"):
+    with pytest.raises(ValueError, match="`mean_of` must be left out: only mlp, and linear on dense features, can average"):
         train(text_examples(60), TrainSettings(epochs=1, mean_of="zlpr,bce"))

@@ -30,7 +30,7 @@ def test_rows_to_tune_on_are_drawn_where_all_would_be_too_large_a_table(kind, mo
     assert tuple(tuning.logits.shape) == (len(tuning.labels), examples.num_labels)
     assert torch.equal(tuning.labels.dense(), examples.labels[tuning.rows].dense())
     assert isinstance(model.rule.threshold, float), "one threshold for all labels"
-    assert any("too large a table" in event.message for event in told)
+    assert any("too many scores" in event.message for event in told)
 
 
 def test_scores_by_fold_are_in_the_order_of_the_rows():
@@ -91,7 +91,7 @@ def test_many_rows_are_fitted_once():
 
 
 def test_more_fits_than_there_are_parts_of_the_rows_to_leave_out_are_refused():
-    with pytest.raises(ValueError, match="3 fits cannot each do without another"):
+    with pytest.raises(ValueError, match="3 fits cannot each hold out a different"):
         train(feature_examples(), replace(CASES["mlp"][1], members=3, validation=0.4))
 
 

@@ -117,7 +117,7 @@ def test_when_one_process_ends_the_other_says_so(tmp_path):
         (
             text_examples,
             replace(TEXTS, model="wide"),
-            "`model` wide must have `label_shards`, 2, in several processes: backward",
+            "`model` wide must have `label_shards` 2 in several processes: its weights are updated",
         ),
         (
             title_examples,

@@ -35,14 +35,14 @@ class TrainedModel(ScoringModel):
 
     Args:
         body: the module, on its device.
-        shape: what ``make_body`` makes it from.
+        shape: the description of the body, from which ``make_body`` builds it.
         inputs: the fitted preparation of inputs.
         label_names: one name per label.
         settings: the resolved settings it was trained with.
-        link: which link its scores have, or None where they only rank.
+        link: the link from its scores to probabilities, or None if the scores only rank.
         rule: how its scores become predictions.
         calibration: fitted probabilities, or None.
-        about: what is worth knowing: rows, versions, what tuning found.
+        about: facts about the training: rows, versions, the result of tuning.
         reading: how the files of the training rows were read, so that other files are read the same way.
         label_counts: int64 ``[L]``, how many training rows have each label; None if unknown.
     """
@@ -75,7 +75,7 @@ class TrainedModel(ScoringModel):
         self.label_counts = label_counts
 
     def factors(self) -> LinearFactors | None:
-        """The tables whose product is the score, where it is linear in the inputs (linear, bag); otherwise None."""
+        """The weight matrices of a score that is linear in the inputs (linear, bag); otherwise None."""
         own = getattr(self.body, "factors", None)
         found: LinearFactors | None = None if own is None else own()
         return found
@@ -83,14 +83,15 @@ class TrainedModel(ScoringModel):
     def explain(
         self, inputs: Any, *, labels: Sequence[str] | None = None, top: int = 3, most: int = 10, steps: int = 1
     ) -> list[Explanation]:
-        """Why each row has its labels: the inputs that count for and against them.
+        """Explain the labels of each row: the inputs that count for and against them.
 
-        For linear and bag the parts are exact: weight times value, and with the base they add up to the score. For other
-        bodies they are gradient times input, and ``error`` says what they leave unexplained; more ``steps`` make it smaller.
+        For linear and bag the contributions are exact: each is weight times value, and with the base they add up to the score.
+        For other bodies they are gradient times input; ``error`` is the part of the score that they do not explain. More
+        ``steps`` make it smaller.
 
         Args:
             inputs: what ``predict`` takes.
-            labels: the labels to explain; None explains the predicted ones and the best others up to ``top``.
+            labels: the labels to explain; None: the predicted ones, and the best others up to ``top``.
             top: how many labels at least.
             most: how many contributions are listed for each label.
             steps: points at which gradients are taken, for bodies that are not linear.
@@ -111,13 +112,13 @@ class TrainedModel(ScoringModel):
         """The features with the largest positive and negative weights of each label (linear and bag).
 
         Args:
-            labels: which labels; None is all.
+            labels: the labels; None: all.
             most: how many on each side.
         """
         return list(label_words(self, labels=labels, most=most))
 
     def describe(self) -> dict[str, Any]:
-        """What it is, fit for JSON and for a table."""
+        """A summary of the model, for JSON or a table."""
         thresholds = self.rule.threshold if isinstance(self.rule.threshold, tuple) else (self.rule.threshold,)
         return {
             "body": self.shape["body"],
@@ -157,17 +158,17 @@ class TrainedModel(ScoringModel):
 
 
 def load_model(folder: str | Path, *, device: str = "cpu") -> TrainedModel:
-    """Read a bundle; names, sizes and the checksum are checked, nothing is unpickled.
+    """Load a saved model. Names, sizes and the checksum are checked; nothing is unpickled.
 
     Args:
         folder: where ``TrainedModel.save`` wrote it, or the folder of a run.
-        device: where the body goes.
+        device: the device of the model.
 
     Returns:
         The model.
 
     Raises:
-        BundleError: where the folder does not hold a whole model.
+        BundleError: if the folder does not hold a complete model.
 
     Example:
         >>> import tempfile

@@ -21,8 +21,8 @@ from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.processes import Processes
 
-# In texts a positive weighs as much as all other labels of its row, up to this. With a tuned rule that gains 0.1 to 0.4 points
-# of micro-F1 on three text sets and ranks better; on sparse features it loses as much, so they get none.
+# For texts the weight of a positive is the number of labels, at most this. With a tuned rule this gains 0.1 to 0.4 points of
+# micro-F1 on three text sets and improves the ranking; on sparse features it loses as much, so they get no weight.
 MOST_WEIGHT = 100
 # Settings of mini-batch training, which a body that is solved does not use.
 STEPS_ONLY = (
@@ -32,7 +32,7 @@ STEPS_ONLY = (
 )
 # A linear step over fewer scores than this is faster on one thread.
 SMALL_STEP = 1 << 17
-# What top lists can be tuned for: one threshold, best for micro-F1.
+# Values of ``tune`` that top lists support: they get one threshold, the best for micro-F1.
 LISTED_TUNINGS = (AUTO, "balanced", "micro-F1", NONE)
 
 
@@ -65,9 +65,9 @@ def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, dev
 
 
 def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
-    """The settings with the model that an encoder or very many labels imply, and the learning rate and epochs of a named body.
+    """The settings with the model that an encoder, label shards or very many labels imply, and its learning rate and epochs.
 
-    Where very many labels choose the model, its usual loss is the loss.
+    If very many labels imply the model, its default loss is used.
     """
     if settings.encoder:
         settings = replace(settings, model=ENCODER)
@@ -87,18 +87,18 @@ def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:
 
 
 def _body_for_many_labels(settings: TrainSettings, examples: Examples, device: str) -> BodyInfo | None:
-    """The body that ``auto`` takes for very many labels, if it can honour all settings; None for the usual one."""
+    """The body that ``auto`` chooses for very many labels, if it supports all settings; otherwise None."""
     for entry in bodies_for(examples.kind):
         if not entry.automatic_labels or examples.num_labels < entry.automatic_labels or device not in entry.devices:
             continue
         own = replace(settings, model=entry.name)
-        if not any(why_not_lazy(own, examples).values()) if entry.lazy else _is_solved(own, entry, examples):
+        if not any(why_not_lazy(own, examples).values()) if entry.lazy else _can_be_solved(own, entry, examples):
             return entry
     return None
 
 
-def _is_solved(settings: TrainSettings, entry: BodyInfo, examples: Examples) -> bool:
-    """Whether a body that is solved can honour the settings, and fits the examples."""
+def _can_be_solved(settings: TrainSettings, entry: BodyInfo, examples: Examples) -> bool:
+    """Whether a body that is fitted without gradient steps supports the settings and the examples."""
     changed = {each.name for each in fields(settings) if getattr(settings, each.name) != each.default}
     known = examples.unknown is None or not len(examples.unknown.indices)
     usual = settings.usual_loss in entry.losses and not changed & {*STEPS_ONLY}
@@ -106,7 +106,7 @@ def _is_solved(settings: TrainSettings, entry: BodyInfo, examples: Examples) -> 
 
 
 def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
-    """The reasons why settings or examples cannot be used with lazy scores, by name; an empty text means that they can."""
+    """The reasons why settings or examples cannot be used with lazy scores, by name; empty if they can."""
     info, lazy = get_loss(settings.usual_loss), ", ".join(name for name, each in LOSSES.items() if each.lazy)
     needs = "it needs the scores of all labels at once"
     return {
@@ -114,14 +114,14 @@ def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
         "strategy": needs if get_strategy(settings.strategy).make_reader is not None else "",
         "pos_weight": "auto needs the scores of all labels at once; give a number" if settings.pos_weight == AUTO else "",
         "calibrate": needs if settings.calibrate not in (AUTO, NONE) else "",
-        "tune": "" if settings.tune in LISTED_TUNINGS else "top lists are tuned for micro-F1",
+        "tune": "" if settings.tune in LISTED_TUNINGS else "its rule can only be tuned for micro-F1",
         **{name: needs if getattr(settings, name) else "" for name in ("flip", "mixup", "rdrop", "row_threshold")},
         "train_examples": "some labels are unknown" if examples.unknown is not None and len(examples.unknown.indices) else "",
     }
 
 
 def is_sparse(examples: Examples) -> bool:
-    """Whether the inputs of a row are few of many: texts, and features in a sparse matrix."""
+    """Whether the inputs are sparse: texts, and features in a sparse matrix."""
     return examples.kind == "texts" or (examples.kind == "features" and not isinstance(examples.features, np.ndarray))
 
 
@@ -148,7 +148,7 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
 
 
 def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:
-    """The resolved settings with the loss that the metric wants for a linear table over texts, where none was given."""
+    """The resolved settings; a linear body on texts gets the loss of the metric if no loss was given."""
     wanted = steering_of(given.metric).text_loss
     plain = given.loss == AUTO and not given.loss_option and given.pos_weight is None and given.strategy == PLAIN
     learns = settings.propensity_weights or given.learn_threshold or given.row_threshold or given.softens or examples.soft
@@ -159,7 +159,7 @@ def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, exa
 
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:
-    """The default weight of the positives: without a tuned rule, a threshold that tracks training."""
+    """The default weight of the positives; without a tuned rule ``auto``, a threshold that is tracked during training."""
     info = get_loss(settings.usual_loss)
     if settings.tune == "none":
         learns = settings.learn_threshold or settings.row_threshold
@@ -180,7 +180,7 @@ def decides_itself(settings: TrainSettings) -> bool:
 
 
 def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:
-    """``log(p / (1 - p))`` of each label's share of the rows that know it, half a row added to both sides."""
+    """``log(p / (1 - p))`` of each label's share p of the rows where it is known; half a row is added to both counts."""
     positive = torch.bincount(labels.indices, weights=labels.values, minlength=labels.num_labels)
     known = torch.full_like(positive, len(labels))
     if unknown is not None:
@@ -189,10 +189,10 @@ def log_odds(labels: SparseLabels, unknown: SparseLabels | None) -> Tensor:
 
 
 def starting_scores(settings: TrainSettings, labels: SparseLabels, unknown: SparseLabels | None, *, link: str | None) -> Tensor:
-    """``[L]``: the scores at which the heads' biases start: those that give each label its mean, as the loss sees it.
+    """``[L]``: the initial biases of the head: the scores that predict the mean of each label, as the loss sees it.
 
     Smoothing and flipping move the means towards one half, and with the link ``sigma(2 s)`` of soft labels the score is half
-    the log odds. Starting from the log odds of rare hard labels would take long: the gradient of each side of ZLPR is below 1
+    the log odds. Starting at the log odds of rare hard labels would be slow: the gradient of each side of ZLPR is below 1
     in total, however many labels have to move.
     """
     odds, own = log_odds(labels, unknown), get_loss(settings.usual_loss).constant_score

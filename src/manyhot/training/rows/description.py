@@ -45,9 +45,9 @@ from manyhot.training.run.schema import (
 from manyhot.training.run.shapes_only import shapes_only
 
 FORMAT = "manyhot-model-1"
-# The place of a checksum in a header that is written before it is known.
+# Placeholder in a header that is written before its checksum is known.
 UNCHECKED = "0" * 8
-# Bytes that one thread digests at a time.
+# Bytes that one thread hashes at a time.
 PIECE_BYTES = 32 << 20
 # The tensor of label counts among the weights.
 COUNTS = "labels.counts"
@@ -94,7 +94,7 @@ def write_bundle(folder: Path, tensors: dict[str, Tensor], described: dict[str, 
     remove_drafts(folder)
     whole = on_cpu(tensors)
     about = {"format": FORMAT}
-    # Digest, checksum and writing of gigabytes take a second each, and release the interpreter.
+    # For gigabytes, digest, checksum and writing take a second each; all of them release the GIL.
     with ThreadPoolExecutor() as pool:
         check = pool.submit(checksum, whole)
         digests = pool.map(content_digest, _pieces(whole))
@@ -152,7 +152,7 @@ def read_parts(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counts_of(tensors: dict[str, Tensor], num_labels: int) -> Tensor | None:
-    """The label counts of a bundle; None in one that was saved before there were any."""
+    """The label counts of a bundle; None for bundles that were saved without them."""
     counts = tensors.get(COUNTS)
     if counts is not None and (counts.dtype != torch.int64 or counts.shape != (num_labels,) or bool((counts < 0).any())):
         raise BundleError(f"load_model: {COUNTS!r} must be a count >= 0 for each of {num_labels} labels.")

@@ -16,7 +16,7 @@ from manyhot.training.rows.steering import AUTO
 
 
 def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
-    """Examples with rows and labels, and one weight for each row."""
+    """Check that there are rows, labels with different names, and one weight for each row."""
     if not isinstance(examples, Examples):
         raise TypeError(
             f"train: `train_examples` must be Examples; got {type(examples).__name__}. Read a file with read_examples."
@@ -38,7 +38,7 @@ def check_examples(examples: Examples, sample_weight: Tensor | None) -> None:
 
 
 def check_settings(settings: TrainSettings, num_labels: int) -> None:
-    """Settings of the right type, whose metric at k looks at no more labels than there are."""
+    """Check the type of the settings, and that k of the metric does not exceed the number of labels."""
     if not isinstance(settings, TrainSettings):
         raise TypeError(f"train: `settings` must be TrainSettings; got {type(settings).__name__}.")
     metric = settings.metric
@@ -63,6 +63,6 @@ def check_finite(who: str, name: str, examples: Examples) -> None:
         return
     if wrong.any():
         raise ValueError(
-            f"{who}: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} has others."
-            " A missing feature is NaN; correct or leave out the others."
+            f"{who}: `{name}` must have finite {examples.kind}; row {int(wrong.argmax())} does not. Correct the row"
+            " or leave it out; a missing feature may be NaN."
         )

@@ -1,4 +1,4 @@
-"""Explanations of a trained model's scores: what each kind of input and body contributes to the package ``explain``."""
+"""Explains the scores of a trained model, for every kind of input and body; ``manyhot.explain`` has the arithmetic."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows, texts_of
 if TYPE_CHECKING:
     from manyhot.training.rows.bundle import TrainedModel
 
-# Numbers of the table of features times labels that are processed at once.
+# Most weights (features times labels) that are in memory at once.
 BLOCK = 1 << 24
 
 
 class _Row(NamedTuple):
-    """One prepared row: the names, values and places of its K elements, and how scores are split among them."""
+    """One prepared row: the names, values and places of its K elements, and the function that splits scores among them."""
 
     name: Callable[[int], str]
     values: Tensor
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
 
 def can_explain(model: TrainedModel) -> bool:
-    """Whether ``explain_rows`` serves the body of a model."""
+    """Whether ``explain_rows`` supports the body of a model."""
     return get_body(model.shape["body"]).explains
 
 
@@ -81,7 +81,7 @@ def explain_rows(
 
 
 def label_words(model: TrainedModel, *, labels: Sequence[str] | None = None, most: int = 10) -> Iterator[LabelWords]:
-    """The features of largest and of lowest weight for each label, of a model whose scores are linear in them."""
+    """The features with the largest and the lowest weights of each label, if scores are linear in the features."""
     who = "TrainedModel.label_words"
     check_at_least(who, "most", most, 1)
     factors = model.factors()
@@ -197,7 +197,7 @@ def _prepared(model: TrainedModel, rows: Any, place: int, text: str | None) -> _
 
 
 def _column_split(model: TrainedModel, columns: Tensor, values: Tensor) -> Callable[[Sequence[int], int], Attribution]:
-    """Features: exact where the body is linear, otherwise by the gradient from features that are all 0."""
+    """Split scores among features: exactly if the body is linear, otherwise by gradients from a baseline of zeros."""
     factors = model.factors()
 
     def exact(labels: Sequence[int], steps: int) -> Attribution:
@@ -206,7 +206,7 @@ def _column_split(model: TrainedModel, columns: Tensor, values: Tensor) -> Calla
         return linear_contributions(values, *factors.rows(columns, labels))
 
     def by_gradient(labels: Sequence[int], steps: int) -> Attribution:
-        # The body with the rows of its first table that the input uses, which reads them as a small dense row.
+        # The body with only those rows of its first weights that the input uses, so that the input is a small dense row.
         picked = model.body.first.weight[columns.to(model.device)]  # type: ignore[union-attr, index]
 
         def score(batch: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ def _column_split(model: TrainedModel, columns: Tensor, values: Tensor) -> Calla
 
 
 def _image_split(model: TrainedModel, image: Tensor) -> Callable[[Sequence[int], int], Attribution]:
-    """Pixels, by the gradient from the mean image, which is 0 everywhere; channels are added up."""
+    """Split scores among pixels, by gradients from the mean image, which is 0 everywhere."""
 
     def split(labels: Sequence[int], steps: int) -> Attribution:
         x = image.to(model.device)
@@ -239,7 +239,7 @@ def _pixel_name(image: Tensor) -> Callable[[int], str]:
 
 
 def _token_row(model: TrainedModel, row: TokenRows, inputs: TokenInputs, text: str) -> _Row:
-    """Tokens: the gradient at their vectors, from a text of as many padding tokens."""
+    """Split scores among tokens, by gradients at their embeddings from a text of padding tokens."""
     pieces, offsets = inputs.pieces(text)
     ids, _ = row.to(model.device).padded(inputs.padding)
     embed: nn.Module = model.body.encoder.get_input_embeddings()  # type: ignore[operator, union-attr]

@@ -34,7 +34,7 @@ EMBEDDED_RATE = 5e-3
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Prepared inputs with their labels, all of the same rows; ``posed`` is what a body is trained on instead of them."""
+    """Prepared inputs and their labels. ``posed``, if given, are the targets of the body in place of the labels."""
 
     inputs: Any
     labels: SparseLabels
@@ -46,7 +46,7 @@ class TrainingRows:
         return len(self.labels)
 
     def take(self, picked: Array, *, inputs: bool = True) -> TrainingRows:
-        """Some rows; without ``inputs`` where those are on the device already."""
+        """Some rows; without ``inputs`` if those are on the device already."""
         index, found = torch.from_numpy(picked), None
         if inputs:
             found = self.inputs[index] if isinstance(self.inputs, Tensor) else part_of(self.inputs, picked)
@@ -66,7 +66,7 @@ class TrainingRows:
 
     @property
     def targets(self) -> SparseLabels:
-        """What a body is trained on."""
+        """The targets of the body."""
         return self.labels if self.posed is None else self.posed
 
     def weighted(self, weights: Tensor) -> TrainingRows:
@@ -101,14 +101,14 @@ def consecutive(labels: SparseLabels, part: slice) -> SparseLabels:
 
 
 class RowFit(Fit):
-    """A body, its objective and its steps, over some rows.
+    """The training of a body on some rows, with its objective and its optimiser.
 
     Args:
         body: the module to train.
-        rows: what to train on.
-        settings: resolved ones: epochs, weights and the like are numbers.
+        rows: the rows to train on.
+        settings: resolved settings, in which epochs and weights are numbers.
         salt: separates the random draws of fits with the same seed.
-        device: where.
+        device: the device to train on.
         linear: plain gradient steps without a range test, for a linear body on rows of length 1.
         processes: see ``Fit``.
     """
@@ -175,11 +175,10 @@ class RowFit(Fit):
         return value, float(len(labels) if sample_weight is None else sample_weight.sum())
 
     def range_test(self, *, steps: int = 80, low: float = 1e-5, high: float = 0.3) -> float:
-        """A third to a tenth of the learning rate at which the loss, averaged over some steps, is lowest while the rate rises.
+        """Learning-rate range test: the rate rises step by step; a third to a tenth of the rate with the lowest smoothed loss.
 
-        A third is right for some hundred steps in all; a run of thousands ends better with less (eurlex57k's training rows).
-
-        Where the loss does not fall by more than its noise in so few steps, the test is undecided and gives ``USUAL_RATE``.
+        A third is right for a fit of a few hundred steps; a fit of thousands ends better with less (eurlex57k's training rows).
+        If the loss falls by no more than its noise, the test is undecided and returns ``USUAL_RATE``.
         """
         before = self.to_parts()
         averages, average, done = [], 0.0, 0

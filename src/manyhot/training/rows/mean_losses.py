@@ -1,7 +1,7 @@
-"""The mean of fits with several losses. Each loss errs in its own way, so that their mean is better than any of them.
+"""Averages fits with several losses. Each loss makes different errors, so that the mean is better than each of them.
 
-Losses give scores on different scales. Before they are averaged, each loss's scores are brought to log odds, by Platt scaling
-on rows that the fits did not see. To try another loss, add its name to ``LOSSES_OF`` in ``steering``.
+Losses give scores on different scales. Before they are averaged, the scores of each loss are mapped to log odds, by Platt
+scaling on held-out rows. To try another loss, add its name to ``MEAN`` in ``steering``.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
     from manyhot.training.rows.rules.fitting import Tuning
 
 SETS = "powerset"
-# A label set is worth a class of its own where rows share it: there must be this many rows for each set.
+# Label powerset takes part if there are at least this many rows per label set.
 ROWS_A_SET = 2
 LEAST_BATCH = 16
 MEAN_VALIDATION = 0.2
-# Settings that speak of one loss, so that the mean of several cannot honour them.
+# Settings of a single loss, which the mean of several losses does not support.
 OF_ONE_LOSS = (
     *("loss", "loss_option", "strategy", "pos_weight", "propensity_weights", "smoothing", "flip", "mixup", "rdrop"),
     *("learn_threshold", "row_threshold", "teacher"),
 )
-# Settings that are for all losses of ``mean_of``; given without it they mean one loss.
+# Settings that apply to every loss of ``mean_of``; given without ``mean_of``, they imply one loss.
 OF_EACH_LOSS = ("learning_rate", "members")
 
 
 def with_mean_of(
     settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples, *, sparse: bool
 ) -> TrainSettings:
-    """The resolved settings with the losses whose fits are averaged, ``none`` for one loss, and the steps that these fits take.
+    """The resolved settings with the losses to average (``none`` for one loss), and the batch size and held-out share of fits.
 
-    On few rows a step takes a sixteenth of them, 16 to 128: with 128 rows a step, some hundred rows would get too few steps.
-    Each fit does without another fifth of the rows, so that the rule is tuned on all of them.
+    The batch size is a sixteenth of the rows, from 16 to 128: with 128, a few hundred rows would get too few steps. Each fit
+    holds out a different fifth of the rows, so that the rule is tuned on all rows.
 
     Args:
         settings: resolved ones.
@@ -92,7 +92,7 @@ def _losses(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examp
 
 
 def _sets_repeat(examples: Examples) -> bool:
-    """Whether label powerset has rows enough for its classes, and all labels are known."""
+    """Whether there are enough rows per label set for label powerset, and all labels are known."""
     known = examples.unknown is None or not len(examples.unknown.indices)
     return known and len(set(map(tuple, examples.labels.lists()))) * ROWS_A_SET <= len(examples)
 
@@ -159,7 +159,7 @@ def scaled_body(body: nn.Module, slope: float, intercept: float) -> nn.Module:
 def _together(
     session: RowSession, bodies: list[nn.Module], set_body: nn.Module | None, scale: tuple[float, float] | None
 ) -> nn.Module:
-    """One body whose scores are the mean; logits of label sets, where they take part, stand behind those of labels."""
+    """One body whose scores are the mean; logits of label sets, if there are any, follow those of the labels."""
     entry = get_body(session.shape["body"])
     assert entry.join is not None
     assert entry.beside is not None

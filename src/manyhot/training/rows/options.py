@@ -21,13 +21,13 @@ ROWS_A_FOLD = 10
 
 @dataclass(frozen=True)
 class Run:
-    """What decides whether a setting is used.
+    """The facts that decide whether a setting is used.
 
     Args:
-        settings: resolved ones.
+        settings: the resolved settings.
         body: the body.
         kind: of the examples: ``texts``, ``features`` or ``images``.
-        rows: how many there are.
+        rows: the number of rows.
         sparse: whether the prepared inputs are sparse.
         validated: whether validation rows are given.
     """
@@ -80,7 +80,7 @@ def _needs_held_out(run: Run) -> str | None:
         return None
     if run.fitting == CROSSED:
         return f"{run.rows} rows are too few to cross-fit over {run.settings.folds} folds; give validation rows"
-    return "no rows are held out; give validation rows or a share"
+    return "no rows are held out; give validation rows or a share of the rows"
 
 
 def _per_label(run: Run) -> str | None:
@@ -106,21 +106,21 @@ def _tune(run: Run) -> str | None:
     if run.settings.tune == "none":
         return None
     if decides_itself(run.settings) and not _tunable(run) and run.settings.strategy == "plain":
-        return f"the loss {run.settings.loss} decides for the best label; a shift of all its scores changes nothing"
+        return f"the loss {run.settings.loss} predicts the best label, so that there is no threshold to tune"
     return _needs_held_out(run)
 
 
 def _pos_weight(run: Run) -> str | None:
     if run.settings.pos_weight != AUTO or run.settings.tune != "balanced" or not run.has_held_out:
         return None
-    return "auto stands in for a tuned rule, and the rule is tuned; set --tune none"
+    return "auto replaces a tuned rule, and the rule is tuned; set --tune none"
 
 
 def _stops(run: Run) -> str | None:
     if not run.settings.patience:
         return None
     if run.fitting != HELD_OUT:
-        return f"{run.title} is trained for all its epochs"
+        return f"{run.title} is trained for all epochs, without early stopping"
     return _needs_held_out(run)
 
 
@@ -149,7 +149,7 @@ def _members(run: Run) -> str | None:
         return f"{run.title} is fitted to all rows"
     members, share = run.settings.members or 1, run.settings.validation
     if members > 1 and not run.validated and members * share > 1 + 1e-9:
-        return f"{members} fits cannot each do without another {share:g} of the rows; lower `validation`"
+        return f"{members} fits cannot each hold out a different {share:g} of the rows; lower `validation`"
     return None
 
 
@@ -157,13 +157,13 @@ def _mean_of(run: Run) -> str | None:
     if run.settings.mean_of == NONE:
         return None
     if run.body.beside is None or run.fitting != HELD_OUT:
-        return f"fits of several losses are averaged for mlp, and for linear on dense features, and this is {run.title}"
+        return f"only mlp, and linear on dense features, can average several losses, and this is {run.title}"
     return _needs_held_out(run)
 
 
 def _rdrop(run: Run) -> str | None:
     if run.body.dropout is None:
-        return f"{run.title} has no dropout, so that two passes give the same"
+        return f"{run.title} has no dropout, so two passes give the same scores"
     return "two passes without dropout give the same scores; set `dropout`" if not run.settings.dropout else None
 
 
@@ -195,7 +195,7 @@ UNUSED: dict[str, Reason] = {
     "shrink": lambda run: _per_label(run) or (None if run.settings.per_label else "one threshold is tuned for all labels"),
     "min_labels": _unless(
         lambda run: _tunable(run) or not decides_itself(run.settings),
-        "the loss {run.settings.loss} decides for exactly one label",
+        "the loss {run.settings.loss} predicts exactly one label",
     ),
     "calibrate": lambda run: None if run.settings.calibrate == NONE else _needs_held_out(run),
     "hidden": _unless(lambda run: run.body.hidden, "{run.title} has no hidden layer of its own"),
@@ -260,4 +260,4 @@ def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[s
     else:
         return []
     limit, default = getattr(given, name), next(each.default for each in fields(TrainSettings) if each.name == name)
-    return [] if limit == default or most >= limit else [f"`{name}` changes nothing: the most is {most:,}."]
+    return [] if limit == default or most >= limit else [f"`{name}` has no effect: the data has at most {most:,}."]

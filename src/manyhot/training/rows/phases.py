@@ -1,4 +1,4 @@
-"""The fits of a run: cross-fitted ones and the final one, or one with rows held out; each resumes from its checkpoint."""
+"""The fits of a run, one function for each way of fitting (``FITTINGS``). Each fit resumes from its checkpoint."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from manyhot.training.run.processes import Processes, ProcessesError
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.session import RunSession
 
-# Multiples of the step that are tried on the first fold of a linear body: noisy labels need a smaller one.
+# Multiples of the learning rate that a linear body tries on its first fold: noisy labels need a smaller rate.
 STEPS = (1.0, 1 / 3)
-# Soft labels have gradients at every label in every step, even where the model fits them, so large steps do not converge.
+# Soft labels have gradients at every label in every step, even if the model fits them, so large steps do not converge.
 SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
 # Most held-out scores, rows times labels, that are kept for tuning; larger tables are subsampled by rows.
 LARGEST_TABLE = 3 << 24
@@ -64,27 +64,27 @@ class RowSession(RunSession):
         self.soft = soft or settings.softens
         self.steps = SOFT_STEPS if self.soft else STEPS
         self.learning_rate = 0.0
-        # Begins the names of fits, where several losses are fitted.
+        # A prefix of the names of fits, if several losses are fitted.
         self.prefix = ""
-        # Whether the rows to tune on were drawn from a table too large to score.
-        self.drew = False
+        # Whether only a sample of the held-out rows is scored, because there are too many.
+        self.sampled = False
 
     def with_reader(self, body: nn.Module) -> nn.Module:
         """The body with the strategy's reader, where it has one."""
         return body if self.reader is None else ReadBody(body, self.reader).to(self.device)
 
-    def drawn(self, parts: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """The rows of each part that are scored: all, or as many as make a table of ``LARGEST_TABLE`` scores."""
+    def sample(self, parts: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """The rows of each part that are scored: all of them, or a sample with ``LARGEST_TABLE`` scores in total."""
         labels, total = self.rows.labels.num_labels, sum(map(len, parts))
         share = LARGEST_TABLE / max(total * labels, 1)
         if share >= 1:
             return list(parts)
-        self.drew = True
+        self.sampled = True
         draw = np.random.default_rng([self.settings.seed, 1 << 21])
         kept = [np.sort(draw.permutation(part)[: max(int(share * len(part)), 1)]) for part in parts]
         self.note(
-            f"{total:,} held-out rows with {labels:,} labels are too large a table: {sum(map(len, kept)):,} of them are scored,"
-            " and one threshold for all labels is tuned"
+            f"{total:,} held-out rows with {labels:,} labels have too many scores: {sum(map(len, kept)):,} of the rows are"
+            " scored, and one threshold is tuned for all labels"
         )
         return kept
 
@@ -111,7 +111,7 @@ class RowSession(RunSession):
         self.run(name, fit, start=lambda: fit.start(factor), score=None if held is None or linear else score)
         learned = fit.objective.fold_threshold(fit.body.head)
         if learned is not None:
-            self.note(f"fit {name}: the learned threshold is {learned:.3g}; biases are measured from it")
+            self.note(f"fit {name}: the learned threshold is {learned:.3g}; it is subtracted from the biases")
         if isinstance(fit.body, RowThreshold):
             fit.body = fit.body.folded()
         return fit
@@ -131,7 +131,7 @@ class RowSession(RunSession):
 def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
     """``(body, learned threshold, scores to tune on)`` of a linear body fitted to all rows.
 
-    The rows to tune on are ``held``, or all of them, each scored by a fit that did not see it.
+    The rule is tuned on ``held``, or by cross-validation on all rows, each scored by a fit that did not see it.
     """
     if Processes.current().count > 1:
         raise ProcessesError(
@@ -142,7 +142,7 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
     tuning, factor = None, 1.0
     if held is None and len(rows) >= 10 * settings.folds:
         folds = [fold.numpy() for fold in stratified_folds(rows.labels, num_folds=settings.folds, seed=settings.seed)]
-        scored = session.drawn(folds)
+        scored = session.sample(folds)
         factor, first = _first_fold(session, folds[0], scored[0])
         scores = [first]
         for place, fold in enumerate(folds[1:], start=1):
@@ -170,7 +170,7 @@ def _tuning_of(rows: TrainingRows, scored: Sequence[np.ndarray[Any, Any]], score
 
 
 def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
-    """``(multiple of the step, scores of the rows scored)``: the best of the session's ``steps`` on rows of the first fold."""
+    """``(multiple of the learning rate, scores [R, L])``: the best of the session's ``steps`` on the first fold."""
     rows, settings = session.rows, session.settings
     rest, own = rows.without(fold), rows.take(scored)
     tried: list[tuple[float, float, Tensor]] = []
@@ -181,12 +181,13 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
         except DivergedError:
             if not tried and factor == factors[-1]:
                 raise
-            session.note(f"step {factor:.2g} is too large: the loss grew beyond all numbers")
+            session.note(f"the learning rate times {factor:.2g} is too large: the loss is not finite")
             continue
         scores = logits_of(fit.body, own, session)
         tried.append((best_value(settings, Tuning(scores, own.labels, own.where())), factor, scores))
     value, factor, scores = max(tried, key=lambda each: each[0])
-    session.tell(Event("note", f"step {factor:.2g} is best on held-out rows", metric=settings.stop_metric, value=value))
+    message = f"the learning rate times {factor:.2g} is best on held-out rows"
+    session.tell(Event("note", message, metric=settings.stop_metric, value=value))
     return factor, scores
 
 
@@ -201,7 +202,7 @@ def fit_held_out(session: RowSession, held: TrainingRows | None) -> Fitted:
     apart = None
     if held is None and 0 < share < len(rows):
         kept, apart = stratified_split(rows.labels, test_size=settings.validation, seed=settings.seed)
-        apart = torch.from_numpy(session.drawn([apart.numpy()])[0])
+        apart = torch.from_numpy(session.sample([apart.numpy()])[0])
         held, rows = rows.take(apart.numpy()), rows.take(kept.numpy())
     fit, _ = fit_of_best_step(session, "final", 900, rows, held)
     session.learning_rate = fit.state.learning_rate
@@ -219,9 +220,9 @@ def fit_members(session: RowSession, held: TrainingRows | None) -> Fitted:
 def fit_all_members(session: RowSession, held: TrainingRows | None, *, stops: bool) -> Fitted:
     """The mean of the settings' ``members`` bodies, each fitted without some rows.
 
-    The rows to tune on are ``held``, and then every body is fitted to all others, or those that a body was fitted without,
-    scored by it. The mean is better than any single body, and together they were fitted to all rows. ``stops``: each body stops
-    by the rows that it is not fitted to.
+    If ``held`` is given, every body is fitted to all rows, and the rule is tuned on ``held``. Otherwise each body holds out a
+    different part of the rows, and the rule is tuned on these parts. The mean is better than any single body, and together they
+    are fitted to all rows. ``stops``: whether each body uses its held-out rows for early stopping.
     """
     rows, settings = session.rows, session.settings
     count = settings.members or 1
@@ -230,7 +231,7 @@ def fit_all_members(session: RowSession, held: TrainingRows | None, *, stops: bo
         num_folds = min(max(round(1 / settings.validation), count), len(rows))
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
         parts = [fold.numpy() for fold in folds[:count]]
-    fits, scores, scored, factor = [], [], session.drawn(parts), None
+    fits, scores, scored, factor = [], [], session.sample(parts), None
     for place in range(count):
         own = rows.without(parts[place]) if parts else rows
         by = None if not stops else rows.take(scored[place]) if parts else held
@@ -278,7 +279,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
     count, apart = min(round(settings.validation * len(rows)), MOST_HELD_OUT), None
     if held is None and 0 < count < len(rows):
         order = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
-        scored = session.drawn([np.sort(order[:count])])[0]
+        scored = session.sample([np.sort(order[:count])])[0]
         apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
     sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": settings.epochs or 1}
     sizes |= {"form": settings.loss, "seed": settings.seed, "threads": settings.threads or torch.get_num_threads()}

@@ -17,7 +17,7 @@ def reasons_of(run: Run) -> dict[str, str]:
     found = {"metric": _metric(run), "loss": _loss(run), "stopping": _stopping(run), "fits": _fits(run), "rule": _rule(run)}
     if settings.calibrate != NONE:
         asked = steering_of(settings.metric).calibrate == settings.calibrate
-        found["probabilities"] = f"{settings.calibrate}: {'the metric is about them' if asked else 'as the settings say'}"
+        found["probabilities"] = f"{settings.calibrate}: {'the metric measures them' if asked else 'as the settings say'}"
     if settings.propensity_weights:
         found["weights"] = "positives of rare labels weigh more, by the propensities of PSP@k"
     return found
@@ -34,13 +34,13 @@ def _loss(run: Run) -> str:
     settings = run.settings
     strategy = get_strategy(settings.strategy)
     if settings.mean_of != NONE:
-        return f"the mean of {', '.join(settings.mean_of.split(','))}, each as log odds: they err in different rows"
+        return f"the mean of {', '.join(settings.mean_of.split(','))}, each as log odds: different losses make different errors"
     if strategy.name != PLAIN:
         return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
     if run.body.losses:
         return f"{settings.loss}: {run.title} is made for it"
     if run.kind == "texts" and steering_of(settings.metric).text_loss == settings.loss:
-        return f"{settings.loss}: on texts a margin ranks rare labels better than a probability; the metric needs none"
+        return f"{settings.loss}: on texts a margin loss ranks rare labels better, and the metric needs no probabilities"
     return f"{settings.loss}: {get_loss(settings.usual_loss).summary}"
 
 

@@ -94,9 +94,9 @@ class ScoringModel:
         return TopScores(*listed, torch.cat(sums) if self.lazy and self.rule.softmax else None)
 
     def iter_scores(self, inputs: Any, *, batch_size: int = 1024) -> Iterator[Tensor | LinearScores]:
-        """Scores ``[B, L]`` batch by batch: logits on the CPU, or for ``lazy`` models lazy ones where the body is.
+        """Scores ``[B, L]`` batch by batch: logits on the CPU, or for ``lazy`` models lazy scores on the model's device.
 
-        Arguments are those of ``iter_logits``.
+        The arguments are those of ``iter_logits``.
         """
         check_at_least("TrainedModel.iter_logits", "batch_size", batch_size, 1)
         if isinstance(inputs, Examples) and isinstance(self.inputs, FeatureInputs) and inputs.features is not None:
@@ -125,11 +125,11 @@ class ScoringModel:
         return SparseLabels.collate(parts) if parts else SparseLabels.from_lists([], num_labels=self.num_labels)
 
     def probabilities(self, inputs: Any, *, batch_size: int = 1024) -> Tensor:
-        """``[N, L]`` by the calibration where there is one, by the link otherwise."""
+        """Probabilities ``[N, L]``, by the calibration if there is one, otherwise by the link."""
         return self.to_probabilities(self.logits(inputs, batch_size=batch_size))
 
     def to_probabilities(self, logits: Tensor) -> Tensor:
-        """Probabilities of logits this model gave."""
+        """Turn logits of this model into probabilities."""
         if self.calibration is None and self.link is None:
             raise ValueError(
                 f"TrainedModel: the scores of loss {self.settings.loss!r} only rank; train with `calibrate` for probabilities."
@@ -138,7 +138,7 @@ class ScoringModel:
 
     @property
     def has_propensities(self) -> bool:
-        """Whether the model knows what ``propensities`` needs: label counts, of 3 training rows or more."""
+        """Whether ``propensities`` is available: it needs label counts of 3 or more training rows."""
         return self.label_counts is not None and self.about.get("rows", 0) >= LEAST_ROWS
 
     def propensities(self, *, a: float = 0.55, b: float = 1.5) -> Tensor:
@@ -150,7 +150,7 @@ class ScoringModel:
         """
         if self.label_counts is None:
             raise ValueError(
-                "PSP@k needs how many training rows carry each label, and this model was saved without these counts."
+                "PSP@k needs the number of training rows with each label, and this model was saved without these counts."
                 " Train it again, or leave PSP@k out."
             )
         if not self.has_propensities:
@@ -173,7 +173,7 @@ def scores_at(scores: Tensor | LinearScores, rows: Tensor, columns: Tensor) -> T
 
 
 def _blocks(inputs: Any) -> Iterator[Any]:
-    """The rows whole, or those of packed files some at a time."""
+    """All rows at once, or the rows of packed files block by block."""
     if not isinstance(inputs, Examples) or not isinstance(inputs.texts or inputs.features, (MappedTexts, MappedMatrix)):
         yield inputs
         return

@@ -196,9 +196,9 @@ class TrainSettings(RunSettings):
 
     @property
     def usual_loss(self) -> str:
-        """The loss; where it is auto, what that means unless the metric wants another one for the body.
+        """The loss; if it is auto, the default loss of the body. The metric may still choose another one.
 
-        A body's loss without a threshold is used only if no setting needs a threshold.
+        A default loss without a threshold is used only if no setting needs a threshold.
         """
         if self.loss != AUTO or self.model not in BODIES:
             return DEFAULT_LOSS if self.loss == AUTO else self.loss
@@ -291,7 +291,7 @@ def option_texts(given: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
 
 
 def _as_number(name: str, data: Mapping[str, Any]) -> dict[str, float]:
-    """A number that was written as text, as a flag that takes words too gives it."""
+    """The number in a text; a command-line flag that also takes words passes numbers as text."""
     try:
         return {name: float(data[name])} if isinstance(data.get(name), str) else {}
     except ValueError:

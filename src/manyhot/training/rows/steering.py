@@ -29,17 +29,17 @@ USUAL_METRIC = "micro-F1"
 
 @dataclass(frozen=True)
 class Steering:
-    """What training does for metrics with the same aim, where the settings do not say otherwise.
+    """The defaults of training for metrics with the same aim.
 
     Args:
         aim: of the metrics, ``MetricInfo.aim``.
-        tune: the rule that is tuned; empty: for the metric itself.
+        tune: what the rule is tuned for; empty: the metric itself.
         rule_why: why this rule.
-        text_loss: the loss of a linear table over texts; empty for the usual one.
-        table_losses: the losses whose fits are averaged on tables; empty for the usual one alone. ``powerset`` stands for the
-            strategy, and takes part where rows share label sets.
-        stops: the metric that early stopping goes by; empty: the metric itself.
-        calibrate: the probabilities that are fitted.
+        text_loss: the loss of a linear body on texts; empty: the usual one.
+        table_losses: the losses whose fits are averaged on tables of features; empty: only the usual one. ``powerset`` stands
+            for the strategy, and takes part if rows share label sets.
+        stops: the metric for early stopping; empty: the metric itself.
+        calibrate: the calibration of probabilities.
     """
 
     aim: str
@@ -61,7 +61,7 @@ _ENTRIES = (
     Steering(
         ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, MEAN, SMOOTH
     ),
-    Steering(ENTRIES, "", "thresholds are best for the metric itself on rows not seen", HINGE, MEAN, SMOOTH),
+    Steering(ENTRIES, "", "thresholds are best for the metric itself on held-out rows", HINGE, MEAN, SMOOTH),
     Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, MEAN, SMOOTH),
     Steering(
         ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted", HINGE, MEAN, SMOOTH
@@ -85,7 +85,7 @@ def steering_of(metric: str) -> Steering:
 
 
 def tuned_for(metric: str) -> str:
-    """The rule that is tuned for a metric, an entry of ``TUNINGS``.
+    """What the rule is tuned for, given the metric: an entry of ``TUNINGS``.
 
     Example:
         >>> tuned_for("macro-F1"), tuned_for("macro-F1-present"), tuned_for("AvgPrec")
@@ -99,7 +99,7 @@ def tuned_for(metric: str) -> str:
 
 
 def stopped_by(metric: str) -> str:
-    """The metric that early stopping goes by.
+    """The metric for early stopping.
 
     Example:
         >>> stopped_by("auto"), stopped_by("SubACC"), stopped_by("PSP@3")

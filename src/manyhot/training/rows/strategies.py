@@ -74,11 +74,11 @@ class SetReader(nn.Module):
 
 
 class MeanReader(nn.Module):
-    """Scores of the labels from logits of labels, and behind them logits of label sets: the mean of both, as log odds.
+    """Scores of the labels from logits of labels, followed by logits of label sets: the mean of both, as log odds.
 
     Args:
         members: ``[C, L]``, 0 or 1: which labels each set has.
-        scale: ``[3]``: the slope and the intercept that bring the sets' label scores to log odds, and their share of the mean.
+        scale: ``[3]``: the slope and the intercept that turn the sets' label scores into log odds, and their share of the mean.
     """
 
     members: Tensor
@@ -153,7 +153,7 @@ def get_strategy(name: str) -> Strategy:
 
 
 def reader_of(shape: dict[str, Any]) -> nn.Module | None:
-    """An empty reader for the body that ``shape`` describes; None where it has none."""
+    """An empty reader for the body that ``shape`` describes; None if it has none."""
     if shape.get("strategy") == MEAN_READER:
         sets = int(shape["num_labels"]) - int(shape["read_labels"])
         return MeanReader(torch.zeros(sets, int(shape["read_labels"])), torch.zeros(3))

@@ -56,24 +56,24 @@ def train(
 ) -> TrainedModel:
     """Fit a model, and tune its decision rule on rows it was not fitted to.
 
-    A linear body on sparse inputs is fitted to all rows; its rule is tuned on cross-fitted scores, every row scored by a model
-    that did not see it, or on ``validation``. Other bodies hold ``validation`` or a share of the rows out, for early stopping
-    and the rule; on few rows the model is the mean of several such fits, each without another share of the rows.
-    With the setting ``budget`` several candidates are trained, and the best on rows not seen is the model.
+    A linear body on sparse inputs is fitted to all rows. Its rule is tuned on ``validation``, or by cross-validation: every row
+    is scored by a model that did not see it. Other bodies use ``validation`` or a held-out share of the rows for early stopping
+    and for the rule. On few rows the model is the mean of several such fits, each with a different share held out.
+    With the setting ``budget`` several candidates are trained, and the best on held-out rows is the model.
     The same seed on the same machine gives the same numbers; so does a run that was killed and resumed (on a CPU).
 
     Args:
         train_examples: rows with texts, features or images.
-        settings: what to do; None is the defaults.
-        validation: rows to stop and tune by; their labels are brought to the order of the training labels.
+        settings: the settings; None: the defaults.
+        validation: rows for early stopping and tuning; their labels are put in the order of the training labels.
         sample_weight: one value per row of ``train_examples``.
-        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. One training at a time
-            may write to it.
-        resume: continue the run in ``run`` where there is one; the data and settings must be the same.
+        run: a folder for settings, log, checkpoints and the model; None keeps everything in memory. Only one training at a
+            time may write to it.
+        resume: continue the run in ``run`` if there is one; the data and settings must be the same.
         progress: is called with every ``Event``.
-        held_out: is called once, after the model is saved, with the model and the scores its rule was tuned on, or None
-            where no rows were held out; of several processes in the first. A finished run that is resumed makes the scores
-            again from its checkpoints.
+        held_out: is called once after the model is saved, with the model and the scores that its rule was tuned on, or None
+            if no rows were held out. With several processes, only the first one calls it. If the run was finished before, the
+            scores are restored from its checkpoints.
 
     Returns:
         A ``TrainedModel``; with ``run`` it is also saved there, under ``model``.
@@ -176,8 +176,8 @@ def _train(
     if entry.lazy and natural.top_k is None:
         # Predictions are made from top lists only.
         natural = replace(natural, max_labels=max(LISTED, natural.min_labels))
-    # Rows drawn from a table too large to score are too few for a threshold of each label.
-    common = session.drew and settings.tune != "none"
+    # A sample of the held-out rows is too small for one threshold per label.
+    common = session.sampled and settings.tune != "none"
     tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
     rule, calibration, found = fit_rule(tuned_by, natural, tuning, hard)
     session.tell(Event("rule", found or "the natural rule of the loss"))
@@ -244,14 +244,14 @@ def _session(
 
 
 def _held_rows(examples: Examples, validation: Examples, inputs: Inputs) -> TrainingRows:
-    """The validation rows, prepared as the training rows are."""
+    """The validation rows, prepared like the training rows."""
     if isinstance(inputs, FeatureInputs) and validation.features is not None:
         Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
     return TrainingRows(inputs.rows(validation), validation.hardened().labels, validation.unknown)
 
 
 def _posed(examples: Examples, settings: TrainSettings) -> Posed:
-    """The labels to train on: mixed with those of the teacher, and posed by the strategy."""
+    """The targets that the strategy makes from the labels, after they are mixed with those of a teacher."""
     labels = examples.labels
     if settings.teacher:
         labels = taught_labels(open_teacher(settings.teacher, examples), examples, settings.teacher_share)
@@ -271,8 +271,8 @@ def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) ->
             raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
     if entry.lazy and Processes.current().count > 1 and not settings.label_shards:
         raise ProcessesError(
-            f"train: `model` {entry.name} must have `label_shards`, {Processes.current().count}, in several processes: backward"
-            " moves its tables, so that labels can be divided among them and rows cannot."
+            f"train: `model` {entry.name} must have `label_shards` {Processes.current().count} in several processes: its"
+            " weights are updated inside backward, so labels can be sharded, but rows cannot."
         )
 
 

@@ -55,7 +55,7 @@ class Checkpoints:
         write_whole(path, content)
 
     def load(self, name: str) -> Saved | None:
-        """The last whole state under ``name``, or None; instead of a damaged file the previous one is read."""
+        """The last whole state under ``name``, or None; if a file is damaged, the previous one is read."""
         path, previous = self._paths(name)
         found = unpack(path)
         if found is None:
@@ -101,7 +101,7 @@ def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
 def packed_parts(tensors: Tensors, about: dict[str, Any], check: str | None = None) -> list[bytes | memoryview]:
     """What ``pack`` joins: the header, and the memory of each tensor, which is not copied.
 
-    ``check`` is their checksum, where it is known.
+    ``check`` is their checksum, if it is known.
 
     The format is that of safetensors: the size of a header, the header, and the tensors one after the other. The package's own
     writer copies all of it several times, and orders the header differently from run to run.
@@ -109,7 +109,7 @@ def packed_parts(tensors: Tensors, about: dict[str, Any], check: str | None = No
     whole = on_cpu(tensors)
     header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about), "checksum": check or checksum(whole)}}
     end = 0
-    # Wide types first, so that every tensor starts at a multiple of its element.
+    # Wide types first, so that every tensor starts at a multiple of its element size.
     ordered = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
     for name in ordered:
         start, end = end, end + whole[name].numel() * whole[name].element_size()
@@ -130,7 +130,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def unpack(path: Path) -> Saved | None:
-    """What ``pack`` wrote; None where the file is not there, cut off or changed."""
+    """Read a file that ``pack`` wrote; None if it is missing, cut off or changed."""
     try:
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""One training at a time in a run folder: a lock that ends with the process, and a refused run leaves no folder."""
+"""Allows one training at a time in a run folder, by a lock that ends with the process. A refused run leaves no folder."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ class FolderInUseError(ValueError):
 class RunClaim:
     """The right to write to a run folder, for the time of a ``with`` block.
 
-    The folder is created if it does not exist. A second claim on it, of another process or thread, is refused, and leaves
-    everything as it is. The operating system holds the lock and releases it when the process ends, however it ends. A new run
-    that is
-    refused before its first checkpoint removes its folder; after a full disk or an interruption the folder stays.
+    The folder is created if it does not exist. A second claim on it, by another process or thread, is an error and changes
+    nothing. The operating system holds the lock and releases it when the process ends, however it ends. If a new run fails with
+    an error before its first checkpoint, its folder is removed; after a full disk or an interruption the folder stays.
 
     Args:
         path: the run folder.
 
     Raises:
-        FolderInUseError: where another training holds it.
+        FolderInUseError: if another training holds it.
 
     Example:
         >>> import tempfile
@@ -76,7 +75,7 @@ class RunClaim:
             if _is_at(handle, self.path / LOCK):
                 self._handle = handle
                 return
-            # The previous holder has removed the file meanwhile.
+            # The previous holder has removed the file in the meantime.
             os.close(handle)
             make_folder(self.path)
 
@@ -99,7 +98,7 @@ class RunClaim:
 
 
 def _lock_file(handle: int) -> bool:
-    """Take an exclusive lock without waiting; True too where the file system has no locks."""
+    """Take an exclusive lock without waiting; also True if the file system has no locks."""
     try:
         if os.name == "nt":
             import msvcrt

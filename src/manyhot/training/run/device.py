@@ -1,4 +1,4 @@
-"""Where a run computes: the device of the settings and the number type of its forward passes."""
+"""The device of a run and the precision of its forward passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that a setting names; ``auto`` is a GPU where there is one.
+    """The device that a setting names; ``auto`` is a GPU if there is one.
 
     Example:
         >>> choose_device("cpu")
@@ -31,7 +31,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def uses_bfloat16(device: torch.device, precision: str) -> bool:
-    """Whether forward passes run under bfloat16 autocast: where asked for, and with ``auto`` on GPUs that support it."""
+    """Whether forward passes run under bfloat16 autocast: if requested, and with ``auto`` on GPUs that support it."""
     if precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported()
     return precision == "bfloat16"

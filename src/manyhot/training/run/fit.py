@@ -52,12 +52,12 @@ class Fit(ABC):
         average: decay of a running average of the weights, which is then the model; 0 for none.
         later_of_equals: see ``EarlyStopping``.
         nothing: see ``EarlyStopping``.
-        processes: those that the rows are divided among; None: all that torch.distributed was initialised with.
+        processes: the processes that share the rows; None: all that torch.distributed was initialised with.
     """
 
     # Whether a checkpoint is written after every epoch, not only once `checkpoint_seconds` have passed.
     checkpoint_every_epoch = True
-    # A fit that took fewer seconds gets no checkpoint at its end: it is made again sooner than it is written and read.
+    # A fit that took fewer seconds gets no checkpoint at its end: to repeat it is faster than to write and read one.
     seconds_worth_saving = 0.0
     # On a GPU the loss is read every so many steps or seconds, because reading it waits for the device; None: seconds alone.
     steps_between_reads: int | None = 16
@@ -116,7 +116,7 @@ class Fit(ABC):
         return scheduled_rate(self.steps_done, total, peak=self.state.learning_rate, warmup=self.warmup, schedule=self.schedule)
 
     def run_epoch(self, after_step: Callable[[], None]) -> float:
-        """The rest of the current epoch; its mean loss."""
+        """Run the rest of the current epoch; returns its mean loss."""
         self.train_mode()
         total, looked = torch.zeros((), device=self.device), time.monotonic()
         for batch, rows in self.batches(self.state.epoch, self.state.batch):
@@ -132,7 +132,7 @@ class Fit(ABC):
         return loss
 
     def reads_loss(self, looked: float) -> bool:
-        """Whether the loss is read after this step; it was at the time ``looked`` before."""
+        """Whether the loss is read after this step; ``looked`` is the time of the last read."""
         every = self.steps_between_reads
         often = self.device.type == "cpu" or (every is not None and self.state.batch % every == 0)
         return often or time.monotonic() - looked > SECONDS_BETWEEN_READS
@@ -147,12 +147,12 @@ class Fit(ABC):
             )
 
     def train_mode(self) -> None:
-        """Switch dropout and the like on."""
+        """Switch all modules to training mode."""
         for part in self.parts.values():
             part.train()
 
     def step(self, rate: float, batch: Any) -> Tensor:
-        """One step; the loss before it, on the device."""
+        """Take one step; returns the loss before it, on the device."""
         for parameter in self.steps.parameters:
             parameter.grad = None
         self.processes.seed_step(self.seed, self.salt, self.state.epoch, self.state.batch)
@@ -179,7 +179,7 @@ class Fit(ABC):
         return {f"{part}.{name}": each for part, own in self.parts.items() for name, each in own.state_dict().items()}
 
     def weights(self) -> Tensors:
-        """A copy of the weights that are the model: the averaged ones where an average is kept."""
+        """A copy of the model's weights: the running average if there is one."""
         return {name: each.detach().clone() for name, each in {**self._states(), **self.average}.items()}
 
     def note_value(self, value: float) -> bool:
@@ -187,12 +187,12 @@ class Fit(ABC):
         return self.stopping.note(value, self.state.epoch, self.weights)
 
     def take(self, weights: Tensors) -> None:
-        """Load weights as ``weights`` gives them."""
+        """Load weights that ``weights`` returned."""
         for part, own in self.parts.items():
             own.load_state_dict(below(f"{part}.", weights))
 
     def finish(self) -> None:
-        """Load the weights of the best epoch where a metric was recorded, else the last ones."""
+        """Load the weights of the best epoch if a metric was recorded, otherwise the last ones."""
         self.take(self.stopping.weights or self.weights())
 
     def to_parts(self) -> tuple[Tensors, dict[str, Any]]:
@@ -207,7 +207,7 @@ class Fit(ABC):
         return tensors, {"state": asdict(self.state), "stopping": self.stopping.to_json()}
 
     def from_parts(self, tensors: Tensors, about: dict[str, Any]) -> None:
-        """Continue from what ``to_parts`` gave; a checkpoint of another model is refused."""
+        """Continue from the result of ``to_parts``; a checkpoint of another model is an error."""
         self._check_fits(tensors)
         try:
             state = FitState(**about["state"])

@@ -54,7 +54,7 @@ class RunFolder:
             own = cast(Checkpoints, self.checkpoints) if self.processes.first else None
             self.checkpoints = SharedCheckpoints(own, self.processes)
         if self.sharded:
-            # What it imports of torch takes a second.
+            # This import takes a second.
             from manyhot.training.run.sharded_checkpoint import ShardedCheckpoints
 
             self.checkpoints = ShardedCheckpoints(path / "checkpoints", self.processes)
@@ -90,7 +90,7 @@ class RunFolder:
         return self.path / "model"
 
     def load(self, name: str, like: Like) -> Saved | None:
-        """The last whole checkpoint called ``name``, or None; divided as ``like`` is, where each process has a part."""
+        """The last complete checkpoint called ``name``, or None; sharded as ``like`` is, if each process has a part."""
         held = self.checkpoints
         return held.load(name) if isinstance(held, (Checkpoints, SharedCheckpoints)) else held.load(name, like)
 
@@ -143,5 +143,5 @@ def fingerprint(examples: Examples, sample_weight: Tensor | None = None) -> str:
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array, which is not copied where it lies in one piece."""
+    """The bytes of an array, which is not copied if it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,4 +1,4 @@
-"""Files of a divided state for ``torch.distributed.checkpoint``: one safetensors file for each process that writes."""
+"""Files of a sharded state for ``torch.distributed.checkpoint``: one safetensors file for each process that writes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Entry = dict[str, Any]
 class PartWriter(StorageWriter):
     """Writes the part of each process as ``STEM.RANK.safetensors``.
 
-    After the save the first process finds in ``tensors`` what was written, for an index: of each tensor its type, its size and
-    its chunks, each with the file, the name in it, where it starts and its size.
+    After a save, ``tensors`` of the first process describes what was written, for an index: the type, the size and the chunks
+    of each tensor. A chunk has a file, a name in the file, its offsets and its sizes.
 
     Args:
-        folder: where to.
+        folder: the folder of the files.
         stem: the start of the files' names.
     """
 
@@ -53,7 +53,7 @@ class PartWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Tell every process which one it is."""
+        """Give every process its rank."""
         return [replace(plan, storage_data=rank) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -69,7 +69,7 @@ class PartWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Note what was written where."""
+        """Record what was written where."""
         places = {result.index: result.storage_data for part in results for result in part}
         for name, about in metadata.state_dict_metadata.items():
             assert isinstance(about, TensorStorageMetadata)
@@ -87,11 +87,11 @@ class PartWriter(StorageWriter):
 
 
 class PartReader(StorageReader):
-    """Reads what ``PartWriter`` wrote, in whatever parts they are wanted.
+    """Reads the files of ``PartWriter``, in any sharding.
 
     Args:
         folder: where the files are.
-        tensors: the writer's.
+        tensors: ``PartWriter.tensors``.
     """
 
     def __init__(self, folder: Path, tensors: dict[str, Entry]) -> None:

@@ -38,7 +38,7 @@ class Processes:
 
     @classmethod
     def current(cls) -> Processes:
-        """As torch.distributed was initialised; one process where it was not."""
+        """As torch.distributed was initialised; one process if it was not."""
         if not dist.is_available() or not dist.is_initialized():
             return cls()
         return cls(rank=dist.get_rank(), count=dist.get_world_size())
@@ -49,7 +49,7 @@ class Processes:
         return self.rank == 0
 
     def device(self, device: torch.device) -> torch.device:
-        """The GPU of this process, where training is on GPUs and none was named."""
+        """The GPU of this process, if training uses GPUs and no particular one was named."""
         if self.count == 1 or str(device) != "cuda":
             return device
         place, there = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
@@ -60,8 +60,8 @@ class Processes:
     def own_places(self, num_rows: int, size: int) -> tuple[Any, Tensor | None]:
         """``(places among num_rows, weights)`` of the rows that this process takes, batch after batch of ``size`` rows.
 
-        All processes take as many batches. Where the last one has fewer rows than there are processes, processes without a row
-        use one with weight 0; the weights are None where that is not needed.
+        All processes take the same number of batches. If the last batch has fewer rows than there are processes, a process
+        without a row takes one with weight 0; otherwise the weights are None.
         """
         if self.count == 1:
             return slice(None), None
@@ -76,11 +76,11 @@ class Processes:
         return np.concatenate([own, last[:1]]), weights
 
     def part_of(self, batch: Array) -> Array:
-        """The rows of one batch that this process takes; none where the batch has fewer rows than there are processes."""
+        """The rows of one batch that this process takes; possibly none if the batch has fewer rows than there are processes."""
         return batch if self.count == 1 else np.array_split(batch, self.count)[self.rank]
 
     def own_size(self, size: int) -> int:
-        """Rows of a whole batch that this process takes."""
+        """The number of rows of a full batch that this process takes."""
         if size % self.count:
             raise ProcessesError(
                 f"train: `batch_size` must be a multiple of the number of processes, {self.count}; got {size}."
@@ -92,7 +92,7 @@ class Processes:
         return np.array_split(np.arange(num_rows), self.count)[self.rank]
 
     def gathered(self, own: Tensor, num_rows: int) -> Tensor:
-        """``[num_rows, ...]`` from what each process has for its ``own_part``, on the CPU."""
+        """``[num_rows, ...]`` from the ``own_part`` of each process, on the CPU."""
         if self.count == 1:
             return own
         sizes = [len(part) for part in np.array_split(np.arange(num_rows), self.count)]
@@ -113,7 +113,7 @@ class Processes:
         return float(told)
 
     def all_of(self, value: bool) -> bool:
-        """Whether it is so on every process."""
+        """Whether the value is True on every process."""
         if self.count == 1:
             return value
         told = torch.tensor([float(value)])
@@ -122,7 +122,7 @@ class Processes:
         return bool(told)
 
     def from_first(self, content: bytes | None) -> bytes | None:
-        """The bytes of the first process, or None where it has none."""
+        """The bytes of the first process, or None if it has none."""
         size = int(self.agreed(-1 if content is None else len(content)))
         if self.count == 1 or size < 0:
             return content
@@ -172,15 +172,15 @@ class Processes:
                     dist.broadcast(each, 0)
 
     def seed_step(self, *numbers: int) -> None:
-        """Draws of a step that differ between processes and do not depend on what was drawn before it."""
+        """Seed torch for a step: random draws differ between processes and do not depend on earlier draws."""
         if self.count > 1:
             torch.manual_seed(int(np.random.SeedSequence([*numbers, self.rank]).generate_state(1)[0]))
 
     def backward(self, loss: Tensor, weight: float, parameters: Sequence[nn.Parameter]) -> Tensor:
-        """Gradients of the mean loss over the rows of all processes; that loss, on its device.
+        """Compute gradients of the mean loss over the rows of all processes; returns that loss, on its device.
 
-        Each process gives its rows' mean and what they weigh; ``sum w loss / sum w`` is the mean of all, as one process with
-        all the rows has it.
+        Each process passes the mean loss and the weight of its rows; ``sum w loss / sum w`` is the mean that one process with
+        all rows would have.
         """
         if self.count == 1:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -230,25 +230,25 @@ def _sparse_sum(gradient: Tensor, count: int) -> Tensor:
 
 
 def process_mesh(device_type: str) -> Any:
-    """A mesh of one axis over all processes; None where this process was not joined with others."""
+    """A mesh of one axis over all processes; None if torch.distributed was not initialised."""
     if not dist.is_available() or not dist.is_initialized():
         return None
     from torch.distributed.device_mesh import DeviceMesh
 
-    # init_device_mesh would make a group of its own, over NCCL, where the default one is gloo and there are GPUs.
+    # init_device_mesh would create another group, over NCCL, if the default group is gloo and there are GPUs.
     with _together():
         return DeviceMesh.from_group(cast(Any, dist.group.WORLD), device_type)
 
 
 def launched() -> bool:
-    """Whether this process was started as one of several, by torchrun or in its way."""
+    """Whether this process was started as one of several, by torchrun or with the same environment variables."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     return all(name in os.environ for name in names) and int(os.environ["WORLD_SIZE"]) > 1
 
 
 @contextlib.contextmanager
 def several_processes() -> Iterator[Processes]:
-    """Join the processes that torchrun started, for the time of the block; alone, nothing happens.
+    """Join the processes that torchrun started, for the time of the block; does nothing for a single process.
 
     Example:
         >>> with several_processes() as processes:
@@ -275,6 +275,6 @@ def _together() -> Iterator[None]:
     except RuntimeError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ProcessesError(
-            "train: another process of the run ended or cannot be reached; its own message says why. What was saved is whole:"
-            f" start them again with --resume. ({why})"
+            "train: another process of the run ended or cannot be reached; its own message says why. Saved checkpoints are"
+            f" complete: start all processes again with --resume. ({why})"
         ) from error

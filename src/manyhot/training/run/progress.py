@@ -15,16 +15,16 @@ class Event:
 
     Args:
         kind: ``"start"`` (body, sizes), ``"note"`` (a choice or a finding, in ``message``), ``"step"`` (inside a long epoch,
-            every few seconds), ``"epoch"`` (a pass is done), ``"rule"`` (what tuning found) or ``"end"``.
-        message: the same in a sentence.
-        epoch: the pass that is done or under way, counted from 1.
-        epochs: how many there will be at most.
+            every few seconds), ``"epoch"`` (an epoch is done), ``"rule"`` (what tuning found) or ``"end"``.
+        message: the event in a sentence.
+        epoch: the epoch that is done or running, counted from 1.
+        epochs: the most epochs.
         loss: mean training loss.
-        metric: the metric's name, where one was measured.
+        metric: the metric's name, if one was measured.
         value: the metric on held-out rows.
         rows_per_second: training speed.
         seconds: since the run started or was resumed.
-        remaining: seconds left at most, as far as can be told.
+        remaining: an estimate of the seconds left, at most.
         extra: further numbers, fit for JSON.
 
     Example:

@@ -31,7 +31,7 @@ class RunSession:
         self.started = self.saved = self.told = self.fit_begun = time.monotonic()
 
     def seconds(self) -> float:
-        """Since the session started."""
+        """Seconds since the session started."""
         return time.monotonic() - self.started
 
     def tell(self, event: Event) -> None:
@@ -43,17 +43,17 @@ class RunSession:
             self.progress(event)
 
     def note(self, message: str) -> None:
-        """Report the current work, where it may take long."""
+        """Report a choice, a finding, or work that may take long."""
         self.tell(Event("note", message, seconds=self.seconds()))
 
     def run(self, name: str, fit: Fit, *, start: Callable[[], None], score: Callable[[], float] | None = None) -> None:
-        """Run the fit called ``name`` to its end, from its checkpoint where it has one, and load its best weights.
+        """Run the fit called ``name`` to its end, from its checkpoint if it has one, and load its best weights.
 
         Args:
-            name: of its checkpoints and in the log.
+            name: the name of its checkpoints and in the log.
             fit: a fresh fit.
-            start: is called where there is no checkpoint, to choose the learning rate.
-            score: the metric on held-out rows after an epoch, larger is better; None where none are held out.
+            start: is called if there is no checkpoint, to choose the learning rate.
+            score: the metric on held-out rows after an epoch, larger is better; None if no rows are held out.
         """
         self.fit_begun = time.monotonic()
         going = self._resume(name, fit)
@@ -136,13 +136,13 @@ class RunSession:
         return self._agreed(time.monotonic() - self.saved >= self.checkpoint_seconds)
 
     def _agreed(self, save: bool) -> bool:
-        """Whether a checkpoint is written: where every process saves its part, the clock of the first one decides for all."""
+        """Whether a checkpoint is written: if every process saves its part, the clock of the first one decides for all."""
         if self.folder is None or not self.folder.sharded:
             return save
         return bool(self.folder.processes.agreed(save))
 
     def save(self, name: str, fit: Fit, *, going: bool) -> None:
-        """Write a checkpoint, where the run has a folder."""
+        """Write a checkpoint, if the run has a folder."""
         if self.folder is not None:
             tensors, about = fit.to_parts()
             self.folder.checkpoints.save(name, tensors, {**about, "going": going})

@@ -15,9 +15,9 @@ from manyhot._suggest import nearest
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Every body diverges at much smaller rates and weights; beyond about 1e38 a step cannot be computed at all.
 LARGEST_RATE = LARGEST_WEIGHT = 1e6
-# Seeds of parts of a run are this one times 1,000 and a number, which must fit into 63 bits.
+# The parts of a run use the seed times 1,000 plus a number, which must fit into 63 bits.
 LARGEST_SEED = 2**53 - 1
-# Thread libraries end the whole process where they cannot start as many as they are asked for.
+# Thread libraries abort the process if they cannot start the requested number of threads.
 MOST_THREADS = 1024
 
 
@@ -27,7 +27,7 @@ def setting(default: Any, text: str) -> Any:
 
 
 def check_whole(who: str, name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Check that ``value`` is a whole number >= ``least``, and <= ``most`` where there is one."""
+    """Check that ``value`` is a whole number >= ``least``, and <= ``most`` if it is given."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
         limit = "" if most is None else f" and <= {most}"
         raise ValueError(f"{who}: `{name}` must be a whole number >= {least}{limit}; got {value!r}.")
@@ -71,7 +71,7 @@ class RunSettings:
     tensorboard: bool
 
     def check_shared(self, who: str) -> None:
-        """Check the numbers that rows and spans have in common; NumPy's become Python's, which JSON and TOML can hold."""
+        """Check the numbers that rows and spans have in common; NumPy numbers become Python numbers, for JSON and TOML."""
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
             if isinstance(value, np.generic):

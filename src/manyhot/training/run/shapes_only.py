@@ -1,4 +1,4 @@
-"""Modules without weights: their names and sizes are known, nothing is drawn and nothing is allocated."""
+"""Builds modules without weights: names and sizes are known, but nothing is allocated and no random number is drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAWS = {Tensor.normal_, nn.init.normal_, nn.init.trunc_normal_, nn.init.xavier_
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out normal numbers: to draw none, torch would import its compiler, which takes seconds."""
+    """Skips normal initialisation: on the meta device it only makes torch import its compiler, which takes seconds."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

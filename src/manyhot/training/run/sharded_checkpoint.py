@@ -1,4 +1,4 @@
-"""Checkpoints of a state that is divided among processes: each writes its part, and any number of processes reads them.
+"""Checkpoints of a sharded state: each process writes its part, and any number of processes can read them.
 
 ``torch.distributed.checkpoint`` plans who writes and reads what. The files are those of ``checkpoint``: safetensors with a
 checksum, written atomically, and an index in JSON that is put in place last. Nothing in them is unpickled.
@@ -60,9 +60,9 @@ class ShardedCheckpoints:
             self._remove_others(name)
 
     def load(self, name: str, like: Like | None = None) -> Saved | None:
-        """The last whole state under ``name``, or None; each process gets the parts that ``like`` has here.
+        """The last complete state under ``name``, or None; each process gets the parts that its ``like`` has.
 
-        Where a file is damaged, the previous state is read. A tensor that ``like`` does not have, or has in another shape or
+        If a file is damaged, the previous state is read. A tensor that ``like`` does not have, or has in another shape or
         type, is read whole.
         """
         found = self._whole_index(name)
@@ -85,7 +85,7 @@ class ShardedCheckpoints:
         return self._numbers[name]
 
     def _whole_index(self, name: str) -> dict[str, Any] | None:
-        """The newest index whose files are all whole, the same on all processes."""
+        """The newest index whose files are all undamaged, the same on all processes."""
         for path in self._paths(name):
             content = self.processes.from_first(_content(path) if self.processes.first else None)
             index = _parsed(content)
@@ -150,7 +150,7 @@ def _alone_is_fine() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _errors_of_all() -> Iterator[None]:
-    """What failed on any process, as an error of this one."""
+    """Raises the error of any process on this one."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
@@ -163,6 +163,6 @@ def _errors_of_all() -> Iterator[None]:
     except RuntimeError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ProcessesError(
-            "train: another process of the run ended or cannot be reached while a checkpoint was written or read. What was"
-            f" saved before is whole: start them again with --resume. ({why})"
+            "train: another process of the run ended or cannot be reached while a checkpoint was written or read. Earlier"
+            f" checkpoints are complete: start all processes again with --resume. ({why})"
         ) from error

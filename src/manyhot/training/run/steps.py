@@ -1,4 +1,4 @@
-"""Optimizers for dense and row-sparse gradients, whose whole state is a few tensors."""
+"""Optimisers for dense and row-sparse gradients, whose state is a few tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AdamSteps:
     """AdamW.
 
     Args:
-        parameters: what to move.
+        parameters: the parameters to update.
         weight_decay: per step and rate, for parameters with more than one axis.
         betas: of the running means of gradient and squared gradient.
         epsilon: added to the denominator.
@@ -119,7 +119,7 @@ class FusedAdamSteps:
     """AdamW in one kernel a step, for modules with many small parameters.
 
     Args:
-        parameters: what to move.
+        parameters: the parameters to update.
         weight_decay: per step and rate, for parameters with more than one axis.
     """
 
@@ -132,7 +132,7 @@ class FusedAdamSteps:
         groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
         self.adam = torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
         for each in self.parameters:
-            # torch makes it at the first step. Made here, it is part of checkpoints from the start.
+            # torch creates the state at the first step. Created here, it is part of checkpoints from the start.
             self.adam.state[each] = {
                 "step": torch.zeros((), device=each.device),
                 "exp_avg": torch.zeros_like(each),
@@ -165,7 +165,7 @@ class EmbeddingSteps:
 
     Args:
         table: the embeddings; their gradient is sparse.
-        others: what else to move.
+        others: the other parameters to update.
         weight_decay: of the others, per step and rate, for parameters with more than one axis.
     """
 

@@ -17,10 +17,10 @@ class EventFile:
     """A new event file in a folder; every record is in the file when ``add`` returns.
 
     Args:
-        folder: where; event files of the same run that are there already stay, TensorBoard reads them together.
+        folder: its folder. Earlier event files of the run stay; TensorBoard reads them together.
 
     Raises:
-        ValueError: where the package tensorboard is not installed.
+        ValueError: if the package tensorboard is not installed.
     """
 
     def __init__(self, folder: Path) -> None:

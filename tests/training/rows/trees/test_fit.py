@@ -124,7 +124,7 @@ def test_what_a_tree_cannot_be_fitted_to_is_refused():
         train(few, TREE)
     dense = title_examples(100, as_sparse=True)
     dense = type(dense)(dense.labels, dense.label_names, features=dense.features.toarray())
-    with pytest.raises(ValueError, match="must not be tree for dense features; it reads texts and sparse ones"):
+    with pytest.raises(ValueError, match="must not be tree for dense features; it reads texts and sparse features"):
         train(dense, TREE)
     examples = title_examples(100)
     soft = SparseLabels(
@@ -152,7 +152,7 @@ def test_without_the_native_engine_the_message_says_so_and_a_saved_tree_still_pr
     wanted = model.logits(examples)
     monkeypatch.setattr(native, "available", lambda: (False, "it was not built."))
     assert torch.allclose(model.logits(examples), wanted, atol=1e-3)
-    with pytest.raises(ValueError, match="`model` must not be tree here, which is fitted by the native engine"):
+    with pytest.raises(ValueError, match="`model` must not be tree here, because it needs the native engine"):
         train(examples, TREE)
 
 

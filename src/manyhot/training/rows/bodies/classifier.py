@@ -1,4 +1,4 @@
-"""A sequence classifier of the package transformers as a body: trained there, evaluated and served here."""
+"""A sequence classifier of the transformers package as a body: trained elsewhere, evaluated and served by manyhot."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class ClassifierBody(nn.Module):
     """A whole ``...ForSequenceClassification``, its own pooling and head included.
 
     Args:
-        model: the module of transformers; gives ``logits [B, L]``.
-        padding: the number of the token that fills rows.
+        model: a transformers module that returns ``logits [B, L]``.
+        padding: the id of the padding token.
     """
 
     def __init__(self, model: nn.Module, *, padding: int) -> None:
@@ -24,11 +24,11 @@ class ClassifierBody(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The module with the token vectors, under the name that the body ``encoder`` uses."""
+        """The module with the token embeddings; ``EncoderBody`` has the same attribute."""
         return self.model
 
     def forward(self, batch: Any) -> Tensor:
-        """``[B, L]`` of ``TokenRows``, some rows of like length at a time."""
+        """Logits ``[B, L]`` of ``TokenRows``, in parts of rows with similar lengths."""
         order = batch.lengths.argsort(stable=True)
         most = TOKENS_ON_CPU if batch.offsets.device.type == "cpu" else TOKENS_ON_GPU
         found = []
@@ -48,7 +48,7 @@ def make_classifier(shape: dict[str, Any]) -> ClassifierBody:
 
 
 def classifier_shape(model: Any, *, padding: int, width: int) -> dict[str, Any]:
-    """What ``make_classifier`` needs to know about a classifier of transformers."""
+    """The description that ``make_classifier`` builds a transformers classifier from."""
     return {
         "body": "classifier",
         "config": json_config(model.config),

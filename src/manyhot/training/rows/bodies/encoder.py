@@ -1,7 +1,7 @@
-"""Encoders of the package transformers, read by name or from a folder: configuration, tokeniser and weights.
+"""Encoders of the transformers package, loaded by name or from a folder: configuration, tokeniser and weights.
 
-No code that comes with an encoder is run: its own code is never loaded (``trust_remote_code``), weights are safetensors only,
-and configuration entries that would load something else (kernels, quantisers) are ignored.
+Code that comes with an encoder never runs: ``trust_remote_code`` is False, weights must be safetensors, and configuration
+entries that would load anything else (kernels, quantisers) are ignored.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Tokens, with padding, that go through the encoder at once. Larger batches are split into parts with activation checkpointing,
-# so that the memory of a step does not depend on its rows.
+# Most tokens in one forward pass of the encoder, padding included. Larger batches are split into parts with activation
+# checkpointing, so that memory does not grow with the batch.
 TOKENS_ON_CPU, TOKENS_ON_GPU = 1 << 13, 1 << 15
-# Positions of these are counted from the one after the padding token's number.
+# Model types whose position ids start at the id of the padding token plus 1.
 _POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "longformer", "data2vec-text", "xmod", "ibert", "luke", "mluke")
 _LEFT_OUT = ("auto_map", "custom_pipelines", "quantization_config", "attn_implementation", "experts_implementation")
 
 
 class EncoderBody(nn.Module):
-    """An encoder, the mean of its last states over the tokens, a head.
+    """An encoder, mean pooling over the tokens, and a linear head.
 
     Args:
-        encoder: a module of transformers that gives ``last_hidden_state [B, T, H]``.
+        encoder: a transformers module that returns ``last_hidden_state [B, T, H]``.
         hidden: H.
         num_labels: L.
-        dropout: share of the mean's units dropped, beside the encoder's own dropout.
-        padding: the number of the token that fills rows.
+        dropout: dropout probability before the head; the encoder has its own dropout.
+        padding: the id of the padding token.
     """
 
     def __init__(self, encoder: nn.Module, hidden: int, num_labels: int, *, dropout: float, padding: int) -> None:
@@ -45,7 +45,7 @@ class EncoderBody(nn.Module):
         self.head = nn.Linear(hidden, num_labels)
 
     def forward(self, batch: Any) -> Tensor:
-        """``[B, L]`` of ``TokenRows``."""
+        """Logits ``[B, L]`` of ``TokenRows``."""
         order = batch.lengths.argsort(stable=True)
         most = TOKENS_ON_CPU if batch.offsets.device.type == "cpu" else TOKENS_ON_GPU
         parts = token_parts(batch.lengths[order].tolist(), most)
@@ -70,7 +70,7 @@ class EncoderBody(nn.Module):
 
 
 def make_encoder(shape: dict[str, Any]) -> EncoderBody:
-    """The body that ``encoder_shape`` describes: with the weights of ``pretrained`` where that is named, else random ones."""
+    """The body that ``encoder_shape`` describes, with the weights of ``pretrained`` if it is given, otherwise random ones."""
     config = config_of(shape["config"])
     with _quiet():
         if shape.get("pretrained"):
@@ -80,7 +80,7 @@ def make_encoder(shape: dict[str, Any]) -> EncoderBody:
     if config.is_encoder_decoder:
         encoder = encoder.get_encoder()
     if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
-        # Classes that can do without a pooler accept None; its weights would be saved and never used.
+        # The pooler's weights would be saved and never used; these classes accept None instead.
         encoder.pooler = None
     return EncoderBody(
         encoder.float(),
@@ -92,12 +92,12 @@ def make_encoder(shape: dict[str, Any]) -> EncoderBody:
 
 
 def encoder_shape(name: str, padding: int) -> dict[str, Any]:
-    """What ``make_encoder`` needs to know about the encoder called ``name``."""
+    """The description that ``make_encoder`` builds the encoder called ``name`` from."""
     return {"config": json_config(_read_config(name)), "padding": padding, "pretrained": name}
 
 
 def read_tokenizer(name: str) -> tuple[dict[str, Any], int, int]:
-    """``(the tokeniser as JSON, the number of its padding token, the most tokens that the encoder reads)``."""
+    """``(tokeniser as JSON, id of its padding token, longest input in tokens)``."""
     config, source = _read_config(name), _source(name)
     with _quiet(), _named(name):
         tokenizer = _transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False, use_fast=True)
@@ -114,7 +114,7 @@ def read_tokenizer(name: str) -> tuple[dict[str, Any], int, int]:
 
 
 def encoder_fingerprint(name: str) -> str:
-    """A digest of an encoder's configuration and, from a folder, its weights; by name, of the version that was downloaded."""
+    """A digest of an encoder's configuration, and of its weights (a folder) or its downloaded version (a name)."""
     config, source = _read_config(name), Path(_source(name))
     digest = hashlib.blake2b(json.dumps(json_config(config), sort_keys=True).encode(), digest_size=16)
     digest.update(str(getattr(config, "_commit_hash", None)).encode())
@@ -125,12 +125,12 @@ def encoder_fingerprint(name: str) -> str:
 
 
 def missing_text_package(package: str) -> ValueError:
-    """An encoder needs a package that is not installed."""
+    """The error for a package that encoders need and that is not installed."""
     return ValueError(f"train: an encoder needs the package {package}. Install it with: pip install manyhot[text]")
 
 
 def token_parts(lengths: list[int], most: int) -> list[slice]:
-    """Rising lengths cut so that rows times the longest of a part is at most ``most``, or one row."""
+    """Split sorted lengths into parts of at most ``most`` tokens, padding included; a part has at least one row."""
     parts, first = [], 0
     for place in range(1, len(lengths) + 1):
         if place == len(lengths) or (place + 1 - first) * lengths[place] > most:
@@ -148,7 +148,7 @@ def _transformers() -> Any:
 
 
 def _source(name: str) -> str:
-    """The folder, or the name for a download; a path that is no folder is an error."""
+    """The folder, or a name to download; a path that is not a folder is an error."""
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path)
@@ -186,21 +186,21 @@ def _with_weights(config: Any, name: str) -> Any:
     if missing:
         raise ValueError(
             f"train: `encoder` must hold all weights; {name!r} has none for {missing[0]!r} ({len(missing)} missing)."
-            " Save it again, or name another."
+            " Save it again, or choose another encoder."
         )
     for each in (*encoder.parameters(), *encoder.buffers()):
-        each.data = each.data.clone()  # as read_weights has it: a file may have them at any address
+        each.data = each.data.clone()  # as in read_weights: a mapped tensor may start at any address
     return encoder
 
 
 def json_config(config: Any) -> dict[str, Any]:
-    """A configuration of transformers as JSON, without what would load anything from elsewhere."""
+    """A transformers configuration as JSON, without entries that would load code or other files."""
     plain: dict[str, Any] = _without_code(json.loads(config.to_json_string(use_diff=False)))
     return {**plain, "model_type": config.model_type}
 
 
 def _without_code(value: Any) -> Any:
-    """A configuration without what would load something from elsewhere, and without private entries."""
+    """A configuration without private entries and without entries that would load code or other files."""
     if isinstance(value, dict):
         kept = {key: part for key, part in value.items() if key not in _LEFT_OUT and not str(key).startswith("_")}
         return {key: _without_code(part) for key, part in kept.items()}
@@ -208,25 +208,25 @@ def _without_code(value: Any) -> Any:
 
 
 def config_of(data: dict[str, Any]) -> Any:
-    """The configuration that ``json_config`` gave."""
+    """The transformers configuration from the JSON of ``json_config``."""
     plain = _without_code(dict(data))
     return _transformers().AutoConfig.for_model(plain.pop("model_type"), **plain)
 
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Every error while an encoder is read becomes one message with its name."""
+    """Turns every error while an encoder is read into one message with its name."""
     try:
         yield
-    except Exception as error:  # from several packages, with no common kind
+    except Exception as error:  # several packages, no common base class
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        remedy = "" if Path(name).is_dir() else " Where there is no connection, give the folder of one."
+        remedy = "" if Path(name).is_dir() else " Without a network connection, give the folder of an encoder."
         raise ValueError(f"train: the encoder {name!r} could not be read: {why}.{remedy}") from error
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and advice from transformers, and no conversion of old weights by a third party's server."""
+    """Silences transformers' log and progress bars, and turns off its online conversion of old weights."""
     logging = _transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     converting = os.environ.get("DISABLE_SAFETENSORS_CONVERSION")

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 Shape = dict[str, Any]
 AUTO_BODY = "auto"
-# How a body is fitted; ``phases`` has a function for each. Held out: some rows stop the training. Members: several bodies, each
-# without some rows. Crossed: plain steps on all rows, with cross-fitted scores to tune on. Solved: no steps at all.
-# Wide: members whose scores are lazy, with top lists to tune on.
+# How a body is fitted; ``phases`` has a function for each.
+# HELD_OUT: early stopping on held-out rows. MEMBERS: the mean of several bodies, each with a different part of the rows held
+# out. CROSSED: plain gradient steps on all rows; the rule is tuned on cross-validation scores. SOLVED: no gradient steps.
+# WIDE: members with lazy scores; the rule is tuned on their top lists.
 HELD_OUT, MEMBERS, CROSSED, SOLVED, WIDE = "held out", "members", "crossed", "solved", "wide"
 USUAL_BATCH = 128
 
@@ -28,24 +29,24 @@ class Visits(NamedTuple):
     most: int
 
     def epochs(self, num_rows: int) -> int:
-        """Passes over ``num_rows`` rows."""
+        """The number of epochs over ``num_rows`` rows."""
         return min(max(round(self.rows / max(num_rows, 1)), self.least), self.most)
 
 
 class Members(NamedTuple):
-    """How many fits a model is the mean of, on at most ``most_rows`` rows; one fit on more."""
+    """The number of ensemble members: ``fits`` on at most ``most_rows`` rows, otherwise one."""
 
     fits: int
     most_rows: float = float("inf")
 
     def on(self, num_rows: int, *, held_out: float) -> int:
-        """Fits for ``num_rows`` rows, each without another ``held_out`` of them: as many as there are such parts at most."""
+        """The number of members for ``num_rows`` rows; each holds out a different share ``held_out`` of the rows."""
         most = int(1 / held_out + 1e-9) if held_out else self.fits
         return min(self.fits, most) if num_rows <= self.most_rows else 1
 
 
 ONE_FIT = Members(1)
-# For bodies with hidden layers, which use early stopping; chosen for time, its effect was not measured.
+# For bodies with hidden layers, which stop early. Chosen for training time; the effect on quality was not measured.
 HIDDEN_VISITS = Visits(500_000, 10, 40)
 
 
@@ -57,42 +58,43 @@ class BodyInfo:
         name: as settings and saved models call it.
         summary: one line.
         reads: kinds of examples: ``texts``, ``features``, ``images``.
-        build: from its description (``body``, ``width``, ``num_labels``, ``hidden``, ``dropout``, ``sparse`` and ``shape``)
-            to a module from a batch to logits ``[B, L]``, with a linear ``head`` whose bias is set to the labels' log odds.
-        inputs: the preparation of its inputs, a key of ``INPUTS``; empty: the one of the kind of examples.
-        automatic: whether the model ``auto`` may be this body; the first entry that fits the examples is taken.
-        largest_sparse: for ``auto``: it suits only sparse inputs with at most this many features times labels.
+        build: makes the module from its description (``body``, ``width``, ``num_labels``, ``hidden``, ``dropout``, ``sparse``
+            and ``shape``). It maps a batch to logits ``[B, L]`` and has a linear ``head``, whose bias is set to the labels'
+            log odds.
+        inputs: how its inputs are prepared, a key of ``INPUTS``; empty: by the kind of the examples.
+        automatic: whether ``auto`` may choose this body; it chooses the first entry that fits the examples.
+        largest_sparse: ``auto`` chooses it only for sparse inputs with at most this many features times labels.
         fitting: how it is fitted: ``HELD_OUT``, ``MEMBERS``, ``CROSSED`` or ``SOLVED``.
         sparse_fitting: the same on sparse inputs.
-        visits: how many epochs it gets where the settings do not say.
+        visits: the default number of epochs, as row visits.
         sparse_visits: the same on sparse inputs.
-        epochs: a fixed number of epochs instead.
-        batch_size: rows of a step, where the settings do not say.
-        learning_rate: where the settings do not say; None: by a range test, or by the rows' lengths for plain steps.
-        join: from several bodies to one whose logits are their mean; None where there is none, and then one fit is the model.
-        beside: from several bodies to one with the logits of all, one after the other; None where there is none.
-        members: how many fits the model is the mean of, where the settings do not say.
-        dropout: the usual share of hidden units dropped; None: the body has no dropout, so R-Drop has nothing to compare.
+        epochs: a fixed default number of epochs instead of ``visits``.
+        batch_size: the default batch size.
+        learning_rate: the default learning rate; None: by a range test, or for plain steps by the lengths of the rows.
+        join: merges several bodies into one whose logits are their mean; None: bodies cannot be averaged.
+        beside: merges several bodies into one that has the logits of all, concatenated; None: this is not possible.
+        members: the default number of ensemble members.
+        dropout: the default dropout probability; None: the body has no dropout, so that R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
-        hidden_size: its width, where the settings do not say.
-        usual_loss: where the settings name none and no threshold is asked for; empty: the first of ``losses``, or zlpr.
+        hidden_size: the default width of that layer.
+        usual_loss: the default loss if no setting needs a threshold; empty: the first of ``losses``, or zlpr.
         mixes: whether mixup can mix its inputs.
-        losses: the losses it can be fitted with, the usual one first; empty: all.
-        least_labels: fewer labels than this are refused.
-        automatic_labels: the model ``auto`` is this body from this many labels on, on a CPU; 0: never for that reason.
-        ready: whether it can be fitted on this machine, for ``auto``.
-        weighs_positives: whether positives get a larger weight in texts where the settings do not say.
+        losses: the losses it can be fitted with, the default first; empty: all.
+        least_labels: fewer labels than this are an error.
+        automatic_labels: on its ``devices``, ``auto`` chooses it from this many labels on; 0: the number does not matter.
+        ready: returns whether it can be fitted on this machine; ``auto`` asks.
+        weighs_positives: whether positives get a larger weight by default for texts.
         shape: further entries of its description.
-        describe: entries of its description that depend on settings and prepared inputs.
-        fingerprint: a digest of what it reads besides the examples, None where it reads nothing.
-        trains: whether ``train`` fits it; otherwise it comes from elsewhere and is only saved and loaded.
-        fewest_labels: for ``auto``: it suits only sets with at least this many labels.
-        devices: for ``auto``, the kinds of devices it is taken on; empty: all.
-        lazy: whether its scores are lazy, so that it needs a loss that takes them, and hard labels that are all known.
+        describe: returns entries of its description that depend on settings and prepared inputs.
+        fingerprint: returns a digest of what it reads besides the examples; None: it reads nothing else.
+        trains: whether ``train`` fits it; otherwise it was trained elsewhere and is only saved and loaded.
+        fewest_labels: ``auto`` chooses it only with at least this many labels.
+        devices: the device types on which ``auto`` chooses it; empty: all.
+        lazy: whether its scores are lazy. It then needs a loss that supports them, and hard labels that are all known.
         explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
-        no_export: why no other software can hold it; empty: it can be exported.
-        unsaved_buffers: whether it computes values when it is made that are not in its state; loading builds the body to
-            compute them again.
+        no_export: why it cannot be exported; empty: it can.
+        unsaved_buffers: whether its constructor computes buffers that are not in its state; loading then builds the body
+            again to compute them.
     """
 
     name: str
@@ -134,7 +136,7 @@ class BodyInfo:
     unsaved_buffers: bool = False
 
     def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:
-        """Whether ``auto`` may take it for inputs of ``width`` features on a kind of device."""
+        """Whether ``auto`` may choose it for inputs of ``width`` features on this device type."""
         if self.devices and device not in self.devices:
             return False
         small = self.largest_sparse is None or (sparse and width * num_labels <= self.largest_sparse)

@@ -23,7 +23,7 @@ NARROW = 64
 
 
 class _WeightedSum(torch.autograd.Function):
-    """``x W`` of sparse rows; the gradient of W holds the rows that occur in x and takes no more memory than they do."""
+    """``x W`` for sparse rows. The gradient of W is sparse: it holds only the rows of W whose columns occur in x."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, columns: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ class _WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """``x^T g`` by the same sum, over the entries in the order of their columns."""
+        """``x^T g`` by the same weighted sum, over the entries sorted by column."""
         columns, offsets, values = ctx.saved_tensors
         rows = torch.arange(len(offsets) - 1, device=columns.device).repeat_interleave(offsets.diff())
         ordered, order = columns.sort(stable=True)
@@ -90,15 +90,15 @@ class LinearBody(nn.Module):
         return out
 
     def factors(self) -> LinearFactors:
-        """The table of weights."""
+        """The weights and the bias."""
         return LinearFactors(self.head.weight.detach(), None, self.head.bias.detach())
 
 
 class HiddenBody(nn.Module):
     """One hidden layer; on sparse rows its first product is a weighted sum of learned embeddings.
 
-    ``activation`` is ``relu`` or ``none``. Without one the body is a low-rank table of features times labels. On text, where a
-    linear table is hard to beat, that is better than with an activation, and it stays small with thousands of labels.
+    ``activation`` is ``relu`` or ``none``. Without one the body is a low-rank linear model. On text, where linear models are
+    hard to beat, this is better than with an activation, and the body stays small with thousands of labels.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class HiddenBody(nn.Module):
     ) -> None:
         super().__init__()
         self.first = Columns(width, hidden, sparse_gradient=sparse_gradient)
-        # Rows of sparse inputs have length 1; columns of dense ones do, so their sum grows with the width.
+        # Sparse rows have length 1. Dense inputs are scaled by column, so the length of a row grows with the width.
         deviation = EMBEDDING_DEVIATION if sparse_gradient else width**-0.5
         nn.init.normal_(self.first.weight, std=deviation)
         self.activation = {"relu": nn.ReLU(), "none": nn.Identity()}[activation]
@@ -119,7 +119,7 @@ class HiddenBody(nn.Module):
         return out
 
     def factors(self) -> LinearFactors | None:
-        """The two tables without an activation between them; None with one."""
+        """The two weight matrices and the bias; None if there is an activation between them."""
         if not isinstance(self.activation, nn.Identity):
             return None
         with torch.no_grad():
@@ -151,7 +151,7 @@ def mean_hidden(bodies: Sequence[HiddenBody]) -> HiddenBody:
 
 
 def linear_beside(bodies: Sequence[LinearBody]) -> LinearBody:
-    """One body with the logits of all ``bodies``, one after the other."""
+    """One body with the logits of all ``bodies``, concatenated."""
     joined = copy.deepcopy(bodies[0])
     with torch.no_grad():
         joined.head.weight = nn.Parameter(torch.cat([each.head.weight for each in bodies], dim=1))
@@ -160,7 +160,7 @@ def linear_beside(bodies: Sequence[LinearBody]) -> LinearBody:
 
 
 def hidden_beside(bodies: Sequence[HiddenBody]) -> HiddenBody:
-    """One body with the logits of all ``bodies``, one after the other: a head whose blocks see their own hidden layers."""
+    """One body with the logits of all ``bodies``, concatenated; the head is block-diagonal over their hidden layers."""
     joined = copy.deepcopy(bodies[0])
     with torch.no_grad():
         joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
@@ -215,8 +215,8 @@ def make_conv(shape: dict[str, Any]) -> ConvBody:
 
 
 def set_prior(body: nn.Module, log_odds: Tensor) -> None:
-    """Start the head's bias at the labels' log odds; a hidden body's head starts small, so that the bias alone determines the
-    first scores."""
+    """Set the head's bias to the labels' log odds. Weights after a hidden layer are made small, so that the bias determines
+    the first scores."""
     head = body.head
     assert isinstance(head, (nn.Linear, LinearHead, Columns))
     with torch.no_grad():

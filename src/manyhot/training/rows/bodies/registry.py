@@ -14,19 +14,18 @@ from manyhot.training.rows.bodies.info import CROSSED, MEMBERS, SOLVED, WIDE, Bo
 if TYPE_CHECKING:
     from torch import nn
 
-# A linear table of features times labels above this many numbers is slower to fit than a hidden layer, and larger.
+# Above this many weights (features times labels), a linear body is larger and slower to fit than a hidden layer.
 LARGEST_LINEAR = 50_000_000
 # From this many labels on a head with lazy scores pays off.
 LEAST_WIDE = 5_000
-# Rare labels need the repetition, and short texts with many labels overfit with more of it. Read off 5, 10 and 15 passes on one
-# split of the training rows of reuters21578 and of cooking_stackexchange; the value between them was not searched for.
+# Rare labels need many epochs, but short texts with many labels then overfit. Chosen from 5, 10 and 15 epochs on one split of
+# the training rows of reuters21578 and of cooking_stackexchange, without a finer search.
 LINEAR_VISITS = Visits(75_000, 3, 10)
-# 8 passes over eurlex57k were tried.
+# 8 epochs over eurlex57k were tried.
 BAG_VISITS = Visits(350_000, 5, 20)
-# 6 passes over yso_titles: with 10 it overfits its training rows (20,000 of them held out).
+# 6 epochs over yso_titles; with 10 the body overfits (20,000 of the training rows held out).
 WIDE_VISITS = Visits(3_800_000, 5, 20)
-# With few rows, few are held out, and chance decides where a fit stops and which rule it gets; a mean of several fits is less
-# noisy.
+# With few rows, few are held out, so that early stopping and the tuned rule are noisy; the mean of several fits is less noisy.
 FEW_ROWS = Members(5, 20_000)
 
 
@@ -63,7 +62,7 @@ def _classifier() -> Any:
 _ENTRIES = (
     BodyInfo(
         name="linear",
-        summary="one layer: a table of features times labels",
+        summary="one linear layer",
         reads=("texts", "features"),
         build=lambda shape: _networks().make_linear(shape),
         automatic=True,
@@ -136,7 +135,7 @@ _ENTRIES = (
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,
         explains=False,
-        no_export="each row takes its own way through label trees, and an export has the same operations for all rows",
+        no_export="each row takes its own path through label trees, and an export runs the same operations for all rows",
     ),
     BodyInfo(
         name="conv",

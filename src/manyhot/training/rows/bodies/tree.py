@@ -1,4 +1,4 @@
-"""A label tree as a body: sparse rows to the scores of the labels that a beam search reaches. It is not trained by steps.
+"""Label trees as a body: a beam search scores the labels that it reaches. Trees are not trained by gradient steps.
 
 Labels are the leaves of a few trees. A node has a linear score for each child; the probability of a label in a tree is the
 product along its path, and its score is the log odds of the mean over the trees. ``manyhot.engines.tree.plain`` has the search.
@@ -82,7 +82,7 @@ class TreeBody(nn.Module):
         return found
 
     def top(self, batch: SparseRows, k: int) -> TopScores:
-        """The ``k`` best labels of each row; places past those that the beams reach have the label -1 and the score -inf."""
+        """The ``k`` best labels of each row. If the beams reach fewer, the rest have the label -1 and the score -inf."""
         rows = unit_rows(Rows(_array(batch.offsets), _array(batch.columns.int()), _array(batch.values), 0))
         values, labels = search(self.trees(), rows, SearchSettings(k=min(k, self.num_labels), beam=self.beam))
         return TopScores(torch.from_numpy(values), torch.from_numpy(labels), self.num_labels)
@@ -98,7 +98,7 @@ class TreeBody(nn.Module):
 
 
 def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple[Array, Array]:
-    """``plain.search`` by the native engine where it is there, spread over torch's threads."""
+    """``plain.search``, by the native engine on several threads if it is available."""
     if not native.available()[0]:
         return plain.search(trees, rows, settings)
     threads = max(min(torch.get_num_threads(), rows.num_rows // ROWS_A_THREAD), 1)
@@ -153,12 +153,12 @@ def _check_loaded(body: nn.Module, keys: Any) -> None:
     for tree in body.trees():
         places, nodes = body.num_labels, 1
         for level in tree.levels:
-            if len(level.child_start) != nodes + 1 or not _is_cut(level.child_start, len(level.bias)):
+            if len(level.child_start) != nodes + 1 or not _is_offsets(level.child_start, len(level.bias)):
                 raise ValueError("TreeBody: the children of the nodes must follow each other.")
             blocks = int(level.block_start[-1])
-            if len(level.feature_start) != blocks + 1 or not _is_cut(level.feature_start, len(level.features)):
+            if len(level.feature_start) != blocks + 1 or not _is_offsets(level.feature_start, len(level.features)):
                 raise ValueError("TreeBody: the features of the blocks must follow each other.")
-            if not _is_cut(np.concatenate([[0], level.ends]), len(level.weights)) or len(level.ends) != len(level.features):
+            if not _is_offsets(np.concatenate([[0], level.ends]), len(level.weights)) or len(level.ends) != len(level.features):
                 raise ValueError("TreeBody: the weights of the features must follow each other.")
             own = np.repeat(_block_sizes(level), _weights_of_blocks(level))
             if len(own) != len(level.children) or (level.children >= own).any():
@@ -168,7 +168,7 @@ def _check_loaded(body: nn.Module, keys: Any) -> None:
             raise ValueError("TreeBody: every label must have one place in each tree.")
 
 
-def _is_cut(starts: Array, total: int) -> bool:
+def _is_offsets(starts: Array, total: int) -> bool:
     return bool(starts[0] == 0 and starts[-1] == total and (np.diff(starts) >= 0).all())
 
 

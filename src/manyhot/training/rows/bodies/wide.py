@@ -1,6 +1,6 @@
 """A body for very many labels: learned word vectors and a linear head, both updated inside backward; scores are lazy.
 
-Neither the scores ``[B, L]`` nor a gradient of the size of a table of weights ever exists, and no step waits for the device.
+Neither the scores ``[B, L]`` nor a gradient as large as the weights is ever in memory, and no step waits for the device.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TABLE_RATE = 3.3
 START_DEVIATION = 0.3
 # Up to this many numbers, a finished model holds its head in float32, for the same scores on every device.
 LARGEST_FLOAT32 = 1 << 28
-# Numbers of the word vectors of a finished model up to which they are float32. More are rounded to float16, which halves the
-# time that saving and loading take.
+# Up to this many numbers, a finished model holds its word vectors in float32. Larger tables are rounded to float16, which
+# halves the time to save and load them.
 LARGEST_FLOAT32_TABLE = 1 << 26
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class _MovedSum(torch.autograd.Function):
-    """``x W`` of sparse rows; backward updates the rows of W that occur in x by row-wise AdaGrad."""
+    """``x W`` for sparse rows; backward updates the rows of W that occur in x by row-wise AdaGrad."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, squares: Tensor, rate: Tensor, *batch: Tensor) -> Tensor:
@@ -87,14 +87,14 @@ def _move(
 
 
 class WordTable(nn.Module):
-    """``x W`` of sparse rows, ``W [F, H]``; in training, backward updates W by row-wise AdaGrad.
+    """``x W`` for sparse rows, ``W [F, H]``; in training, backward updates W by row-wise AdaGrad.
 
     Args:
         width: F.
         hidden: H.
-        moves: whether it is to be trained: the sums of squared gradients are part of its state.
-        dtype: of W; of anything but float32 only where it is not trained.
-        device: where the first weights are drawn, from a seed that torch's generator on the CPU gives.
+        moves: whether it is trained; the sums of squared gradients are then part of its state.
+        dtype: the dtype of W; must be float32 if it is trained.
+        device: where the initial weights are drawn; the seed comes from torch's CPU generator.
     """
 
     rate: Tensor
@@ -116,7 +116,7 @@ class WordTable(nn.Module):
             draw = torch.Generator(weight.device).manual_seed(int(torch.randint(1 << 62, ())))
             weight.normal_(std=START_DEVIATION, generator=draw)
         elif not weight.is_meta:
-            # On the device meta torch would import its compiler to draw nothing.
+            # On the meta device, this would only import torch's compiler.
             weight.normal_(std=START_DEVIATION)
         self.weight = nn.Parameter(weight)
         self.register_buffer("squares", torch.zeros(width) if moves else None)
@@ -139,13 +139,13 @@ class WideBody(nn.Module):
         width: F, features.
         num_labels: L.
         hidden: H.
-        head: the number type of the head's weights, ``float32`` or ``bfloat16``.
-        dropout: share of hidden units that is dropped in training.
-        moves: whether it is to be trained.
-        table: the number type of the word vectors, ``float32`` or, where they are not trained, ``float16``.
-        device: where the word vectors are made. The head is drawn on the CPU, as one whose labels are divided is.
-        mesh: of the processes that the labels of the head are divided among; every one has all word vectors. The first weights
-            are those of a body without a mesh, bit by bit.
+        head: the dtype of the head's weights, ``float32`` or ``bfloat16``.
+        dropout: dropout probability of the hidden units.
+        moves: whether it is trained.
+        table: the dtype of the word vectors: ``float32`` or, if they are not trained, ``float16``.
+        device: where the word vectors are drawn. The head is drawn on the CPU, as a sharded one is.
+        mesh: the processes that the labels of the head are sharded over; each has all word vectors. The initial weights are
+            bit by bit those of a body without a mesh.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class WideBody(nn.Module):
             local(self.head.weight).copy_(drawn)
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next backward."""
+        """Set the learning rate of the next backward."""
         self.head.lr = rate
         self.first.rate.fill_(TABLE_RATE * rate)
 
@@ -194,7 +194,7 @@ class WideBody(nn.Module):
 
 
 def _with_rates(body: nn.Module, keys: Any) -> None:
-    """Give a body that was made on the device meta its learning rates, which are no part of its state."""
+    """Create the learning rates of a body that was made on the meta device; they are not part of its state."""
     del keys
     assert isinstance(body, WideBody)
     for part in (body.first, body.head):
@@ -206,7 +206,7 @@ def _with_rates(body: nn.Module, keys: Any) -> None:
 def finished(bodies: Sequence[WideBody]) -> WideBody:
     """One body to predict with, whose scores are the mean of those of ``bodies``: their hidden layers side by side.
 
-    Its labels are divided as theirs are; see ``assembled``.
+    Its labels are sharded as theirs are; see ``assembled``.
     """
     width, num_labels = bodies[0].first.weight.shape[0], bodies[0].head.num_labels
     hidden = sum(each.head.hidden_size for each in bodies)
@@ -232,29 +232,29 @@ class BodyElsewhere(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        # A model asks its body for the device.
+        # ``TrainedModel.device`` is that of the first parameter.
         self.empty = nn.Parameter(torch.empty(0))
 
     def forward(self, *_: Any) -> Tensor:
-        """Refused."""
+        """Raises an error."""
         raise self._error()
 
     def state_dict(self, *_: Any, **__: Any) -> Any:
-        """Refused."""
+        """Raises an error."""
         raise self._error()
 
     def _error(self) -> ProcessesError:
         return ProcessesError(
-            "train: a model whose labels were divided must be used in the first process, which has put it together; this is"
-            " another one. Load the model from the run folder."
+            "train: a model with sharded labels must be used in the first process, which holds all of it; this is another"
+            " process. Load the model from the run folder."
         )
 
 
 @torch.no_grad()
 def assembled(body: WideBody) -> nn.Module:
-    """A body whose labels are divided, put together on the CPU of the first process; ``BodyElsewhere`` on the others.
+    """Gather a body with sharded labels on the CPU of the first process; the others get ``BodyElsewhere``.
 
-    A body whose labels are not divided is left as it is.
+    A body without shards is returned as it is.
     """
     mesh = body.head.mesh
     if mesh is None:
@@ -268,7 +268,7 @@ def assembled(body: WideBody) -> nn.Module:
 
 
 def wide_shape(settings: TrainSettings) -> dict[str, Any]:
-    """What training adds to the description of a wide body: the type of the head's weights, that it moves, and where."""
+    """The entries that training adds to the description of a wide body: the head's dtype, that it is trained, and where."""
     device = Processes.current().device(choose_device(settings.device))
     bfloat16 = uses_bfloat16(device, settings.precision)
     shards = {"shards_on": device.type} if settings.label_shards else {}

@@ -1,1 +1,1 @@
-"""A budget of time: candidates, their race and their mean."""
+"""Training with a time budget: candidates, their race and their mean."""

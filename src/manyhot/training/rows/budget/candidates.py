@@ -1,4 +1,4 @@
-"""What ``train`` tries beside the usual settings where it has a budget of time: one entry a candidate, in the order tried."""
+"""The candidates that ``train`` tries with a time budget, one entry each, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Candidate:
     """Settings to try.
 
     Args:
-        name: in the log, the report and the run folder.
-        changes: settings that differ from the usual ones.
-        step: multiple of the learning rate that the usual settings were trained with; 1 leaves the choice to training.
-        kinds: of examples that it is tried on; empty: all.
-        aims: of metrics that it is tried for (``MetricInfo.aim``); empty: all but probabilities.
+        name: its name in the log, the report and the run folder.
+        changes: settings that differ from the given ones.
+        step: its learning rate as a multiple of that of the candidate ``usual``; 1: training chooses the rate.
+        kinds: kinds of examples that it is tried on; empty: all.
+        aims: aims of metrics that it is tried for (``MetricInfo.aim``); empty: all but probabilities.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Candidate:
     aims: tuple[str, ...] = ()
 
     def suits(self, given: TrainSettings, examples: Examples) -> bool:
-        """Whether it is tried: nothing that it changes is given, and examples and metric are of its kind."""
+        """Whether it is tried: what it changes has its default value, and it is meant for these examples and this metric."""
         usual = {each.name: each.default for each in fields(given)}
         changed = [*self.changes, *(("learning_rate",) if self.step != 1 else ())]
         if any(getattr(given, name) != usual[name] for name in changed):
@@ -43,12 +43,12 @@ class Candidate:
         return wanted and (not self.kinds or examples.kind in self.kinds)
 
     def settings(self, given: TrainSettings, rate: float) -> TrainSettings:
-        """The given settings with its changes; ``rate`` is the learning rate of the usual ones."""
+        """The given settings with its changes; ``rate`` is the learning rate of the candidate ``usual``."""
         changed = replace(given, **self.changes)
         return changed if self.step == 1 else replace(changed, learning_rate=rate * self.step)
 
 
-# In the order of what they add to the mean of all before them, on training rows of emotions, birds and medical.
+# Ordered by how much each adds to the mean of those before it, on training rows of emotions, birds and medical.
 _ENTRIES = (
     Candidate(USUAL),
     Candidate("bce", {"loss": "bce"}),
@@ -61,5 +61,5 @@ CANDIDATES = {entry.name: entry for entry in _ENTRIES}
 
 
 def candidates_for(given: TrainSettings, examples: Examples) -> Iterator[Candidate]:
-    """The candidates that suit settings and examples; the usual settings come first."""
+    """The candidates that suit settings and examples; the given settings come first."""
     return (entry for entry in CANDIDATES.values() if entry.suits(given, examples))

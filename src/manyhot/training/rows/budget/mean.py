@@ -34,11 +34,11 @@ def can_be_averaged(trained: Sequence[Scored]) -> bool:
 def mean_model(trained: Sequence[Scored], labels: SparseLabels) -> Scored:
     """``(model, scores its rule is tuned on)`` of the mean.
 
-    Losses give scores on different scales, so each model's scores are brought to log odds first, by Platt scaling on rows that
-    it did not see. For these the link is the usual one, whatever the losses were.
+    Losses give scores on different scales, so each model's scores are first mapped to log odds by Platt scaling on held-out
+    rows. The link is then that of log odds, whatever the losses were.
 
     Args:
-        trained: models with the scores of rows that they did not see; see ``can_be_averaged``.
+        trained: models with their scores of held-out rows; see ``can_be_averaged``.
         labels: hard ones, of all training rows.
     """
     bodies, scores = [], []

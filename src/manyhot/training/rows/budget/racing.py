@@ -1,4 +1,4 @@
-"""Several candidates trained within a budget of time: the best on rows not seen, or the mean of all, is the model."""
+"""Trains several candidates within a time budget; the model is the best on held-out rows, or the mean of several."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from manyhot.training.run.progress import Event, Progress, json_line
 from manyhot.training.run.settings import seconds_of
 
 RECORD, FOLDER, LOG, MEAN = "race.json", "candidates", "metrics.jsonl", "mean"
-# On few held-out rows one candidate is best by luck, while the mean is rarely bad: a candidate must be better by a point.
+# On few held-out rows one candidate is best by luck, and the mean is rarely bad: a candidate must beat it by a point.
 MARGIN = 0.01
 HeldOut = Callable[[TrainedModel, Tuning | None], None]
 # Trains one model: (settings, run folder or None, resume, callback for the held-out scores).
@@ -57,7 +57,9 @@ def race(
 ) -> TrainedModel:
     """The best of the candidates that the budget of ``given`` allows; the arguments are those of ``train``."""
     if Processes.current().count > 1:
-        raise ProcessesError("train: `budget` must be left out in several processes; race in one, then train with what won.")
+        raise ProcessesError(
+            "train: `budget` must be left out in several processes. Use it in one process, then train with the best settings."
+        )
     _check_body(given, examples)
 
     def train_one(settings: TrainSettings, folder: Path | None, again: bool, keep: HeldOut) -> TrainedModel:
@@ -82,24 +84,24 @@ def race(
 
 
 def _check_body(given: TrainSettings, examples: Examples) -> None:
-    """The candidates are losses, steps and features, and compared by the scores of all labels."""
+    """Raise an error for a body without candidates; candidates are compared by the scores of all labels."""
     model = with_body(given, examples).model
     if model == AUTO_BODY:
         return
     entry = get_body(model)
     if entry.lazy or entry.fitting == SOLVED:
         raise ValueError(
-            f"train: `budget` must be left out for the model {model}, which has no candidates; `hidden`, `epochs` and `trees`"
-            " are what matters there."
+            f"train: `budget` must be left out for the model {model}, which has no candidates. Try other values of"
+            " `hidden`, `epochs` or `trees` instead."
         )
 
 
 class Race:
     """The candidates of a run, trained one after the other while the budget lasts.
 
-    Each candidate is a whole model with a run folder of its own, so a race that was killed continues with the candidate it
-    was at. A candidate is not begun where its expected time, that of the usual settings, is more than what is left. How many
-    are tried depends on the speed of the machine; the same candidates give the same model.
+    Each candidate is a complete model in its own run folder, so that a killed race resumes with the candidate that it was
+    training. A candidate is expected to take as long as the first one; it is not started if less time is left. How many are
+    tried depends on the speed of the machine; the same candidates give the same model.
 
     Args:
         train_one: trains one model.
@@ -128,7 +130,7 @@ class Race:
                 continue
             spent = sum(each["seconds"] for each in self.done)
             if self.done and spent + self.done[0]["seconds"] > self.budget:
-                self._tell(f"{spent:.0f} of {self.budget:.0f} s are used: {candidate.name} and what follows are not tried")
+                self._tell(f"{spent:.0f} of {self.budget:.0f} s are used: {candidate.name} and later candidates are not tried")
                 break
             self._try(candidate)
         if MEAN not in names:
@@ -162,7 +164,7 @@ class Race:
         self._keep(record, begun)
 
     def _try_mean(self) -> None:
-        """The mean of all candidates that differ by their loss or steps alone; it takes no training."""
+        """Try the mean of all candidates that differ only in loss or learning rate; it needs no training."""
         begun = time.monotonic()
         if can_be_averaged(self._averaged()):
             model, tuning = self._mean()
@@ -175,11 +177,11 @@ class Race:
         self.done.append(record)
         if self.path is not None:
             write_json(self.path / RECORD, self.done)
-        found = f"{self._metric()} {record['value']:.4f} on rows not seen" if "value" in record else record["refused"]
+        found = f"{self._metric()} {record['value']:.4f} on held-out rows" if "value" in record else record["refused"]
         self._tell(f"candidate {record['name']}: {found}, {record['seconds']:.1f} s", value=record.get("value"))
 
     def _candidate(self, name: str) -> tuple[TrainedModel, Tuning | None]:
-        """Train a candidate, or make its model and scores again from its run folder where it is finished."""
+        """Train a candidate, or restore its model and scores from its run folder if it is finished."""
         if name not in self.trained:
             rate = self.done[0]["learning_rate"] if self.done else 0.0
             settings = CANDIDATES[name].settings(self._plain(), rate)
@@ -210,8 +212,8 @@ class Race:
 
     def _sentence(self, winner: dict[str, Any]) -> str:
         tried = ", ".join(f"{each['name']} {each['value']:.4f}" for each in self.done if "value" in each)
-        kept = "is not behind by more than a point" if winner["name"] == MEAN else "is best"
-        return f"{winner['name']} {kept}, by {self._metric()} on rows not seen: {tried}"
+        kept = "is at most a point behind the best" if winner["name"] == MEAN else "is best"
+        return f"{winner['name']} {kept}, by {self._metric()} on held-out rows: {tried}"
 
     def _tell(self, message: str, value: float | None = None) -> None:
         event = Event("note", message) if value is None else Event("note", message, metric=self._metric(), value=value)
@@ -221,7 +223,7 @@ class Race:
             self.progress(event)
 
     def _copy_log(self, name: str) -> None:
-        """The winner's log behind that of the race, for the report's learning curves."""
+        """Append the winner's log to that of the race, for the report's learning curves."""
         if self.path is not None:
             append_line(self.path / LOG, (self.path / FOLDER / name / LOG).read_text(encoding="utf-8"))
 
@@ -233,7 +235,7 @@ def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -
 
     Args:
         model: as trained.
-        tuning: scores of rows that it did not see.
+        tuning: its scores of held-out rows.
         labels: hard ones, of all training rows.
     """
     settings = model.settings
@@ -257,7 +259,7 @@ def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -
 
 
 def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, probabilities: bool) -> Tensor:
-    """``[R, L]``: 1 for a decision and -1 for none, or probabilities, of rules and calibrations tuned on the other rows."""
+    """``[R, L]``: 1 for predicted labels and -1 for others, or probabilities; rule and calibration are fitted on other rows."""
     settings, scores = model.settings, tuning.all_scores
     natural = natural_rule(settings, None, cardinality=labels.indices.numel() / max(len(labels), 1))
     others = labels
@@ -285,5 +287,5 @@ def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, 
 def _listed(candidate: Candidate) -> str:
     texts = [f"{name} {value}" for name, value in candidate.changes.items()]
     if candidate.step != 1:
-        texts.append(f"steps of {candidate.step:.2g} the size")
-    return ", ".join(texts) or "the usual settings"
+        texts.append(f"learning rate times {candidate.step:.2g}")
+    return ", ".join(texts) or "the given settings"

@@ -25,7 +25,7 @@ class Lists(NamedTuple):
     """Concatenated lists of different lengths; host and device both know where each starts."""
 
     starts: Array  # int64 [R + 1], on the host
-    on_device: Tensor  # the same there
+    on_device: Tensor  # the same, on the device
     parts: tuple[Tensor, ...]  # each [entries]
 
     def taken(self, order: Array, places: Tensor) -> Lists:
@@ -44,13 +44,13 @@ class Lists(NamedTuple):
 
 
 def _aligned(part: Tensor) -> Tensor:
-    """The same where it starts at a multiple of 16 bytes, otherwise a copy: a kernel is compiled for either."""
+    """The tensor itself if it starts at a multiple of 16 bytes, otherwise a copy: Triton compiles other kernels without it."""
     return part if not part.is_cuda or part.data_ptr() % ALIGNMENT == 0 else part.clone()
 
 
 @dataclass(frozen=True)
 class TakenRows:
-    """Rows on a device, in an order."""
+    """The rows of an epoch on a device, in their order."""
 
     inputs: Lists
     labels: Lists
@@ -76,7 +76,7 @@ class DeviceRows:
         inputs: a CSR matrix ``[R, F]``.
         labels: ``[R, L]``, hard or soft.
         sample_weight: ``[R]``, or None.
-        device: where to.
+        device: the device.
     """
 
     def __init__(self, inputs: Any, labels: SparseLabels, sample_weight: Tensor | None, device: torch.device) -> None:

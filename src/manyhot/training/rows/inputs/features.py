@@ -21,8 +21,8 @@ from manyhot.training.run.schema import TEXT, TRUTH, Schema, listed
 
 
 class FeatureInputs:
-    """Features: dense columns to mean 0 and deviation 1, sparse ones divided by their largest absolute value; missing values
-    become the mean."""
+    """Scaled features: dense columns get mean 0 and standard deviation 1, sparse ones are divided by their largest absolute
+    value. Missing values become the mean."""
 
     kind = "features"
     schema: ClassVar[Schema] = {"kind": TEXT, "sparse": TRUTH, "names": listed(TEXT).or_none()}
@@ -54,10 +54,10 @@ class FeatureInputs:
 
     @classmethod
     def _fit_mapped(cls, examples: Examples, features: MappedMatrix) -> tuple[FeatureInputs, Any]:
-        """The same for rows in files; packed features have no missing values."""
+        """``fit`` for rows in files; packed features have no missing values."""
         sums, largest = np.zeros(features.num_columns), np.zeros(features.num_columns, dtype=np.float32)
         for block in features.blocks():
-            # In the order of the entries, so that the sums are those of all rows at once.
+            # Entries are added in their order, so that the sums are those of all rows at once.
             np.add.at(sums, block.indices, block.data)
             np.maximum.at(largest, block.indices, np.abs(block.data))
         means = (sums / max(len(examples), 1)).astype(np.float32)
@@ -105,7 +105,7 @@ class FeatureInputs:
 
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureInputs:
-        """From what ``to_json`` and ``tensors`` gave."""
+        """From the results of ``to_json`` and ``tensors``."""
         means, scale = tensors["means"].numpy(), tensors["scale"].numpy()
         if means.ndim != 1 or means.shape != scale.shape or not (scale > 0).all():
             raise ValueError("FeatureInputs: there must be one mean and one scale > 0 for each feature.")
@@ -120,6 +120,6 @@ def _unlabelled(features: Any) -> Examples:
     labels = SparseLabels.from_lists([[]] * features.shape[0], num_labels=0)
     dense = isinstance(features, (np.ndarray, Tensor))
     with np.errstate(over="ignore"):
-        # What is too large becomes infinite, and is refused.
+        # Values beyond float32 become infinite, which is an error.
         rows = np.asarray(features, dtype=np.float32) if dense else features.tocsr().astype(np.float32)
     return Examples(labels, (), features=rows)

@@ -1,7 +1,7 @@
-"""Batches of one size in memory that does not move, for a training step that is captured in a CUDA graph.
+"""Batches of one size at a fixed address, for a training step that is captured in a CUDA graph.
 
-Rows differ in their number of words and labels. So a batch has room for more than it needs. Words that are left over
-have no column and the value 0, and labels that are left over stand behind the list of the last row.
+Rows differ in their number of words and labels, so a batch is padded. Padding words have no column and the value 0; padding
+labels stand behind the list of the last row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from manyhot.training.rows.inputs.device_rows import DeviceBatch, DeviceRows, Li
 from manyhot.training.rows.inputs.row_batches import SparseRows
 
 Array = np.ndarray[Any, Any]
-# Room for a batch: the mean, and so many standard deviations more. A batch that needs still more is not one of these.
+# The capacity of a batch: the mean number of entries plus this many standard deviations. Larger batches are not captured.
 DEVIATIONS = 3.0
-# Room is a multiple of this many entries.
+# The capacity is a multiple of this many entries.
 ROOM_UNIT = 1024
 
 
 class _FixedLists:
-    """Lists of the rows of an epoch, and a batch of them with the room of ``room`` entries."""
+    """The lists of the rows of an epoch, from which batches of ``room`` entries are cut."""
 
     def __init__(self, lists: Lists, picked: Array, size: int) -> None:
         lengths, device = np.diff(lists.starts)[picked], lists.on_device.device
@@ -37,15 +37,15 @@ class _FixedLists:
         self.parts = [torch.zeros(total, dtype=part.dtype, device=device) for part in lists.parts]
 
     def load(self, lists: Lists) -> None:
-        """The lists of an epoch."""
+        """Load the lists of an epoch."""
         self.starts[: len(lists.on_device)] = lists.on_device
         for own, part in zip(self.parts, lists.parts, strict=True):
             own[: len(part)] = part
 
     def cut(self, first: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """``(offsets, entries, their values if they have some)`` of the rows from ``first`` on.
+        """``(offsets, entries, their values if there are any)`` of the rows from ``first`` on.
 
-        What is left over are entries of the rows behind them, which are many different ones, with the value 0.
+        The padding holds the entries of the rows behind them, which are many different ones, with the value 0.
         """
         starts = self.starts[first + torch.arange(self.size + 1, device=first.device)]
         offsets, places = starts - starts[0], torch.arange(self.room, device=first.device)
@@ -55,11 +55,11 @@ class _FixedLists:
 
 
 class FixedBatches:
-    """Whole batches of ``size`` rows.
+    """Full batches of ``size`` rows.
 
     Args:
-        rows: on a device.
-        picked: which of them an epoch has.
+        rows: all rows, on a device.
+        picked: the numbers of the rows of an epoch.
         size: rows of a batch.
     """
 
@@ -72,7 +72,7 @@ class FixedBatches:
         self.taken: TakenRows | None = None
 
     def load(self, taken: TakenRows) -> None:
-        """The rows of an epoch, in order."""
+        """Load the rows of an epoch, in order."""
         self.taken = taken
         self.inputs.load(taken.inputs)
         self.labels.load(taken.labels)
@@ -80,13 +80,13 @@ class FixedBatches:
             self.weights[: len(taken)] = taken.sample_weight
 
     def holds(self, first: int, last: int) -> bool:
-        """Whether these rows of the epoch are a batch with room enough."""
+        """Whether these rows of the epoch are a full batch that does not exceed the capacity."""
         assert self.taken is not None
         parts = ((self.taken.inputs, self.inputs), (self.taken.labels, self.labels))
         return last - first == self.size and all(own.starts[last] - own.starts[first] <= fixed.room for own, fixed in parts)
 
     def batch(self) -> DeviceBatch:
-        """``(inputs, labels, sample_weight)`` of the rows from ``first`` on, which is read on the device."""
+        """``(inputs, labels, sample_weight)`` of the rows from ``first`` on; ``first`` is read on the device."""
         offsets, columns, (values,) = self.inputs.cut(self.first)
         left_over = torch.arange(self.inputs.room, device=self.first.device) >= offsets[-1]
         columns = torch.where(left_over, table.NO_COLUMN, columns)

@@ -14,7 +14,7 @@ from manyhot.training.run.schema import TEXT, Schema
 
 
 class ImageInputs:
-    """Images ``[N, C, H, W]``, each channel to mean 0 and deviation 1."""
+    """Images ``[N, C, H, W]``, scaled to mean 0 and standard deviation 1 per channel."""
 
     kind = "images"
     gives_sparse = False
@@ -54,7 +54,7 @@ class ImageInputs:
 
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> ImageInputs:
-        """From what ``to_json`` and ``tensors`` gave."""
+        """From the results of ``to_json`` and ``tensors``."""
         del data
         means, scale = tensors["means"], tensors["scale"]
         if means.ndim != 1 or means.shape != scale.shape or not bool((scale > 0).all()):

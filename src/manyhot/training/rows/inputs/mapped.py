@@ -1,7 +1,7 @@
-"""Rows prepared block by block: word features counted in one pass over mapped texts and written in a second, into their folder.
+"""Prepares memory-mapped rows block by block: a first pass counts words, a second one writes the prepared rows to their folder.
 
-The results are those of texts or features in memory, bit by bit. Rows that were written once are used again by the next
-training with the same features; a pass that was killed goes on.
+The results are bit by bit those of rows in memory. The written rows are a cache for the next training with the same features.
+A pass that was killed is resumed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from manyhot.training.rows.inputs.words import Runs, number_starts
 from manyhot.training.rows.settings import TrainSettings
 
 KINDS = {"row.ends": "int64", "columns": "int32", "values": "float32"}
-NO_ENGINE = (
-    "train: packed texts must be cut by the native engine, which {why}. Train on the files themselves, or build the engine."
-)
+NO_ENGINE = "train: packed texts need the native engine, which {why}. Train on the original files, or build the engine."
 
 
 class WordCounts:
-    """In how many texts each word and each first letters are, counted block by block; numbers are by first appearance."""
+    """The number of texts that contain each word and each word start, counted block by block; numbered by first appearance."""
 
     def __init__(self) -> None:
         self.words: dict[str, int] = {}
@@ -41,7 +39,7 @@ class WordCounts:
         """Count a block of texts."""
         cut = CutTexts.of(texts)
         if cut is None:
-            raise ValueError(NO_ENGINE.format(why="is not there or cannot read a text"))
+            raise ValueError(NO_ENGINE.format(why="is not available or cannot read a text"))
         self.total += len(cut.flat)
         every = np.arange(len(cut.words))[:, None]
         self.word_counts = _added(self.word_counts, self.words, cut.words, cut.frequencies(every, len(cut.words)))
@@ -60,7 +58,7 @@ class WordCounts:
 
 
 def _added(counts: Array, number: dict[str, int], names: list[str], own: Array) -> Array:
-    """Counts with those of a block; names that are new get the next numbers."""
+    """Add the counts of a block; new names get the next numbers."""
     places = np.asarray([number.setdefault(name, len(number)) for name in names], dtype=np.int64)
     grown = np.zeros(len(number), dtype=np.int64)
     grown[: len(counts)] = counts
@@ -69,12 +67,12 @@ def _added(counts: Array, number: dict[str, int], names: list[str], own: Array) 
 
 
 def counted_words(texts: MappedTexts, settings: TrainSettings) -> WordCounts:
-    """The first pass."""
+    """The first pass: count the words of all texts."""
     for name, usual in (("ngrams", 1), ("char_ngrams", 0)):
         if getattr(settings, name) != usual:
             raise ValueError(
                 f"train: `{name}` must be {usual} for packed texts, whose features are single words; got"
-                f" {getattr(settings, name)}. Train on the files themselves."
+                f" {getattr(settings, name)}. Train on the original files."
             )
     counts = WordCounts()
     for block in texts.blocks():
@@ -83,7 +81,7 @@ def counted_words(texts: MappedTexts, settings: TrainSettings) -> WordCounts:
 
 
 class Prepares(Protocol):
-    """What prepares rows, as it is saved with a model."""
+    """A fitted preparation of inputs, as it is saved with a model."""
 
     @property
     def width(self) -> int:
@@ -97,13 +95,13 @@ class Prepares(Protocol):
 
 
 def written_rows(folder: Path, inputs: Prepares, parts: Iterable[Any], prepare: Callable[[Any], Any]) -> MappedMatrix:
-    """The second pass: prepared rows in files below ``folder``. Rows that ``inputs`` has prepared before are used again.
+    """The second pass: write the prepared rows to files below ``folder``, unless an earlier training has written the same rows.
 
     Args:
-        folder: that of the texts or features.
-        inputs: what prepares the rows.
+        folder: the folder of the texts or features.
+        inputs: the fitted preparation.
         parts: all rows, block by block.
-        prepare: a block to a scipy matrix.
+        prepare: maps a block to a scipy matrix.
     """
     digest = hashlib.blake2b(json.dumps(inputs.to_json()).encode(), digest_size=8)
     for name, tensor in sorted(inputs.tensors().items()):

@@ -20,7 +20,7 @@ from manyhot.training.rows.inputs.words import (
 )
 
 Array = np.ndarray[Any, Any]
-# A blank inside a run of characters, made visible.
+# Stands for a blank in the name of a character n-gram.
 BLANK = "\u2423"
 
 
@@ -69,7 +69,7 @@ def find_places(inputs: TextInputs, text: str) -> TextPlaces:
 
 
 def feature_name(inputs: TextInputs, feature: int) -> str:
-    """The words of a run, the first letters of words with a star, or a run of characters in quotes with visible blanks."""
+    """The name of a feature: its words, a word start with a star, or a character n-gram in quotes with visible blanks."""
     if feature < len(inputs.words):
         return " ".join(_symbols(inputs.words, feature))
     feature -= len(inputs.words)
@@ -80,7 +80,7 @@ def feature_name(inputs: TextInputs, feature: int) -> str:
 
 
 def _symbols(runs: Runs, feature: int) -> list[str]:
-    """The symbols of a run: its key holds the place of its prefix and the last symbol."""
+    """The symbols of an n-gram: its key holds the index of its prefix and the last symbol."""
     length = 1
     while feature >= len(runs.keys[length - 1]):
         feature -= len(runs.keys[length - 1])
@@ -95,7 +95,7 @@ def _symbols(runs: Runs, feature: int) -> list[str]:
 
 
 def _runs(runs: Runs, flat: Array) -> Iterator[tuple[int, int, int]]:
-    """``(feature, first symbol, length)`` of the runs among the symbol numbers ``flat [T]`` of one text."""
+    """``(feature, first symbol, length)`` of the n-grams among the symbol numbers ``flat [T]`` of one text."""
     rows, current, before, width = np.zeros(len(flat), dtype=np.int64), flat, 0, max(len(runs.symbols), 1)
     for length, keys in enumerate(runs.keys, start=1):
         if length > 1:
@@ -121,7 +121,7 @@ def _in_text(origin: Array, start: int, end: int) -> tuple[int, int]:
 
 
 def _character_spans(lowered: str) -> list[tuple[int, int]]:
-    """The place of each character that ``number_characters`` reads: blanks between words have been made one."""
+    """The place of each character that ``number_characters`` reads: it merges the blanks between words."""
     spans, last, inside = [], 0, False
     for place, character in enumerate(lowered):
         if character.isspace():

@@ -38,7 +38,7 @@ def is_sparse(rows: Any) -> bool:
 
 
 def part_of(rows: Any, picked: Array) -> Any:
-    """Some of prepared rows: in memory, or still in their files."""
+    """Some of the prepared rows, in memory or still in their files."""
     return rows.view(picked) if isinstance(rows, MappedMatrix) else rows[picked]
 
 

@@ -36,13 +36,13 @@ def _takes_starts(given: bool | None, words: float) -> bool:
     """Whether first letters are features, as the settings say or by how many words a text has on average."""
     if given is False and words >= LONG_TEXT:
         raise ValueError(
-            f"train: `word_starts` must be left out: texts of {words:.0f} words on average go without first letters by default."
+            f"train: `word_starts` must be left out: texts of {words:.0f} words on average do not use first letters by default."
         )
     return words < LONG_TEXT if given is None else given
 
 
 class TextInputs:
-    """Texts as weighted n-grams and first letters of words: ``(1 + log count) * idf``, rows of length 1."""
+    """Texts as n-grams and first letters of words, weighted ``(1 + log count) * idf``; rows have length 1."""
 
     kind = "texts"
     parts = ("words", "starts", "characters")
@@ -87,7 +87,7 @@ class TextInputs:
     def _fit_words(
         cls, texts: Sequence[str], cut: CutTexts, settings: TrainSettings, limits: dict[str, int]
     ) -> tuple[TextInputs, Any]:
-        """The same for single words, in one pass of the native engine."""
+        """``fit`` for single words, in one pass of the native engine."""
         takes_starts = _takes_starts(settings.word_starts, len(cut.flat) / len(texts))
         words, starts, columns, rows_with = fitted_columns(cut, starts=takes_starts, **limits)
         if not len(rows_with):
@@ -97,7 +97,7 @@ class TextInputs:
 
     @classmethod
     def _fit_mapped(cls, texts: MappedTexts, settings: TrainSettings) -> tuple[TextInputs, Any]:
-        """The same for texts in files: words are counted in one pass over them, and rows written in another."""
+        """``fit`` for texts in files: words are counted in one pass, rows are written in another."""
         counts = counted_words(texts, settings)
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
         takes_starts = _takes_starts(settings.word_starts, counts.total / len(texts))
@@ -152,7 +152,7 @@ class TextInputs:
 
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> TextInputs:
-        """From what ``to_json`` and ``tensors`` gave."""
+        """From the results of ``to_json`` and ``tensors``."""
         runs = []
         for name in cls.parts:
             keys = [tensors[f"{name}.{length}"].numpy() for length in range(1, 1 + sum(k.startswith(name) for k in tensors))]
@@ -173,10 +173,10 @@ def _refuse(texts: Sequence[str], min_count: int) -> NoReturn:
     """Raise the error that says why there are no features."""
     if any(word_lists(texts)):
         raise ValueError(
-            f"train: no word is in {min_count} of the {len(texts)} texts, so there is nothing to learn from."
+            f"train: no word occurs in {min_count} of the {len(texts)} texts, so there is nothing to learn from."
             " Give more texts, or pass min_count=1 (--min-count 1)."
         )
-    raise ValueError(f"train: there is no word in any of the {len(texts)} texts. Is it the column of texts that was read?")
+    raise ValueError(f"train: none of the {len(texts)} texts has a word. Check which column is read as text.")
 
 
 def _side_by_side(counts: Sequence[Any]) -> Any:
@@ -186,7 +186,7 @@ def _side_by_side(counts: Sequence[Any]) -> Any:
 
 
 def _used(runs: Runs) -> Runs:
-    """The same runs with only the symbols that are in one, renumbered."""
+    """The same n-grams without unused symbols; the others are renumbered."""
     width = max(len(runs.symbols), 1)
     single = runs.keys[0]
     ends = [single, *(keys % width for keys in runs.keys[1:])]

@@ -1,4 +1,4 @@
-"""Texts as token numbers, by the tokeniser of an encoder; the tokeniser is kept as JSON."""
+"""Texts as token ids of an encoder's tokeniser, which is saved as JSON."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TokenRows:
     """The tokens of texts: row ``i`` is ``ids[offsets[i]:offsets[i + 1]]``.
 
     Args:
-        ids: int ``[T]``, token numbers.
+        ids: int ``[T]``, token ids.
         offsets: int64 ``[R + 1]``, from 0 to T.
-        vocabulary: how many tokens there are.
+        vocabulary: the size of the vocabulary.
 
     Example:
         >>> rows = TokenRows(torch.tensor([5, 6, 7]), torch.tensor([0, 1, 3]), 9)
@@ -73,9 +73,9 @@ class TokenInputs:
     """Texts as the tokens of an encoder, cut after ``max_tokens``.
 
     Args:
-        tokenizer: the tokeniser as the package tokenizers writes it.
-        padding: the number of the token that fills rows.
-        max_tokens: tokens of a text that are kept.
+        tokenizer: the tokeniser, as the tokenizers package writes it to JSON.
+        padding: the id of the padding token.
+        max_tokens: longer texts are truncated to this many tokens.
     """
 
     kind = "tokens"
@@ -95,11 +95,11 @@ class TokenInputs:
 
     @property
     def width(self) -> int:
-        """How many tokens there are."""
+        """The size of the vocabulary."""
         return int(self._tokenizer.get_vocab_size())
 
     def rows(self, inputs: Any) -> TokenRows:
-        """Token numbers of texts or ``Examples``; a text without tokens is one of padding, so that no row is empty."""
+        """Token ids of texts or ``Examples``; a text without tokens becomes one padding token, so that no row is empty."""
         texts = texts_of(inputs)
         found = []
         for first in range(0, len(texts), TEXTS_AT_ONCE):
@@ -116,7 +116,7 @@ class TokenInputs:
         return (list(encoded.tokens), list(encoded.offsets)) if encoded.ids else (["padding"], [(0, 0)])
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The description as JSON."""
         return {
             "kind": self.kind,
             "tokenizer": self.tokenizer,
@@ -125,12 +125,12 @@ class TokenInputs:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """None."""
+        """There are no tensors."""
         return {}
 
     @classmethod
     def from_parts(cls, data: dict[str, Any], tensors: dict[str, Tensor]) -> TokenInputs:
-        """From what ``to_json`` gave."""
+        """From the result of ``to_json``."""
         del tensors
         return cls(data["tokenizer"], padding=int(data["padding"]), max_tokens=int(data["max_tokens"]))
 

@@ -16,8 +16,8 @@ class CutTexts:
 
     Args:
         flat: int32 ``[T]``, all words by number.
-        offsets: int64 ``[R + 1]``, which of them are whose.
-        words: the different words.
+        offsets: int64 ``[R + 1]``, where the words of each text start.
+        words: the distinct words.
     """
 
     def __init__(self, flat: Array, offsets: Array, words: list[str]) -> None:
@@ -25,7 +25,7 @@ class CutTexts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> CutTexts | None:
-        """The words of texts; None where the native engine cannot cut them, or is not worth it."""
+        """The words of texts; None if the native engine cannot cut them or there are too few texts."""
         found = cut_words(texts)
         return None if found is None else cls(*found)
 
@@ -33,7 +33,7 @@ class CutTexts:
         return [self.offsets[first : last + 1] for first, last in row_parts(len(self.offsets) - 1)]
 
     def frequencies(self, columns: Array, width: int) -> Array:
-        """int64 ``[width]``: in how many texts each feature is; ``columns [W, C]`` are the features of the words, -1: none."""
+        """int64 ``[width]``: how many texts have each feature; ``columns [W, C]`` are the features of the words, -1: none."""
         own = np.ascontiguousarray(columns, np.int32)
         parts = in_threads(lambda part: native.frequencies(self.flat, part, own, width), self._parts())
         total: Array = np.sum(parts, axis=0)
@@ -53,14 +53,14 @@ class CutTexts:
 
 
 def frequent_runs(symbols: Sequence[str], counts: Array, *, min_count: int, most: int) -> Runs:
-    """The symbols that are in at least ``min_count`` texts, the ``most`` most frequent ones, as runs of one symbol."""
+    """The symbols that are in at least ``min_count`` texts, the ``most`` most frequent ones, as n-grams of one symbol."""
     total = counts[counts >= min_count]
     least = np.partition(total, len(total) - most)[len(total) - most] if len(total) > most else 0
     return Runs(symbols, [np.flatnonzero(counts >= max(min_count, least))])
 
 
 def fitted_columns(cut: CutTexts, *, starts: bool, min_count: int, most: int) -> tuple[Runs, Runs | None, Array, Array]:
-    """``(words, starts, columns [W, C], rows_with [F])``: the features of texts, and in how many texts each is."""
+    """``(words, starts, columns [W, C], rows_with [F])``: the features of texts, and how many texts have each."""
     every = np.arange(len(cut.words))[:, None]
     counts = cut.frequencies(every, len(cut.words))
     words = frequent_runs(cut.words, counts, min_count=min_count, most=most)
@@ -86,5 +86,5 @@ def known_columns(cut: CutTexts, words: Runs, starts: Runs) -> Array:
 
 
 def shifted(columns: Array, by: int) -> Array:
-    """Columns moved behind ``by`` others; -1 stays."""
+    """Add ``by`` to all columns; -1 stays."""
     return np.where(columns >= 0, columns + by, -1)

@@ -1,8 +1,8 @@
-"""Texts to counts of n-grams, of words and of characters, by one rule.
+"""Counts word and character n-grams of texts, both in the same way.
 
-A text is a run of symbols with a number each: its words, or its characters. A run of n symbols is the number of its first
-n - 1 times the number of symbols, plus the last; so n-grams of all texts are counted at once on flat arrays, with no string
-built for any of them, and only for prefixes that are themselves frequent enough (a run is never more frequent than its prefix).
+A text is a sequence of numbered symbols: its words, or its characters. The key of an n-gram is the number of its prefix of
+n - 1 symbols, times the number of symbols, plus its last symbol. So the n-grams of all texts are counted at once on flat
+arrays, without building strings. Only frequent prefixes are extended: an n-gram is never more frequent than its prefix.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ B = TypeVar("B")
 WORD = re.compile(r"\w+|[^\w\s]")
 # Inflected forms mostly share their first letters; two lengths, since one merges too many words and the other too few.
 STARTS = (4, 5)
-# Keys below this are looked up in a table, larger ones by bisection.
+# Keys below this are looked up in a table, larger ones by binary search.
 LARGEST_TABLE = 1 << 24
 # From this many texts, words or entries on, calling the native engine pays off.
 LEAST_NATIVE = 256
-# Threads of the native engine, and rows that are worth one.
+# Most threads of the native engine, and the fewest rows for each.
 MOST_THREADS, ROWS_A_THREAD = 8, 20_000
 
 
 class Runs:
-    """The runs of one kind of symbol that are features.
+    """The n-grams of one kind of symbol (words, word starts or characters) that are features.
 
     Args:
-        symbols: all symbols that may be in a run.
-        keys: for each length from 1 on, the rising numbers of the runs that are features.
+        symbols: all symbols that may be in an n-gram.
+        keys: for each length from 1 on, the sorted keys of the n-grams that are features.
     """
 
     def __init__(self, symbols: Sequence[str], keys: Sequence[Array]) -> None:
@@ -51,7 +51,7 @@ class Runs:
         return sum(len(each) for each in self.keys)
 
     def counts(self, flat: Array, rows: Array, num_rows: int) -> Any:
-        """CSR ``[num_rows, len(self)]`` of ``flat [T]`` symbol numbers (-1: none of these) in ``rows [T]``, rising."""
+        """Counts as CSR ``[num_rows, len(self)]``, of symbols ``flat [T]`` (-1: unknown) in the sorted ``rows [T]``."""
         if len(self.keys) == 1:
             return count_matrix(rows, positions(self.keys[0], flat), (num_rows, len(self)))
         found_rows, found_columns, first = [], [], 0
@@ -69,7 +69,7 @@ class Runs:
 
 
 def joined(prefix: Array, flat: Array, rows: Array, length: int, width: int) -> Array:
-    """Numbers of the runs of ``length`` at each place, -1 where the prefix, the last symbol or the row does not fit."""
+    """Keys of the n-grams of ``length`` at each position; -1 if the prefix or last symbol is unknown, or the row ends."""
     if len(flat) < length:
         return np.zeros(0, dtype=np.int64)
     last = flat[length - 1 :]
@@ -79,7 +79,7 @@ def joined(prefix: Array, flat: Array, rows: Array, length: int, width: int) -> 
 
 
 def positions(keys: Array, wanted: Array) -> Array:
-    """Where each of ``wanted`` stands among the rising ``keys``, -1 for nowhere; of the type of ``wanted``."""
+    """The index of each of ``wanted`` in the sorted ``keys``, -1 if it is absent; in the dtype of ``wanted``."""
     if not len(keys):
         return np.full(wanted.shape, -1, dtype=wanted.dtype)
     if keys[-1] < LARGEST_TABLE:
@@ -91,7 +91,7 @@ def positions(keys: Array, wanted: Array) -> Array:
 
 
 def count_matrix(rows: Array, columns: Array, shape: tuple[int, int]) -> Any:
-    """CSR of how often each column occurs in each of ``rows``; the column -1 is none. Fast where rows rise."""
+    """CSR of how often each column occurs in each row; the column -1 is ignored. Fast if ``rows`` are sorted."""
     from scipy import sparse
 
     rising = len(rows) >= LEAST_NATIVE and native.available()[0] and bool((rows[1:] >= rows[:-1]).all())
@@ -106,7 +106,7 @@ def count_matrix(rows: Array, columns: Array, shape: tuple[int, int]) -> Any:
 
 
 def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int, min_count: int, most: int) -> Runs:
-    """The runs of up to ``longest`` symbols that are in at least ``min_count`` rows, the ``most`` most frequent ones."""
+    """The n-grams of up to ``longest`` symbols that are in at least ``min_count`` rows, the ``most`` most frequent ones."""
     num_rows, width = int(rows[-1]) + 1 if len(rows) else 0, max(len(symbols), 1)
     current, found = flat, []
     for length in range(1, longest + 1):
@@ -117,7 +117,7 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
             kept = current >= 0
             own = rows[: len(current)][kept]
             runs, places = np.unique(current[kept], return_inverse=True)
-        # One entry per row and run, to count rows, not occurrences.
+        # One entry per row and n-gram, to count rows, not occurrences.
         there = count_matrix(own, places, (num_rows, len(runs)))
         counts = np.bincount(there.indices, minlength=len(runs))
         often = counts >= min_count
@@ -125,8 +125,8 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
         current = positions(runs[often], current)
     total = np.concatenate([counts for _, counts in found])
     least = np.partition(total, len(total) - most)[len(total) - most] if len(total) > most else 0
-    # Longer runs are numbered by their prefix's place, so a prefix stays as long as a run that starts with it: counts of
-    # prefixes are never below, and the cut goes by counts.
+    # The key of a longer n-gram contains the index of its prefix, so the prefix must be kept too. It is: its count is never
+    # lower, and only the count decides.
     keys, kept_before = [], None
     for length, (runs, counts) in enumerate(found, start=1):
         stays = counts >= least
@@ -177,7 +177,7 @@ def numbered_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]]:
 
 
 def cut_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]] | None:
-    """``(flat [T] int32, offsets [R + 1], words)``: the same by the native engine; None where it cannot, or is not worth it."""
+    """``(flat [T] int32, offsets [R + 1], words)`` by the native engine; None if it cannot or rows are few."""
     if len(texts) < LEAST_NATIVE or not native.available()[0]:
         return None
     parts = in_threads(_numbered_part, [texts[first:last] for first, last in row_parts(len(texts))])
@@ -199,14 +199,14 @@ def cut_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]] | None:
 
 
 class _NumberedPart(NamedTuple):
-    """The words of some texts, each different one once."""
+    """The words of some texts, with each distinct word listed once."""
 
     joined: str  # all texts
     codes: Array  # their characters
-    starts: Array  # of the different words
+    starts: Array  # of the distinct words
     lengths: Array
     numbers: Array  # int32 [T]: which of them each word is
-    offsets: Array  # int64 [R + 1]: which words are whose
+    offsets: Array  # int64 [R + 1]: where the words of each text start
 
 
 def _numbered_part(texts: Sequence[str]) -> _NumberedPart | None:
@@ -245,7 +245,7 @@ def _cut_out(joined: str, starts: Array, lengths: Array) -> list[str]:
 
 
 def number_starts(words: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, list[str]]:
-    """``(numbers [W, 2], starts)`` of the words' first letters, -1 where a word has fewer; without ``number`` all get one.
+    """``(numbers [W, 2], starts)`` of the words' first letters, -1 if a word is shorter; without ``number`` all get one.
 
     Example:
         >>> number_starts(["tomato", "tomatoes", "pie"])[0].tolist()
@@ -276,7 +276,7 @@ def _fresh_starts(words: Sequence[str]) -> tuple[Array, list[str]]:
 
 
 def number_characters(texts: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:
-    """The same of characters, in lower case; one blank between words, at the start and at the end."""
+    """``number_words`` for characters, in lower case; with one blank between words, at the start and at the end."""
     lowered = [" ".join(["", *text.lower().split(), ""]) for text in texts]
     lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered))
     points = np.frombuffer("".join(lowered).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The decision rule and the calibration, fitted on scores of rows that the model did not see."""
+"""Fits the decision rule and the calibration on scores of held-out rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from manyhot.training.run.device import choose_device
 
 
 class Tuning(NamedTuple):
-    """Scores ``[R, L]`` of rows that the model did not see, or the best of each row, with their labels.
+    """Scores ``[R, L]`` of held-out rows, or their top lists, with the labels.
 
-    ``rows``, where it is given, are the rows of the training examples that they are; otherwise they are the validation rows.
-    ``fold [R]`` is the model that scored each row, if several did.
+    ``rows [R]`` are the numbers of these rows among the training examples; None if they are validation rows.
+    ``fold [R]`` is the number of the fit that scored each row, if there are several.
     """
 
     logits: Tensor | TopScores
@@ -59,7 +59,7 @@ def bounded_cut(
 def fit_rule(
     settings: TrainSettings, natural: DecisionRule, tuning: Tuning | None, labels: SparseLabels
 ) -> tuple[DecisionRule, Calibration | None, str]:
-    """``(rule, calibration, what was found in a sentence)``; ``labels`` are those of all training rows."""
+    """``(rule, calibration, the result in a sentence)``; ``labels`` are those of all training rows."""
     if tuning is None or not len(tuning.labels) or not len(tuning.labels.indices):
         return natural, None, ""
     if isinstance(tuning.logits, TopScores):
@@ -84,7 +84,7 @@ def fit_rule(
 
 
 def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tuple[DecisionRule, None, str]:
-    """The best rule for micro-F1 on top lists: one threshold for scores, or for the softmax of a row where its sum is known.
+    """The best rule for micro-F1 on top lists: one threshold for scores, or for the softmax of a row if its sum is known.
 
     Either may give every row at least one label.
     """
@@ -97,7 +97,7 @@ def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tu
     rule, value = max((tune_top(top, labels, rule=each) for each in tried), key=lambda found: found[1])
     what = "the softmax of a row" if rule.softmax else "the scores"
     many = f"{rule.min_labels} to {rule.max_labels}" if rule.min_labels else f"at most {rule.max_labels}"
-    return rule, None, f"one threshold for {what}, {many} labels a row, best for micro-F1 ({value:.3f}) on rows not seen"
+    return rule, None, f"one threshold for {what}, {many} labels a row, best for micro-F1 ({value:.3f}) on held-out rows"
 
 
 def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:
@@ -118,17 +118,17 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
 def _with_a_label(
     settings: TrainSettings, rule: DecisionRule, found: str, tuning: Tuning, labels: SparseLabels
 ) -> tuple[DecisionRule, str]:
-    """The rule with at least one label a row, where every training row has one and the rows not seen are decided better."""
+    """The rule with at least one label per row, if every training row has one and held-out rows are decided better."""
     if settings.min_labels or rule.top_k is not None or not bool((labels.counts() > 0).all()):
         return rule, found
     given, least = (tuning.all_scores, tuning.labels, settings.tune), replace(rule, min_labels=1)
     if rule_value(*given, least, where=tuning.where) <= rule_value(*given, rule, where=tuning.where):
         return rule, found
-    return least, f"{found} Every training row has a label, so every row gets its best one."
+    return least, f"{found} Every training row has a label, so every row gets at least its best one."
 
 
 def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
-    """A rule for whole label sets where it is better on rows not seen than one threshold, otherwise that threshold."""
+    """A rule for whole label sets if it is better than one threshold on held-out rows, otherwise that threshold."""
     given = tuning.all_scores, tuning.labels
     plain = tune_rule(*given, objective="SubACC", where=tuning.where, folds=0).rule
     others = labels
@@ -145,16 +145,16 @@ def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> 
 
 
 def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
-    """Thresholds best for micro-F1, which frequent labels decide, and macro-F1, where all count alike, together.
+    """Thresholds for the sum of micro-F1, which frequent labels dominate, and macro-F1, in which all labels count alike.
 
-    Cuts for macro-F1 alone predict rare labels so often that micro-F1 falls. One cut for all labels lies midway between the
-    two that are best for one of them.
+    Thresholds for macro-F1 alone predict rare labels so often that micro-F1 falls. One threshold for all labels lies midway
+    between the best one for micro-F1 and the best one for macro-F1.
     """
     if settings.per_label:
         cuts = balanced_thresholds(
             tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold
         )
-        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on rows not seen"
+        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on held-out rows"
     data = scored_rows("train", tuning.all_scores, tuning.labels, tuning.where)
     ends = [global_cut(data, OBJECTIVES[objective]) for objective in ("micro-F1", "macro-F1")]
     middle = clear_cut(data.scores.flatten(), sum(ends) / 2)
@@ -162,7 +162,7 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
 
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:
-    """The metric of the settings on held-out scores, larger is better; a metric of decisions by the best cut for all labels."""
+    """The metric of the settings on held-out scores, larger is better; decisions use the best single threshold."""
     from manyhot.metrics.info import DECISIONS
     from manyhot.metrics.names import parse_metric
 

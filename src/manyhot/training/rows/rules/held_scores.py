@@ -1,4 +1,4 @@
-"""Scores of rows that a fit has not seen."""
+"""Scores of held-out rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def logits_of(body: nn.Module, rows: TrainingRows, session: RowSession) -> Tensor:
-    """``[R, L]`` on the CPU; each process scores its part of the rows."""
+    """Scores ``[R, L]`` on the CPU; each process scores its part of the rows."""
     device = session.device
     body.eval()
     processes = Processes.current()

@@ -20,8 +20,8 @@ class TrackingThreshold(nn.Module):
     difference of their log odds. Inside ZLPR a cut at c is a weight w on the positives and 1 / w on the negatives with
     log w = -c: a shift of all scores, so that neither ranking nor calibration changes. (A weight on the positives alone
     changes both.)
-    Scores of training rows are too good if the model has overfitted them; the threshold then stays near zero, and
-    ``density_cut`` of rows not trained on bounds it.
+    If the model overfits, its scores of training rows are too good and the threshold stays near zero; ``density_cut`` of
+    held-out rows bounds it.
 
     Args:
         seeds: S.
@@ -46,7 +46,7 @@ class TrackingThreshold(nn.Module):
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor, where: Tensor | None = None) -> None:
-        """Read a batch: ``logits [S, B, T, L]`` before its step, ``labels [S, B, 1 or T, L]``, ``where`` how much counts."""
+        """Update from a batch: ``logits [S, B, T, L]`` before its step, ``labels [S, B, 1 or T, L]``, and weights ``where``."""
         apart = logits.float() - self.value[:, None, :, None]
         known = torch.ones_like(apart) if where is None else where.float().expand_as(apart)
         chosen, near = (apart > 0) * known, apart.clamp(-20, 20).cosh() ** -2 * known
@@ -62,8 +62,8 @@ class TrackingThreshold(nn.Module):
 def density_cut(logits: Tensor, density: float, known: Tensor | None = None) -> Tensor:
     """The cut ``[T]`` above which a share ``density`` of the scores lies.
 
-    For scores of rows not trained on and the density of the labels in training it is a bound: the cut that is best for F1
-    predicts as many labels as there are, or more where they are hard to tell. The labels of these rows are not used.
+    With scores of held-out rows and the label density of the training rows it is an upper bound: the best cut for F1 predicts
+    as many labels as there are, or more if they are hard to predict. The labels of the held-out rows are not used.
 
     Args:
         logits: ``[T, N, L]``.

@@ -1,1 +1,1 @@
-"""What a body is trained on: the objective, and labels that are mixed, softened or taught."""
+"""The targets of a body and its objective: mixup, soft labels, and labels from a teacher."""

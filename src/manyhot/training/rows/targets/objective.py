@@ -29,7 +29,7 @@ class Objective(nn.Module):
     """The loss of a batch, given a body; holds the threshold if one is learned.
 
     Args:
-        settings: resolved ones.
+        settings: the resolved settings.
         positive_weights: ``[L]``, further weights of the positives; None for none.
     """
 
@@ -56,7 +56,7 @@ class Objective(nn.Module):
         Shifting all scores and the threshold alike changes no loss, decision or ranking. The threshold is 0 afterwards.
 
         Returns:
-            The threshold, or None where none is learned.
+            The threshold, or None if none is learned.
         """
         if self.learned is None:
             return None
@@ -81,14 +81,14 @@ class Objective(nn.Module):
         scores = body(batch)
         logits = scores.float() if isinstance(scores, Tensor) else scores
         if self.cut is not None and self.training:
-            self._follow(logits, _dense(targets), where, sample_weight)
+            self._track_threshold(logits, _dense(targets), where, sample_weight)
         if settings.rdrop and self.training:
             again = body(batch).float()
             return rdrop_loss(logits, again, targets, alpha=settings.rdrop, loss=loss, where=where, sample_weight=sample_weight)
         value: Tensor = loss(logits, targets, where=where, sample_weight=sample_weight)
         return value
 
-    def _follow(self, logits: Tensor, labels: Tensor, where: Tensor | None, sample_weight: Tensor | None) -> None:
+    def _track_threshold(self, logits: Tensor, labels: Tensor, where: Tensor | None, sample_weight: Tensor | None) -> None:
         assert self.cut is not None
         counts = None if where is None else where.float()
         if sample_weight is not None:
@@ -99,7 +99,7 @@ class Objective(nn.Module):
         )
 
     def _loss(self) -> Any:
-        """The function of the loss itself, with its settings: ``rdrop_loss`` fuses two passes only where it knows it."""
+        """The loss function with its settings, unwrapped: ``rdrop_loss`` fuses two passes only for functions that it knows."""
         own = dict(self.loss_settings)
         if self.positive_weights is not None:
             own["pos_weight"] = self.positive_weights * own.get("pos_weight", 1.0)
@@ -149,7 +149,7 @@ def check_loss(settings: TrainSettings) -> None:
 
 
 def link_of(settings: TrainSettings, *, soft: bool) -> str | None:
-    """Which link the scores have: that of the loss, for the kind of labels it was trained on; log odds for label powerset.
+    """Which link the scores have: the link of the loss for hard or soft labels; log odds for label powerset.
 
     Args:
         settings: smoothing and mixup make soft labels of hard ones; flipping leaves them hard.

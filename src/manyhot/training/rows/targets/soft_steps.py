@@ -1,4 +1,4 @@
-"""Chooses the step size for soft labels, for bodies with early stopping on held-out rows."""
+"""Chooses the learning rate for soft labels, for bodies with early stopping on held-out rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FACTORS = (1.0, 1 / 3, 1 / 10)
 def fit_of_best_step(
     session: RowSession, name: str, salt: int, rows: TrainingRows, held: TrainingRows | None, factor: float | None = None
 ) -> tuple[RowFit, float]:
-    """``(fit, multiple of the step)``: with soft labels and no given learning rate the best on ``held`` of several steps.
+    """``(fit, multiple of the learning rate)``. For soft labels, several rates are tried; the best on ``held`` is kept.
 
     Args:
-        session: of the run.
-        name: of the fit, where one step alone is fitted.
+        session: the session of the run.
+        name: the name of the fit, if only one rate is tried.
         salt: separates the random draws of fits with the same seed.
-        rows: to fit to.
-        held: rows to stop and choose by; None for none.
-        factor: the multiple, where another fit has chosen it.
+        rows: the rows to fit to.
+        held: held-out rows, for early stopping and the choice of the rate; None for none.
+        factor: the multiple, if another fit has chosen it.
     """
     given = session.settings.learning_rate is not None or factor is not None
     if given or not session.soft or held is None or not len(held):
@@ -39,14 +39,14 @@ def fit_of_best_step(
         tried.append((_value_of(fit, held, session), factor, fit))
     _, factor, fit = max(tried, key=lambda each: each[0])
     extra = {"final": f"step-{factor:.2g}"} if name == "final" else {}
-    session.tell(Event("note", f"step {factor:.2g} is best on held-out rows", extra=extra))
+    session.tell(Event("note", f"the learning rate times {factor:.2g} is best on held-out rows", extra=extra))
     return fit, factor
 
 
 def _value_of(fit: RowFit, held: TrainingRows, session: RowSession) -> float:
     """How good a fit is on rows it did not see, larger is better: by the loss, which is less noisy than a metric of few rows.
 
-    A strategy's reader gives scores that the loss does not know; there the metric of the best epoch counts.
+    The loss does not apply to the scores of a strategy's reader; there the metric of the best epoch counts.
     """
     if session.reader is not None:
         return fit.stopping.best

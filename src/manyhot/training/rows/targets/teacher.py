@@ -10,7 +10,7 @@ from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bundle import TrainedModel, load_model
 
-# A label that the teacher gives a lower probability is not listed: without this bound every row would list every label.
+# Lower probabilities of the teacher become 0; otherwise every row would list every label.
 LEAST = 1e-3
 
 

@@ -1,7 +1,7 @@
-"""The cost of a negative in a label tree, chosen on rows that a small tree was not fitted to.
+"""The cost of a negative in a label tree, chosen on held-out rows of a small tree.
 
-Where rows often lack labels that fit them, as titles do, negatives should weigh less than positives. Where labels are complete
-they should weigh the same: on eurlex57k that is worth more than a point of P@1.
+If rows often lack labels that fit them, as titles do, negatives should weigh less than positives. If labels are complete, they
+should weigh the same: on eurlex57k that is worth more than a point of P@1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from manyhot.training.rows.trees.fit import NEG_COST, TreeFit
 from manyhot.training.run.session import RunSession
 
 NEG_COSTS = (NEG_COST, 1.0)
-# Rows that a small tree is fitted to, and as many tenths that it is judged by; the fewest rows that can tell.
+# Most rows that a small tree is fitted to; a tenth as many are held out to judge it. With fewer rows there is no choice.
 MOST_ROWS, LEAST_ROWS = 30_000, 1_000
 
 
 def negative_cost(session: RunSession, rows: TrainingRows, *, seed: int, **sizes: Any) -> float:
-    """The best of ``NEG_COSTS`` by P@1, P@3 and P@5 together; ``sizes`` are those of ``TreeFit``, whose trees are one here.
+    """The best of ``NEG_COSTS`` by P@1, P@3 and P@5 together; ``sizes`` are the arguments of ``TreeFit``, with one tree here.
 
     The first one stays unless another is better by more than the standard error of their difference.
     """
@@ -43,5 +43,5 @@ def negative_cost(session: RunSession, rows: TrainingRows, *, seed: int, **sizes
         gains = found[cost] - found[best]
         best = cost if gains.mean() > gains.std() / len(gains) ** 0.5 else best
     told = ", ".join(f"{cost:g}: {values.mean():.4f}" for cost, values in found.items())
-    session.note(f"a negative costs {best:g} of a positive (mean of P@1, P@3 and P@5 on {len(held):,} rows: {told})")
+    session.note(f"the cost of a negative is {best:g} (mean of P@1, P@3 and P@5 on {len(held):,} held-out rows: {told})")
     return best

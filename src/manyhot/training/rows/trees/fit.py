@@ -1,4 +1,4 @@
-"""The fit of label trees: independent blocks, solved on all threads, with checkpoints between them."""
+"""Fits label trees: independent blocks are solved on all threads, with checkpoints between them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree, 
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 
-# Read off a validation cut of yso_titles' training rows. A missing label is often just not annotated, so negatives weigh less
-# than positives; smaller weights than the smallest one here do not change the ranking.
+# Chosen on held-out training rows of yso_titles. A missing label is often just not annotated, so negatives weigh less than
+# positives. Weights below LEAST_WEIGHT are dropped, which does not change the ranking.
 POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
 # The same for the ZLPR of a row.
 ROW_COST = 8.0
 # A level that takes longer than this many seconds is saved at its end.
 WORTH_SAVING = 2.0
-# Bytes that the solver of a node's block may take, where rows are in files, before it works in the files.
+# If rows are in files and the solver of a block needs more bytes than this, it keeps its numbers in a file too.
 IN_MEMORY = 1 << 30
-# Rows that are visited in an order of their own, before those after them.
+# Rows are shuffled within parts of this size; the parts follow each other.
 PART_ROWS = 1 << 20
 # Most rows that are held out for tuning.
 MOST_HELD_OUT = 5_000
@@ -55,14 +55,14 @@ class TreeFit:
 
     Args:
         session: receives progress events; its folder holds the checkpoints.
-        rows: what to fit to; sparse inputs.
-        trees: how many.
-        beam: of the body.
-        passes: over the rows of each block.
+        rows: the rows to fit to, with sparse inputs.
+        trees: the number of trees.
+        beam: the beam width of the body.
+        passes: passes over the rows of each block.
         form: the loss at the nodes, ``squared_hinge`` or ``zlpr``.
-        seed: of the shapes of the trees and the order of visits.
-        threads: blocks that are solved at a time.
-        neg_cost: of a negative entry (squared hinge), where a positive costs ``POS_COST``.
+        seed: random seed of the shapes of the trees and of the order of the rows.
+        threads: blocks that are solved at the same time.
+        neg_cost: the cost of a negative entry (squared hinge); a positive costs ``POS_COST``.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class TreeFit:
         )
 
     def _solved(self, problem: BlockProblem) -> BlockWeights:
-        """The weights of a block; rows in files are not copied, and numbers of the solver are in a file, if they are many."""
+        """Solve a block. If rows are in files, they are not copied, and a large state of the solver is in a file too."""
         inputs = self.rows.inputs
         if not isinstance(inputs, MappedMatrix) or problem.memory() <= IN_MEMORY:
             return native.solve(problem)
@@ -172,7 +172,7 @@ class TreeFit:
         return time.monotonic() - self.session.saved >= self.session.checkpoint_seconds
 
     def _save(self, name: str, part: int, blocks: list[BlockWeights]) -> int:
-        """Write blocks as the next part of a level, where the run has a folder; the number of parts."""
+        """Write blocks as the next part of a level, if the run has a folder; returns the number of parts."""
         if self.session.folder is None or not blocks:
             return part
         tensors: dict[str, Any] = {}
@@ -201,7 +201,7 @@ class TreeFit:
 
 
 def visits(draw: np.random.Generator, count: int) -> Array:
-    """The order in which rows are visited once: by chance, within parts of ``PART_ROWS`` that follow each other.
+    """The order of one pass over the rows: random within parts of ``PART_ROWS`` rows, which follow each other.
 
     Rows larger than memory are then read from the disk part by part.
     """
@@ -211,10 +211,10 @@ def visits(draw: np.random.Generator, count: int) -> Array:
 
 @contextlib.contextmanager
 def file_room(folder: Path, size: int) -> Iterator[Array]:
-    """``size`` zeros in a file that ends with the block, to be written to."""
+    """A writable array of ``size`` zeros in a temporary file, which is removed at the end of the block."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            # The disk has the room, or says so now: a write to a map cannot be refused.
+            # Reserve the space now: a write to a memory map cannot report a full disk.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, 4 * size)
             yield np.asarray(np.memmap(file, dtype=np.float32, mode="w+", shape=(size,)))
@@ -226,9 +226,9 @@ def check_tree(rows: TrainingRows, device: torch.device) -> None:
     """Raise an error for labels and settings that trees do not support."""
     ready, why = native.available()
     if not ready:
-        raise ValueError(f"train: `model` must not be tree here, which is fitted by the native engine: {why} Choose bag.")
+        raise ValueError(f"train: `model` must not be tree here, because it needs the native engine: {why} Choose bag.")
     if not is_sparse(rows.inputs):
-        raise ValueError("train: `model` must not be tree for dense features; it reads texts and sparse ones. Choose mlp.")
+        raise ValueError("train: `model` must not be tree for dense features; it reads texts and sparse features. Choose mlp.")
     if device.type != "cpu":
         raise ValueError(f"train: `device` must be cpu for the model tree; got {device.type}. Choose bag for a GPU.")
     if rows.unknown is not None and len(rows.unknown.indices):
@@ -245,5 +245,5 @@ def _blocks(child_start: Array) -> Iterator[tuple[int, int, int]]:
 
 
 def shape_of(body: TreeBody) -> dict[str, Any]:
-    """What a description needs to make the body again."""
+    """The entries of the description from which the body is built again."""
     return {"trees": sizes_of(body.trees()), "beam": body.beam}

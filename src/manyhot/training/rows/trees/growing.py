@@ -19,7 +19,7 @@ from manyhot.training.rows.bodies.tree import unit_rows
 
 # The approximate number of labels per node of the last level; 64 and 200 are no better on 100,000 titles of yso_titles.
 LEAF = 100
-# A node above has at most 2 to this many children.
+# A node of the levels above has at most 2 ** MOST_HALVINGS children.
 MOST_HALVINGS = 8
 ROUNDS = 10
 # Entries of mapped rows, counted once for each label of a row, that are in memory at a time.
@@ -61,7 +61,7 @@ def label_vectors(rows: Any, labels: SparseLabels) -> Rows:
 
 
 def _sums_in_parts(rows_of: Any, rows: MappedMatrix) -> Iterator[Any]:
-    """``rows_of [L, R] @ rows`` for some labels at a time, whose rows are in memory for that time."""
+    """``rows_of [L, R] @ rows``, some labels at a time; only their rows are in memory."""
     from scipy import sparse
 
     own = rows.numbers(slice(None))
@@ -78,7 +78,7 @@ def _sums_in_parts(rows_of: Any, rows: MappedMatrix) -> Iterator[Any]:
 
 
 def halvings(num_labels: int) -> list[int]:
-    """How often each level halves its nodes' labels, for about ``LEAF`` labels at the end: as even as can be.
+    """The number of halvings in each level, as equal as possible, for about ``LEAF`` labels per node at the end.
 
     Example:
         >>> halvings(25_000), halvings(100), halvings(3_000_000)
@@ -113,7 +113,7 @@ def _halved(vectors: Rows, labels: Array, draw: np.random.Generator) -> Array:
 
 
 def unit_matrix(inputs: Any) -> tuple[Rows, Array | None]:
-    """Sparse rows with length 1, and for rows in files which of them are meant."""
+    """Sparse rows with length 1; for rows in files also the numbers of the selected rows."""
     if not isinstance(inputs, MappedMatrix):
         return unit_rows(Rows.of(inputs)), None
     matrix = Rows(inputs.offsets, inputs.columns, _unit_values(inputs), inputs.num_columns)

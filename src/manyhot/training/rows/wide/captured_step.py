@@ -1,4 +1,4 @@
-"""A training step of a wide body as one CUDA graph: about ninety launches become one, and the host no longer sets the pace."""
+"""A training step of a wide body as one CUDA graph: one launch instead of about ninety, so the host is not the bottleneck."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from manyhot.training.rows.bodies.wide import WideBody
 
 
 def can_capture(body: WideBody) -> bool:
-    """Whether steps of the body never wait for the device: the kernels read rates there, and labels are not divided."""
+    """Whether steps can be captured: the kernels read the learning rates on the device, and labels are not sharded."""
     head = body.head
     return head.weight.is_cuda and head.mesh is None and table.serves(body.first.weight) and updates.serves(head.weight)
 
 
 class CapturedStep:
-    """A step that is captured when it is first taken, and replayed from then on.
+    """A step that is captured at the first call and replayed from then on.
 
     Args:
-        body: what the step moves.
-        step: the step on a batch whose place in memory does not change; gives the loss, on the device.
+        body: the body that the step updates.
+        step: takes a step on a batch at a fixed address; returns the loss, on the device.
     """
 
     def __init__(self, body: WideBody, step: Callable[[], Tensor]) -> None:
@@ -32,20 +32,21 @@ class CapturedStep:
         self.value: Tensor | None = None
 
     def __call__(self) -> Tensor | None:
-        """The loss before the step, which is overwritten by the next one; None where the step cannot be captured."""
+        """The loss before the step, which the next step overwrites; None if the step cannot be captured."""
         if self.graph is None:
             try:
                 self._capture()
             except RuntimeError as error:
                 why = str(error).splitlines()[0]
-                warnings.warn(f"train: a step could not be captured, and is made slower: {why}", RuntimeWarning, stacklevel=2)
+                message = f"train: the training step could not be captured in a CUDA graph and runs slower: {why}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
                 return None
         assert self.graph is not None
         self.graph.replay()
         return self.value
 
     def _capture(self) -> None:
-        """Capture, after one step that compiles kernels and changes nothing: its rates are 0, and its counts are taken back."""
+        """Capture after a warm-up step that compiles kernels and changes nothing: rates are 0, and buffers are restored."""
         body, device = self.body, self.body.first.weight.device
         rates = [each.clone() for each in (body.first.rate, body.head.rate)]
         kept = {name: each.clone() for name, each in body.named_buffers()}

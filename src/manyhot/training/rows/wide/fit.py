@@ -20,12 +20,12 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.wide.captured_step import CapturedStep, can_capture
 from manyhot.training.run.processes import Processes
 
-# Where the settings do not say; for decoupled softmax, 20,000 of the training rows of yso_titles held out.
+# The default learning rate, chosen for decoupled softmax on 20,000 held-out training rows of yso_titles.
 WIDE_RATE = 0.03
 # Length of the top list of a row: the rule is tuned on it and predicts at most that many labels.
 LISTED = 100
 ROWS_AT_ONCE = 1024
-# Triton compiles other kernels for sizes that are no multiple of this.
+# Triton compiles other kernels for sizes that are not a multiple of this.
 ROWS_TOGETHER = 16
 # Steps after which processes with label shards read the loss, and agree whether a checkpoint is due.
 STEPS_BETWEEN_READS = 16
@@ -34,13 +34,13 @@ STEPS_BETWEEN_READS = 16
 class WideFit(RowFit):
     """A wide body over rows on the device.
 
-    Arguments are those of ``RowFit``, and:
+    The arguments are those of ``RowFit``, and:
 
     Args:
-        on_device: rows that were moved to the device before, some of which are those of this fit; None moves them.
-        picked: which of ``on_device`` they are; None is all.
+        on_device: rows that are already on the device, among them those of this fit; None: the rows are moved there.
+        picked: the numbers of the rows of this fit in ``on_device``; None: all.
 
-    Where the labels are divided among processes, each takes all rows of a batch, and the word vectors move alike everywhere.
+    With label shards, each process takes all rows of a batch, and the word vectors stay the same on all processes.
     """
 
     # The loss is read only at time intervals.
@@ -81,11 +81,11 @@ class WideFit(RowFit):
         return self.device.type == "cpu" or self.state.batch % STEPS_BETWEEN_READS == 0
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, int]]:
-        """The batches of an epoch, on the device; of one that a captured step takes, its first row among those of the epoch."""
+        """The batches of an epoch, on the device; for a captured step, the number of its first row in the epoch."""
         order = np.random.default_rng([self.seed, self.salt, epoch]).permutation(len(self.rows))
         order = order if self.picked is None else self.picked[order]
         if self.device.type == "cuda" and len(order) > self.batch_size:
-            # A last batch of another kind of size would have kernels of its own; other rows are left out in each epoch.
+            # A last batch of another size would need its own kernels; its rows are left out, different ones in each epoch.
             order = order[: len(order) // ROWS_TOGETHER * ROWS_TOGETHER]
         taken, fixed, size = self.on_device.taken(order[start * self.batch_size :]), self._fixed_batches(), self.batch_size
         if fixed is not None:
@@ -98,7 +98,7 @@ class WideFit(RowFit):
                 yield _row_batch(*taken.batch(first, last)), last - first
 
     def _fixed_batches(self) -> FixedBatches | None:
-        """Memory for batches of a captured step; None where steps are not captured."""
+        """Memory for batches of a captured step; None if steps are not captured."""
         if self.fixed is None and self._captures():
             picked = np.arange(len(self.on_device)) if self.picked is None else self.picked
             fixed = self.fixed = FixedBatches(self.on_device, picked, self.batch_size)
@@ -106,7 +106,7 @@ class WideFit(RowFit):
         return self.fixed
 
     def _captures(self) -> bool:
-        """Whether steps are captured: there are several whole batches, and nothing but the body moves."""
+        """Whether steps are captured: there are several batches, and only the body is trained."""
         return len(self.rows) > self.batch_size and not self.steps.parameters and can_capture(self.wide)
 
     def loss(self, batch: RowBatch) -> tuple[Tensor, float]:
@@ -115,7 +115,7 @@ class WideFit(RowFit):
         return self.objective(self.body, inputs, labels, None, weights), float(len(labels))
 
     def step(self, rate: float, batch: RowBatch | int) -> Tensor:
-        """One step on a batch, or on the one that starts at this row of the epoch; the tables move inside backward."""
+        """One step on a batch, or on the one that starts at this row of the epoch; weights are updated inside backward."""
         self.wide.set_rate(rate)
         if not isinstance(batch, int):
             return super().step(rate, batch)
@@ -124,7 +124,7 @@ class WideFit(RowFit):
         self.fixed.first.fill_(batch)
         value = self.captured()
         if value is None:
-            # The rest of the fit goes without a graph, and without room that is left over, which only our kernels know of.
+            # The rest of the fit runs without a graph and without padding, which only our kernels support.
             self.captured, taken = None, self.fixed.taken
             assert taken is not None
             value = super().step(rate, _row_batch(*taken.batch(batch, batch + self.batch_size)))

@@ -1,4 +1,4 @@
-"""The fits of a body for very many labels: members on the device, and top lists of the rows that each did not see."""
+"""The fits of a body for very many labels: members on the device, and top lists of the held-out rows of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manyhot.training.rows.wide.fit import ROWS_TOGETHER, WideFit, joined_lists,
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
 
-# Bodies that the model is the mean of.
+# The number of ensemble members.
 WIDE_MEMBERS = 3
 # Most held-out rows that are listed to tune one threshold on.
 MOST_LISTED_ROWS = 20_000
@@ -54,7 +54,7 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
     listed = None
     if held is not None:
         listed = top_scores(joined, DeviceRows(held.inputs, held.targets, None, session.device))
-    # The members are not needed any more; this frees their memory for the whole model.
+    # The members are no longer needed; this frees their memory for the model.
     bodies.clear()
     body = assembled(joined)
     if held is not None and listed is not None:
@@ -69,7 +69,7 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
 
 
 def _left_out(session: RowSession) -> list[np.ndarray[Any, Any]]:
-    """The rows that each member does not see, on which the rule is tuned; no parts where the settings hold none out."""
+    """The held-out rows of each member, on which the rule is tuned; an empty list if the settings hold none out."""
     num_rows = len(session.rows)
     count = min(round(session.settings.validation * num_rows), MOST_LISTED_ROWS) // WIDE_MEMBERS
     count = count // ROWS_TOGETHER * ROWS_TOGETHER or count

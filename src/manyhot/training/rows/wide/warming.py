@@ -1,4 +1,4 @@
-"""Steps on made-up rows in a thread, so that kernels are compiled while words are still counted."""
+"""Compiles kernels by steps on made-up rows, in a thread, while words are still counted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from manyhot.training.run.device import choose_device
 WORDS, WORDS_A_ROW = 64, 8
 
 
-# A number of labels whose kernels are those of most others: no multiple of 16.
+# Not a multiple of 16, like most numbers of labels: Triton then compiles the same kernels.
 USUAL_LABELS = 9_999
 # No daemons: a process that ends while a kernel is compiled would be aborted.
 _early: list[threading.Thread] = []
 
 
 def warm_early(settings: TrainSettings) -> None:
-    """Start to compile the kernels of a run before its files are read, where the settings name the body wide."""
+    """Start to compile the kernels of a run before its files are read, if the model is wide."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -43,12 +43,12 @@ def warm_early(settings: TrainSettings) -> None:
 
 
 class Warming:
-    """A thread that makes the first steps of a wide body on made-up rows. On a CPU there is nothing to compile.
+    """A thread that takes steps of a wide body on made-up rows. On a CPU there is nothing to compile.
 
     Args:
         settings: those of the run, with its body.
         num_labels: L.
-        device: of the run.
+        device: the device of the run.
     """
 
     def __init__(self, settings: TrainSettings, num_labels: int, device: torch.device) -> None:
@@ -77,9 +77,9 @@ class Warming:
 
 
 def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device) -> int:
-    """Steps on two batches, one of them smaller, and the best labels of their rows; how many steps.
+    """Train on two batches, the second one smaller, and find the best labels of their rows; returns the number of steps.
 
-    The first is captured, where steps are. Rows of a batch are always a multiple of 16, which has kernels of its own.
+    The first step is captured if the steps of the run are. Both batches have a multiple of 16 rows, as those of the run have.
     """
     from scipy import sparse
 
