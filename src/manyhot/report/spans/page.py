@@ -10,13 +10,11 @@ from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.page import Section, page, table
 from manyhot.report.parts.svg import Plot, legend
 from manyhot.report.run.charts import figure, learning_figures
-from manyhot.report.run.mistakes_sections import example_item, score_figure
+from manyhot.report.run.mistakes_sections import example_item, examples_section, pair_row, score_figure
 from manyhot.report.run.page import metric_table, metric_tiles
 from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.words import made_words
 from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
-
-TAG_WORDS = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
 
 
 def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
@@ -101,15 +99,7 @@ def _errors(report: Mapping[str, Any]) -> Section:
         for kind, count in report["errors"].items()
     ]
     kinds = table((("error", False), ("spans", True), ("share", True), ("meaning", False)), rows)
-    confused = [
-        element(
-            "tr",
-            element("td", name_of(each["true"], 40)),
-            element("td", name_of(each["found"], 40)),
-            element("td", f"{each['spans']:,}", class_="n"),
-        )
-        for each in report["confused"]
-    ]
+    confused = [pair_row(each["true"], each["found"], each["spans"]) for each in report["confused"]]
     told: list[Any] = []
     if confused:
         headings = (("true type", False), ("predicted as", False), ("spans", True))
@@ -144,20 +134,17 @@ def _thresholds(report: Mapping[str, Any]) -> Section:
 
 
 def _worst(report: Mapping[str, Any]) -> Section | None:
-    if not report["worst"]:
-        return None
     about = (
         "The texts with the most errors. A dashed span is missed, a struck-through span is predicted wrongly, the others are"
         " right; beside each predicted span is its score."
     )
-    items = [_example(each) for each in report["worst"]]
-    return Section("worst", "Worst texts", about, element("ul", items, class_="examples"))
+    return examples_section("Worst texts", about, [_example(each) for each in report["worst"]])
 
 
 def _example(told: Mapping[str, Any]) -> Markup:
     named = f" · {told['id']}" if "id" in told else None
     where = join(f"text {told['row']:,}", named, f" · {told['errors']:,} errors")
-    return example_item(told, where, TAG_WORDS, _tag)
+    return example_item(told, where, _tag)
 
 
 def _tag(span: Mapping[str, Any]) -> list[Markup]:
