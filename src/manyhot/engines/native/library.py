@@ -55,6 +55,14 @@ def load() -> tuple[Any, str]:
     return library, ""
 
 
+def load_for(who: str) -> Any:
+    """The library; an error that starts with ``who`` and says why, if it could not be loaded."""
+    library, why = load()
+    if library is None:
+        raise RuntimeError(f"{who}: the native engine cannot be used: {why}")
+    return library
+
+
 def _is_of_these_sources(library: Any) -> bool:
     """Whether the library was built from the C files in its folder; after an update in place it may be older."""
     try:

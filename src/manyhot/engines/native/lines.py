@@ -25,9 +25,7 @@ class ScannedLines(NamedTuple):
 
 @functools.cache
 def _scan() -> Any:
-    found, why = library.load()
-    if found is None:
-        raise RuntimeError(f"lines: the native engine cannot be used: {why}")
+    found = library.load_for("lines")
     found.manyhot_lines_scan.argtypes = [ctypes.c_char_p, _INTEGER, ctypes.c_char_p, ctypes.c_char_p, *[_POINTER] * 4]
     found.manyhot_lines_scan.restype = _INTEGER
     return found.manyhot_lines_scan

@@ -58,9 +58,7 @@ class _Search(ctypes.Structure):
 
 @functools.cache
 def _library() -> Any:
-    found, why = library.load()
-    if found is None:
-        raise RuntimeError(f"label trees: the native engine cannot be used: {why}")
+    found = library.load_for("label trees")
     found.manyhot_tree_solve.argtypes = found.manyhot_tree_free.argtypes = [ctypes.POINTER(_Block)]
     found.manyhot_tree_halve.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER, _INTEGER, *[_POINTER] * 4]
     found.manyhot_tree_search.argtypes = [ctypes.POINTER(_Search), _INTEGER]

@@ -21,9 +21,7 @@ _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 @functools.cache
 def _library() -> Any:
-    found, why = library.load()
-    if found is None:
-        raise RuntimeError(f"words: the native engine cannot be used: {why}")
+    found = library.load_for("words")
     for name, arguments in (
         ("cut", [_POINTER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER]),
         ("number", [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]),

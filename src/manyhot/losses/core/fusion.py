@@ -92,15 +92,19 @@ def scaled(grad: Tensor, factor: Tensor) -> Tensor:
     return (grad * factor).to(grad.dtype)
 
 
-def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _differentiable(ctx: Any, saved: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     """The gradient recomputed by the plain form, so that it can be differentiated again."""
     x, offset, scale, terms = _inputs(ctx, saved)
-    wanted = ctx.needs_input_grad[:2]
     reduced = total(ctx.settings[1].plain(x, offset, terms), scale)
-    inputs = [part for part, want in zip((x, offset), wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
-    by_x, by_offset = (next(found) if want else None for want in wanted)
-    return by_x, by_offset
+    return wanted_gradients(ctx, reduced, (x, offset), grad_out)
+
+
+def wanted_gradients(ctx: Any, reduced: Tensor, inputs: tuple[Any, Any], grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of a reduced loss by the two ``inputs``, which can be differentiated again; None where none is needed."""
+    wanted = ctx.needs_input_grad[:2]
+    needed = [part for part, want in zip(inputs, wanted, strict=True) if want]
+    found = iter(torch.autograd.grad(reduced, needed, grad_out.to(reduced.dtype), create_graph=True))
+    return tuple(next(found) if want else None for want in wanted)
 
 
 # Function.apply without its support for torch.func, which takes as long as a launch. Under torch.func no engine is chosen.
@@ -172,12 +176,7 @@ class _RepeatedHalf(_EagerHalf):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, _: Any, call: tuple[Any, ...]) -> Tensor:
-        made, tensors, ctx.settings, ctx.constants = call
-        ctx.save_for_backward(x, *tensors)
-        value: Tensor
-        value, ctx.held = made
-        ctx.finished = []
-        return value
+        return _Repeated.forward(ctx, x, _, call)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -188,7 +187,7 @@ class _RepeatedHalf(_EagerHalf):
         ctx.held = None
         grad = ctx.settings[3](held, grad_out)
         if grad is None:
-            ctx.finished.append(held)
+            ctx.finished = [held]
             return _EagerHalf.backward(ctx, grad_out)
         return grad, None, None
 

@@ -21,7 +21,7 @@ from manyhot.engines.terms import DenseTerms, accumulation_dtype
 from manyhot.engines.totals import total
 from manyhot.losses.core.dispatch import row_scale, wants_fusion
 from manyhot.losses.core.forms import FORMS
-from manyhot.losses.core.fusion import Terms, scaled
+from manyhot.losses.core.fusion import Terms, scaled, wanted_gradients
 from manyhot.losses.core.layout import Rows
 from manyhot.losses.core.logsumexp import sides_of_rows
 
@@ -146,9 +146,7 @@ class _Eager(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():
             reduced = total(pair.plain(a, b, kind(*fields)), scale)
-            inputs = [x for x, want in zip((a, b), wanted, strict=True) if want]
-            found = iter(torch.autograd.grad(reduced, inputs, grad_out.to(reduced.dtype), create_graph=True))
-            return *(next(found) if want else None for want in wanted), None, None, None, None
+            return *wanted_gradients(ctx, reduced, (a, b), grad_out), None, None, None, None
         if not ctx.finished:
             ctx.finished.append(pair.fused(engine, a, b, kind(*fields), scale)[1:])
         if is_readable(grad_out):

@@ -39,7 +39,7 @@ class Section:
         return element("section", heading, about, *self.content, id=self.name, aria_labelledby=f"{self.name}-heading")
 
 
-def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: str, data: Sequence[Markup] = ()) -> str:
+def page(title: str, lead: Any, note: Any, sections: Sequence[Section | None], foot: str, data: Sequence[Markup] = ()) -> str:
     """A whole page.
 
     Its content security policy allows only the page's own script, and no requests.
@@ -48,7 +48,7 @@ def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: st
         title: the title of the page.
         lead: a summary below the title.
         note: an important note before all sections, or None.
-        sections: the sections in order.
+        sections: the sections in order; None is left out.
         foot: the date and the version.
         data: blocks of JSON for the script.
     """
@@ -63,7 +63,8 @@ def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: st
         element("title", title),
         element("style", Markup(style)),
     )
-    links = [element("li", element("a", each.short, href=f"#{each.name}")) for each in sections]
+    shown = [each for each in sections if each is not None]
+    links = [element("li", element("a", each.short, href=f"#{each.name}")) for each in shown]
     body = element(
         "body",
         element("a", "Skip to the figures", href="#figures", class_="skip"),
@@ -77,7 +78,7 @@ def page(title: str, lead: Any, note: Any, sections: Sequence[Section], foot: st
             "main",
             element("nav", element("ul", links), aria_label="Sections"),
             None if note is None else element("div", note, class_="note", role="note"),
-            [each.markup() for each in sections],
+            [each.markup() for each in shown],
             id="figures",
         ),
         element("footer", foot),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from manyhot.report.parts.markup import Markup, element, join, name_of
@@ -44,12 +44,8 @@ def _row(listed: Mapping[str, Any], place: int, *, printed: bool) -> Markup:
     counts = [listed[key][place] for key in ("positive", "predicted")]
     precision, recall, f1 = (listed[key][place] for key in ("precision", "recall", "F1"))
     average_precision = None if listed["AP"] is None else listed["AP"][place]
-    meter = element("span", element("i"), class_="meter", style=f"--v:{f1:.3f}", aria_hidden="true")
     cells = [
-        element("th", name_of(listed["name"][place], 80), scope="row", class_="name"),
-        *(element("td", f"{count:,}", class_="n", data_value=count) for count in counts),
-        *(element("td", f"{score:.3f}", class_="n", data_value=score) for score in (precision, recall)),
-        element("td", f"{f1:.3f}", meter, class_="n", data_value=f1),
+        *score_cells(listed["name"][place], counts, (precision, recall), f1),
         element("td", value_words(average_precision, 3), class_="n", data_value=average_precision or ""),
         element(
             "td",
@@ -59,3 +55,18 @@ def _row(listed: Mapping[str, Any], place: int, *, printed: bool) -> Markup:
         ),
     ]
     return element("tr", cells, data_place=place, class_=None if printed else "beyond-print")
+
+
+def score_cells(name: str, counts: Sequence[int], scores: Sequence[float], f1: float) -> list[Markup]:
+    """The first cells of a label or type in a table: its name, counts and scores, and its F1 with a bar."""
+    return [
+        element("th", name_of(name, 80), scope="row", class_="name"),
+        *(element("td", f"{count:,}", class_="n", data_value=count) for count in counts),
+        *(element("td", f"{score:.3f}", class_="n", data_value=score) for score in scores),
+        element("td", f"{f1:.3f}", meter(f1), class_="n", data_value=f1),
+    ]
+
+
+def meter(share: float) -> Markup:
+    """A bar from 0 to 1 behind a number."""
+    return element("span", element("i"), class_="meter", style=f"--v:{share:.3f}", aria_hidden="true")

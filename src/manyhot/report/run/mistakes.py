@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot.data.examples import Examples
 from manyhot.labels.sparse import SparseLabels
 from manyhot.report.parts.thumbnails import thumbnail
 from manyhot.report.run.judged import Judged, Origin, rounded
@@ -96,15 +97,21 @@ def measure_worst(judged: Judged, origin: Origin) -> list[dict[str, Any]]:
     return [_example(judged, origin, row, float(far[row])) for row in order if far[row] > 0]
 
 
+def id_and_text(examples: Examples, row: int) -> dict[str, str]:
+    """The id and the text of a row, truncated, if the examples have them."""
+    told = {}
+    if examples.ids is not None:
+        told["id"] = examples.ids[row][:TEXT_CHARACTERS]
+    if examples.texts is not None:
+        text = " ".join(examples.texts[row].split())
+        told["text"] = text[:TEXT_CHARACTERS] + ("…" if len(text) > TEXT_CHARACTERS else "")
+    return told
+
+
 def _example(judged: Judged, origin: Origin, row: int, far: float) -> dict[str, Any]:
     true, predicted = set(judged.positives[row].tolist()), set(judged.predictions[row].tolist())
     place, examples = origin.place(row), origin.examples
-    told: dict[str, Any] = {"row": place + 1, "far": rounded([far])[0]}
-    if examples.ids is not None:
-        told["id"] = examples.ids[place][:TEXT_CHARACTERS]
-    if examples.texts is not None:
-        text = " ".join(examples.texts[place].split())
-        told["text"] = text[:TEXT_CHARACTERS] + ("…" if len(text) > TEXT_CHARACTERS else "")
+    told: dict[str, Any] = {"row": place + 1, "far": rounded([far])[0], **id_and_text(examples, place)}
     if examples.images is not None:
         told["image"] = thumbnail(examples.images[place])
     for kind, labels in (("missed", true - predicted), ("wrong", predicted - true), ("right", true & predicted)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manyhot.report.parts.markup import Markup, element, join, name_of
@@ -10,29 +10,16 @@ from manyhot.report.parts.page import Section, table
 from manyhot.report.run.charts import counts_figure, missed_figure
 from manyhot.report.run.words import value_words
 
+# The kinds of tags of a wrong row or text in order, each with its tooltip.
+TAG_WORDS = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
+
 
 def mistakes_section(report: Mapping[str, Any]) -> Section:
     """Labels that are missed, together with others, and labels that are predicted instead."""
     missed = report["missed"]
     heat = missed_figure(missed)
-    pairs = [
-        element(
-            "tr",
-            element("td", name_of(each["missed"], 40)),
-            element("td", name_of(each["predicted"], 40)),
-            element("td", f"{each['rows']:,}", class_="n"),
-        )
-        for each in missed["instead"][:10]
-    ]
-    both = [
-        element(
-            "tr",
-            element("td", name_of(each["labels"][0], 40)),
-            element("td", name_of(each["labels"][1], 40)),
-            element("td", f"{each['rows']:,}", class_="n"),
-        )
-        for each in missed["pairs"][:10]
-    ]
+    pairs = [pair_row(each["missed"], each["predicted"], each["rows"]) for each in missed["instead"][:10]]
+    both = [pair_row(each["labels"][0], each["labels"][1], each["rows"]) for each in missed["pairs"][:10]]
     told = (
         [
             element("h3", "Missed, and predicted instead"),
@@ -52,24 +39,31 @@ def mistakes_section(report: Mapping[str, Any]) -> Section:
     return Section("mistakes", "Mistakes", None, content)
 
 
+def pair_row(first: str, second: str, count: int) -> Markup:
+    """A row of a table of two names and how often they occur together."""
+    names = (element("td", name_of(name, 40)) for name in (first, second))
+    return element("tr", *names, element("td", f"{count:,}", class_="n"))
+
+
 def worst_section(report: Mapping[str, Any]) -> Section | None:
     """The worst rows; None if no row is wrong."""
-    if not report["worst"]:
-        return None
     about = (
         "The rows whose wrong decisions are farthest from their thresholds, summed over labels. A dashed label is missed, a"
         " struck-through label is predicted wrongly, the others are right; beside each is its score."
     )
-    items = [_example(each) for each in report["worst"]]
-    return Section("worst", "Worst examples", about, element("ul", items, class_="examples"))
+    return examples_section("Worst examples", about, [_example(each) for each in report["worst"]])
+
+
+def examples_section(title: str, about: str, items: Sequence[Markup]) -> Section | None:
+    """The section of the worst rows or texts from their items; None if there are none."""
+    return Section("worst", title, about, element("ul", items, class_="examples")) if items else None
 
 
 def _example(told: Mapping[str, Any]) -> Markup:
-    words = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
     where = join(f"row {told['row']:,}", f" · {told['id']}" if "id" in told else None, f" · {told['far']:.3g} off")
     image = told.get("image")
     picture = element("img", src=image, alt=f"the picture of row {told['row']}") if _is_png(image) else None
-    return example_item(told, where, words, lambda each: [name_of(each["label"], 40), score_figure(each["score"])], picture)
+    return example_item(told, where, lambda each: [name_of(each["label"], 40), score_figure(each["score"])], picture)
 
 
 def _is_png(image: str | None) -> bool:
@@ -79,7 +73,6 @@ def _is_png(image: str | None) -> bool:
 def example_item(
     told: Mapping[str, Any],
     where: Markup,
-    words: Mapping[str, str],
     content: Callable[[Mapping[str, Any]], list[Markup]],
     picture: Markup | None = None,
 ) -> Markup:
@@ -88,12 +81,11 @@ def example_item(
     Args:
         told: its entry in the report.
         where: its number and id.
-        words: the kinds of tags in order, each with its tooltip.
         content: builds the content of a tag.
         picture: an image above the text, or None.
     """
-    tags = [element("li", content(each), class_=kind, title=title) for kind, title in words.items() for each in told[kind]]
-    more = sum(told[f"more_{kind}"] for kind in words)
+    tags = [element("li", content(each), class_=kind, title=title) for kind, title in TAG_WORDS.items() for each in told[kind]]
+    more = sum(told[f"more_{kind}"] for kind in TAG_WORDS)
     return element(
         "li",
         picture,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from manyhot.decisions.links import LINK_WORDS
@@ -39,12 +39,12 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
         worst_section(report),
         explanations_section(report),
         suspects_section(report),
-        _learning(report),
+        learning_section(learning_figures(report["learning"])),
         _settings(report),
     ]
     note = element("p", rows_words(report["rows"]))
-    kept = [section for section in sections if section is not None]
-    return page(title, lead_words(report), note, kept, made_words(report), [data_block("slider-data", slider_data(report))])
+    data = [data_block("slider-data", slider_data(report))]
+    return page(title, lead_words(report), note, sections, made_words(report), data)
 
 
 def metric_tiles(report: Mapping[str, Any]) -> Markup:
@@ -97,8 +97,8 @@ def _curves(report: Mapping[str, Any]) -> Section | None:
     return Section("curves", "Precision, recall and probabilities", None, content, short="Curves")
 
 
-def _learning(report: Mapping[str, Any]) -> Section | None:
-    figures = learning_figures(report["learning"])
+def learning_section(figures: Sequence[Markup]) -> Section | None:
+    """The learning curves; None if there are none."""
     return Section("learning", "Learning curves", None, element("div", figures, class_="pair")) if figures else None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from manyhot.curation.suspects import find_suspects
 from manyhot.report.run.judged import Judged, Origin, rounded
-from manyhot.report.run.mistakes import TEXT_CHARACTERS
+from manyhot.report.run.mistakes import id_and_text
 
 MOST = 25
 # Suspects with less doubt are not listed.
@@ -29,14 +29,9 @@ def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
     kept = [each for each in found if each.doubt >= LEAST_DOUBT]
     listed = []
     for each in kept:
-        place, examples = origin.place(each.row), origin.examples
+        place = origin.place(each.row)
         told: dict[str, Any] = {"row": place + 1, "label": judged.label_names[each.label], "looks": each.kind}
         told |= {"probability": rounded([each.probability], 4)[0], "doubt": rounded([each.doubt], 4)[0]}
-        if examples.ids is not None:
-            told["id"] = examples.ids[place][:TEXT_CHARACTERS]
-        if examples.texts is not None:
-            text = " ".join(examples.texts[place].split())
-            told["text"] = text[:TEXT_CHARACTERS] + ("…" if len(text) > TEXT_CHARACTERS else "")
-        listed.append(told)
+        listed.append(told | id_and_text(origin.examples, place))
     expected = sum(each.doubt for each in kept) / max(len(kept), 1)
     return {"listed": listed, "expected": rounded([expected], 4)[0]}

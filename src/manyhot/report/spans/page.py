@@ -10,13 +10,12 @@ from manyhot.report.parts.markup import Markup, element, join, name_of
 from manyhot.report.parts.page import Section, page, table
 from manyhot.report.parts.svg import Plot, legend
 from manyhot.report.run.charts import figure, learning_figures
-from manyhot.report.run.mistakes_sections import example_item, score_figure
-from manyhot.report.run.page import metric_table, metric_tiles
+from manyhot.report.run.label_table import meter, score_cells
+from manyhot.report.run.mistakes_sections import example_item, examples_section, pair_row, score_figure
+from manyhot.report.run.page import learning_section, metric_table, metric_tiles
 from manyhot.report.run.settings_section import settings_section
 from manyhot.report.run.words import made_words
 from manyhot.report.spans.words import span_lead_words, span_model_words, texts_words
-
-TAG_WORDS = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
 
 
 def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
@@ -36,9 +35,7 @@ def span_run_page(report: Mapping[str, Any], *, title: str) -> str:
         _settings(report),
     ]
     note = element("p", texts_words(report["rows"]))
-    return page(
-        title, span_lead_words(report), note, [section for section in sections if section is not None], made_words(report)
-    )
+    return page(title, span_lead_words(report), note, sections, made_words(report))
 
 
 def _about(report: Mapping[str, Any]) -> str:
@@ -55,15 +52,11 @@ def _types(report: Mapping[str, Any]) -> Section:
     rows = [
         element(
             "tr",
-            element("th", name_of(each["type"], 80), scope="row", class_="name"),
-            [element("td", f"{each[key]:,}", class_="n", data_value=each[key]) for key in ("gold", "predicted", "hits")],
-            [element("td", f"{each[key]:.3f}", class_="n", data_value=each[key]) for key in ("precision", "recall")],
-            element(
-                "td",
-                f"{each['f1']:.3f}",
-                element("span", element("i"), class_="meter", style=f"--v:{each['f1']:.3f}", aria_hidden="true"),
-                class_="n",
-                data_value=each["f1"],
+            score_cells(
+                each["type"],
+                [each[key] for key in ("gold", "predicted", "hits")],
+                [each[key] for key in ("precision", "recall")],
+                each["f1"],
             ),
         )
         for each in report["types"]
@@ -90,26 +83,13 @@ def _errors(report: Mapping[str, Any]) -> Section:
             "tr",
             element("th", kind, scope="row"),
             element("td", f"{count:,}", class_="n"),
-            element(
-                "td",
-                f"{count / max(total, 1):.1%}",
-                element("span", element("i"), class_="meter", style=f"--v:{count / max(total, 1):.3f}", aria_hidden="true"),
-                class_="n",
-            ),
+            element("td", f"{count / max(total, 1):.1%}", meter(count / max(total, 1)), class_="n"),
             element("td", ERROR_KINDS[kind]),
         )
         for kind, count in report["errors"].items()
     ]
     kinds = table((("error", False), ("spans", True), ("share", True), ("meaning", False)), rows)
-    confused = [
-        element(
-            "tr",
-            element("td", name_of(each["true"], 40)),
-            element("td", name_of(each["found"], 40)),
-            element("td", f"{each['spans']:,}", class_="n"),
-        )
-        for each in report["confused"]
-    ]
+    confused = [pair_row(each["true"], each["found"], each["spans"]) for each in report["confused"]]
     told: list[Any] = []
     if confused:
         headings = (("true type", False), ("predicted as", False), ("spans", True))
@@ -144,20 +124,17 @@ def _thresholds(report: Mapping[str, Any]) -> Section:
 
 
 def _worst(report: Mapping[str, Any]) -> Section | None:
-    if not report["worst"]:
-        return None
     about = (
         "The texts with the most errors. A dashed span is missed, a struck-through span is predicted wrongly, the others are"
         " right; beside each predicted span is its score."
     )
-    items = [_example(each) for each in report["worst"]]
-    return Section("worst", "Worst texts", about, element("ul", items, class_="examples"))
+    return examples_section("Worst texts", about, [_example(each) for each in report["worst"]])
 
 
 def _example(told: Mapping[str, Any]) -> Markup:
     named = f" · {told['id']}" if "id" in told else None
     where = join(f"text {told['row']:,}", named, f" · {told['errors']:,} errors")
-    return example_item(told, where, TAG_WORDS, _tag)
+    return example_item(told, where, _tag)
 
 
 def _tag(span: Mapping[str, Any]) -> list[Markup]:
@@ -169,8 +146,7 @@ def _tag(span: Mapping[str, Any]) -> list[Markup]:
 def _learning(report: Mapping[str, Any]) -> Section | None:
     tuned = report["model"]["settings"]["tune_threshold"]
     threshold = "each time with the best threshold" if tuned else f"at the threshold {report['thresholds']['own']:g}"
-    figures = learning_figures(report["learning"], held_out=f"held-out texts, {threshold}")
-    return Section("learning", "Learning curves", None, element("div", figures, class_="pair")) if figures else None
+    return learning_section(learning_figures(report["learning"], held_out=f"held-out texts, {threshold}"))
 
 
 def _settings(report: Mapping[str, Any]) -> Section:

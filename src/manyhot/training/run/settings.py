@@ -1,4 +1,4 @@
-"""What the settings of rows and of spans share: how a field is declared, checked, saved and read back."""
+"""What settings share, those of rows and of spans most of all: how a field is declared, checked, saved and read back."""
 
 from __future__ import annotations
 
@@ -51,8 +51,25 @@ def seconds_of(who: str, name: str, text: str) -> float:
     return seconds
 
 
-class RunSettings:
-    """A frozen dataclass of the settings of a run, to and from dictionaries."""
+class Settings:
+    """A frozen dataclass of settings, to and from dictionaries."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, for JSON or TOML."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From some or all settings; an unknown name is an error that names the nearest one."""
+        names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
+        for name in data:
+            if name not in names:
+                raise ValueError(f"{cls.__name__}: unknown setting {name!r}.{nearest(str(name), names)}")
+        return cls(**data)
+
+
+class RunSettings(Settings):
+    """The settings of a run."""
 
     # Settings whose value may change when a run is resumed, but not from 0 to another number or back.
     may_change: ClassVar[tuple[str, ...]] = ()
@@ -85,16 +102,3 @@ class RunSettings:
             check_at_least(who, name, getattr(self, name), 0)
         if self.learning_rate is not None:
             check_at_least(who, "learning_rate", self.learning_rate, 0, strict=True, most=LARGEST_RATE)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All settings, for JSON or TOML."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From some or all settings; an unknown name is an error that names the nearest one."""
-        names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
-        for name in data:
-            if name not in names:
-                raise ValueError(f"{cls.__name__}: unknown setting {name!r}.{nearest(str(name), names)}")
-        return cls(**data)

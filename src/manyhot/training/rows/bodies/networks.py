@@ -142,20 +142,24 @@ def mean_hidden(bodies: Sequence[HiddenBody]) -> HiddenBody:
         return bodies[0]
     joined = copy.deepcopy(bodies[0])
     with torch.no_grad():
-        joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
-        joined.first.bias = nn.Parameter(torch.cat([each.first.bias for each in bodies]))
+        _put_beside(joined.first, [each.first for each in bodies])
         joined.head.weight = nn.Parameter(torch.cat([each.head.weight for each in bodies], dim=1) / len(bodies))
         joined.head.bias = nn.Parameter(torch.stack([each.head.bias for each in bodies]).mean(dim=0))
     joined.head.in_features = joined.head.weight.shape[1]
     return joined
 
 
+def _put_beside(joined: Columns, parts: Sequence[Columns]) -> None:
+    """Give ``joined`` the outputs of all ``parts``, one after the other."""
+    joined.weight = nn.Parameter(torch.cat([each.weight for each in parts], dim=1))
+    joined.bias = nn.Parameter(torch.cat([each.bias for each in parts]))
+
+
 def linear_beside(bodies: Sequence[LinearBody]) -> LinearBody:
     """One body with the logits of all ``bodies``, concatenated."""
     joined = copy.deepcopy(bodies[0])
     with torch.no_grad():
-        joined.head.weight = nn.Parameter(torch.cat([each.head.weight for each in bodies], dim=1))
-        joined.head.bias = nn.Parameter(torch.cat([each.head.bias for each in bodies]))
+        _put_beside(joined.head, [each.head for each in bodies])
     return joined
 
 
@@ -163,8 +167,7 @@ def hidden_beside(bodies: Sequence[HiddenBody]) -> HiddenBody:
     """One body with the logits of all ``bodies``, concatenated; the head is block-diagonal over their hidden layers."""
     joined = copy.deepcopy(bodies[0])
     with torch.no_grad():
-        joined.first.weight = nn.Parameter(torch.cat([each.first.weight for each in bodies], dim=1))
-        joined.first.bias = nn.Parameter(torch.cat([each.first.bias for each in bodies]))
+        _put_beside(joined.first, [each.first for each in bodies])
         joined.head.weight = nn.Parameter(torch.block_diag(*(each.head.weight for each in bodies)))  # type: ignore[no-untyped-call]
         joined.head.bias = nn.Parameter(torch.cat([each.head.bias for each in bodies]))
     joined.head.out_features, joined.head.in_features = joined.head.weight.shape

@@ -262,11 +262,7 @@ def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, 
     """``[R, L]``: 1 for predicted labels and -1 for others, or probabilities; rule and calibration are fitted on other rows."""
     settings, scores = model.settings, tuning.all_scores
     natural = natural_rule(settings, None, cardinality=labels.indices.numel() / max(len(labels), 1))
-    others = labels
-    if tuning.rows is not None:
-        apart = torch.ones(len(labels), dtype=torch.bool)
-        apart[tuning.rows] = False
-        others = labels[apart]
+    others = tuning.others(labels)
     count = len(tuning.labels)
     parts = stratified_folds(tuning.labels, num_folds=5, seed=settings.seed) if count >= 20 else [torch.arange(count)]
     found = torch.empty_like(scores)

@@ -45,6 +45,14 @@ class Tuning(NamedTuple):
             raise TypeError(f"train: the scores of all labels are needed; got {self.logits!r}.")
         return self.logits
 
+    def others(self, labels: SparseLabels) -> SparseLabels:
+        """``labels``, those of all training rows, without the rows that are here."""
+        if self.rows is None:
+            return labels
+        apart = torch.ones(len(labels), dtype=torch.bool)
+        apart[self.rows] = False
+        return labels[apart]
+
 
 def bounded_cut(
     cut: Tensor, tuning: Tuning, labels: SparseLabels, unknown: SparseLabels | None, sample_weight: Tensor | None
@@ -131,15 +139,10 @@ def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> 
     """A rule for whole label sets if it is better than one threshold on held-out rows, otherwise that threshold."""
     given = tuning.all_scores, tuning.labels
     plain = tune_rule(*given, objective="SubACC", where=tuning.where, folds=0).rule
-    others = labels
-    if tuning.rows is not None:
-        left = torch.ones(len(labels), dtype=torch.bool)
-        left[tuning.rows] = False
-        others = labels[left]
     folds = 5 if len(tuning.labels) >= 20 else 0
     tuned = tune_rule(
         *given, objective="SubACC", where=tuning.where, folds=folds, seed=settings.seed, baseline=plain, sets=True,
-        other_rows=others,
+        other_rows=tuning.others(labels),
     )  # fmt: skip
     return tuned.recommended, f"whole label sets against one threshold: {tuned.message}"
 
