@@ -58,7 +58,7 @@ def test_every_training_setting_is_a_flag_with_its_default(run):
     shown = run("train", "--help").out
     for each in fields(TrainSettings):
         assert "--" + each.name.replace("_", "-") in shown
-    assert "Rows per step. Default: 128, 2048 for wide" in " ".join(shown.replace("│", " ").split())
+    assert "Rows per step. Default: 128, 4096 for wide" in " ".join(shown.replace("│", " ").split())
     assert f"({TrainSettings().weight_decay})" in shown
 
 

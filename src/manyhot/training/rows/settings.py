@@ -82,7 +82,7 @@ class TrainSettings(RunSettings):
         "most epochs. Default: by the number of rows, 3 to 10 for linear on sparse inputs, 5 to 20 for bag, 6 for tree,"
         " otherwise 10 to 40",
     )
-    batch_size: int = setting(0, "rows per step. Default: 128, 2048 for wide")
+    batch_size: int = setting(0, "rows per step. Default: 128, 4096 for wide")
     learning_rate: float | None = setting(
         None,
         "peak learning rate. Default: chosen by the body; by a learning-rate range test for mlp on dense features and conv",
