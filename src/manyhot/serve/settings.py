@@ -68,7 +68,7 @@ class ServeSettings:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ServeSettings:
-        """From what ``to_dict`` gave; unknown names are refused."""
+        """Settings from a dict of ``to_dict``; unknown names are an error."""
         known = [each.name for each in fields(cls)]
         for name in data:
             if name not in known:
