@@ -72,7 +72,7 @@ def test_a_limit_that_no_row_reaches_is_none():
 def test_links_that_are_no_sigmoid_are_refused():
     _, weight, bias = head()
     knots = torch.tensor([0.0, 1.0]).double()
-    with pytest.raises(ValueError, match="isotonic calibration is no sigmoid"):
+    with pytest.raises(ValueError, match="isotonic calibration is not a sigmoid"):
         fold_link(weight, bias, Calibration("isotonic", knots=knots, levels=knots))
     with pytest.raises(ValueError, match="softmax of a row"):
         fold_link(weight, bias, "softmax")

@@ -36,7 +36,7 @@ def test_the_pipeline_decides_as_the_rule(model, encoder_model, tmp_path):
 
 def test_a_mismatch_writes_nothing(model, encoder_model, tmp_path, monkeypatch):
     monkeypatch.setattr("manyhot.export.huggingface_folder.fold_rule", lambda weight, bias, *_: (weight, bias))
-    with pytest.raises(ValueError, match=r"decides otherwise.*Nothing was written"):
+    with pytest.raises(ValueError, match=r"decisions of the pipeline differ.*Nothing was written"):
         export_huggingface(model, tmp_path / "out", rows=encoder_model[1].texts)
     assert not (tmp_path / "out").exists()
 

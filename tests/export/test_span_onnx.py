@@ -42,7 +42,7 @@ def test_the_graph_scores_as_the_network_does(model):
 
 def test_an_attention_body_is_refused_with_the_reason():
     model = train_spans(people(20), replace(SpanSettings(**SMALL), epochs=1, body="transformer"))
-    with pytest.raises(ValueError, match="'transformer' is not exported"):
+    with pytest.raises(ValueError, match="'transformer' cannot be exported"):
         SpanGraph(model)
 
 

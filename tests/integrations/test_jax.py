@@ -189,7 +189,7 @@ def test_wrong_uses_are_named():
         ours.zlpr_loss(labels, logits)
     with pytest.raises(ValueError, match=r"shape of `logits`, \[2, 3\]; got \[6\]"):
         ours.zlpr_loss(logits, labels.ravel())
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got -100. Leave unknown labels out by `where`"):
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got -100. Exclude unknown labels with `where`"):
         ours.zlpr_loss(logits, jnp.array([[1, 0, -100], [0, 0, 1]]))
     with pytest.raises(ValueError, match="got 7"):
         jax.jit(lambda x: ours.bce_loss(x, np.full((2, 3), 7)))(logits)

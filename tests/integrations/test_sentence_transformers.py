@@ -87,7 +87,7 @@ def test_wrong_uses_are_named(make_model):
     model = make_model(4)
     with pytest.raises(ValueError, match="num_labels = 1; got 4"):
         QueryDocumentsLoss(model)
-    with pytest.raises(ValueError, match="list of 4 numbers a row"):
+    with pytest.raises(ValueError, match="list of 4 numbers per row"):
         MultiLabelLoss(model)([["egg"], ["jam"]], torch.ones(1))
     single = make_model(1)
     with pytest.raises(ValueError, match="at least 2; got 1"):

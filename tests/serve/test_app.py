@@ -157,7 +157,7 @@ def test_a_fault_of_the_server_is_json_without_its_inside(folders, caplog):
         service.served.model.body = None
         status, _, body = await ask(guard, *QUESTIONS[0])
         assert status == 500
-        assert json.loads(body) == {"status": 500, "error": "the server failed; its log says why."}
+        assert json.loads(body) == {"status": 500, "error": "internal server error; see the log of the server."}
 
     served(folders["texts"], work)
 
@@ -168,7 +168,7 @@ def test_more_open_requests_than_allowed_are_refused(folders):
         status, headers, body = await ask(guard, *QUESTIONS[0])
         assert status == 429
         assert headers[b"retry-after"] == b"1"
-        assert b"5 requests are being answered already" in body
+        assert b"5 requests are in progress already" in body
 
     served(folders["texts"], work, max_connections=5)
 

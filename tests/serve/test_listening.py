@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from manyhot.serve.listening import accept_waiting, listen, turn_away
+from manyhot.serve.listening import accept_waiting, listen, refuse_connections
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -16,7 +16,7 @@ def test_new_clients_are_turned_away_and_those_that_wait_are_kept():
     listening = listen("127.0.0.1", 0)
     with socket.create_connection(listening.getsockname()) as early:
         early.sendall(b"hello")
-        assert turn_away(listening)
+        assert refuse_connections(listening)
         with pytest.raises(TimeoutError):
             socket.create_connection(listening.getsockname(), timeout=0.2)
         listening.setblocking(False)
@@ -33,7 +33,7 @@ def test_new_clients_are_turned_away_and_those_that_wait_are_kept():
 def test_connections_that_were_not_accepted_yet_are_answered(turns):
     """After no turn of the loop they wait in the kernel; after two, asyncio has accepted them and made no transport yet."""
     uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed; make test-production installs it")
-    from manyhot.serve.server import ModelServer, PatientProtocol
+    from manyhot.serve.server import LimitedProtocol, ModelServer
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
@@ -41,7 +41,7 @@ def test_connections_that_were_not_accepted_yet_are_answered(turns):
 
     async def stopped_under_load():
         listening = listen("127.0.0.1", 0)
-        config = uvicorn.Config(app, http=PatientProtocol, loop="asyncio", ws="none", log_config=None, lifespan="off")
+        config = uvicorn.Config(app, http=LimitedProtocol, loop="asyncio", ws="none", log_config=None, lifespan="off")
         config.load()
         server = ModelServer(config, None, None, listening, supervised=False)
         server.lifespan = config.lifespan_class(config)

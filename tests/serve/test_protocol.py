@@ -15,7 +15,7 @@ from serve.servers import PATIENCE, Server
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed; make test-production installs it")
 
 from manyhot.serve.guard import PACE
-from manyhot.serve.listening import OTHER_FILES, room_for
+from manyhot.serve.listening import OTHER_FILES, connection_limit
 from manyhot.serve.request_head import allowed_hosts
 from manyhot.serve.settings import ServeSettings
 
@@ -121,7 +121,7 @@ def _rooms():
     import resource
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, 600))
-    raised = room_for(300), room_for(5000)
+    raised = connection_limit(300), connection_limit(5000)
     return raised[0] + 200, raised[1]
 
 
@@ -130,7 +130,7 @@ def test_a_request_with_a_length_and_chunks_ends_its_connection(texts_server):
     found = answer_of(texts_server, both + b"0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1") == 1
-    assert b"a length or come in chunks" in found
+    assert b"must have Content-Length or Transfer-Encoding" in found
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Thresholds of an export, clear of the rounding of real rows."""
+"""Thresholds of an export, moved away from the scores of real rows, so that rounding changes no decision."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.threshold_values import round_down
 
 INF = float("inf")
-# A threshold keeps this share of the room that tuning leaves, 16 units of rounding: rows not seen here may lie between.
+# A threshold keeps this share of the distance that tuning keeps: 16 of its 256 units of rounding. It does not move further,
+# because rows that are not compared may lie in between.
 SHARE = 1 / 16
 
 
 def clear_rule(rule: DecisionRule, logits: Iterable[Tensor]) -> DecisionRule:
-    """The rule with each threshold moved off scores within rounding, so that other software decides these rows alike.
+    """Move each threshold away from scores within rounding error, so that other software makes the same decisions.
 
-    A threshold moves by no more than rounding, and past no score: the decisions on these rows stay.
+    A threshold moves by no more than rounding error and past no score, so the decisions on these rows stay the same.
 
     Args:
-        rule: of a model.
+        rule: the rule of a model.
         logits: ``[B, L]``, the scores of real rows, batch by batch.
 
     Returns:
-        The rule to export; the same one where it takes the k best, or whole label sets.
+        The rule to export. A rule for the k best labels, or for whole label sets, is returned unchanged.
 
     Example:
         >>> rule = clear_rule(DecisionRule(threshold=1.0), [torch.tensor([[1.0, 3.0]])])

@@ -14,7 +14,7 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.set_values import LARGEST, SetValues
 
 INF = float("inf")
-# Numbers of the table of label sets in a graph: 200 MB.
+# Largest number of entries in the table of label sets of a graph: 200 MB.
 LARGEST_SETS = 50_000_000
 
 
@@ -60,7 +60,7 @@ class _Sets(nn.Module):
         super().__init__()
         if len(sets.sets) * num_labels > LARGEST_SETS:
             raise ValueError(
-                f"export: {len(sets.sets):,} label sets of {num_labels:,} labels are too large a table for a graph."
+                f"export: a table of {len(sets.sets):,} label sets and {num_labels:,} labels is too large for a graph."
                 " Tune thresholds instead: manyhot tune --metric micro-F1"
             )
         table = torch.zeros(len(sets.sets), num_labels)
@@ -94,7 +94,7 @@ class RuleGraph(nn.Module):
         super().__init__()
         self.per_label = isinstance(rule.threshold, tuple)
         listed = rule.threshold if isinstance(rule.threshold, tuple) else (rule.threshold,)
-        # Rounded down, so that a float32 score is above it where it is above the threshold itself.
+        # Rounded down to float32: a float32 score is above it exactly if it is above the threshold itself.
         near = [np.float32(value) for value in listed]
         down = [np.nextafter(n, np.float32(-INF)) if float(n) > value else n for n, value in zip(near, listed, strict=True)]
         self.register_buffer("cut", torch.tensor([float(value) for value in down]))

@@ -21,7 +21,7 @@ CERTAIN = 80.0
 
 
 def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Calibration | None = None) -> tuple[Tensor, Tensor]:
-    """Weights whose scores are positive exactly where the rule predicts.
+    """Fold a rule into weights: their scores are positive exactly for the labels that the rule predicts.
 
     ``W' = a W`` and ``b' = a (b - t)`` with the thresholds ``t`` and the slope ``a > 0`` of the link: ``sigmoid(s') > 0.5``
     is ``s > t``. The slope changes no decision. It keeps the spread of the probabilities; the sigmoids equal the probabilities
@@ -57,7 +57,7 @@ def fold_rule(weight: Tensor, bias: Tensor, rule: DecisionRule, link: str | Cali
 
 
 def fold_link(weight: Tensor, bias: Tensor, link: str | Calibration) -> tuple[Tensor, Tensor]:
-    """Weights whose sigmoids are the probabilities of a link or calibration: ``W' = a W``, ``b' = a b + c``.
+    """Fold a link or calibration into weights, so that sigmoids are its probabilities: ``W' = a W``, ``b' = a b + c``.
 
     Args:
         weight: ``[L, H]``.
@@ -79,11 +79,11 @@ def affine_link(who: str, link: str | Calibration | None, num_labels: int) -> tu
     """``(slope, intercept)``, float64 ``[L]``, of a probability ``sigmoid(slope s + intercept)``.
 
     Raises:
-        ValueError: where the link is not of that form.
+        ValueError: if the link does not have that form.
     """
     if isinstance(link, Calibration):
         if link.kind == "isotonic":
-            raise ValueError(f"{who}: an isotonic calibration is no sigmoid. Fit one by platt: manyhot tune --calibrate platt")
+            raise ValueError(f"{who}: an isotonic calibration is not a sigmoid. Fit another: manyhot tune --calibrate platt")
         slope, shift = (part.expand(num_labels).clone() for part in (link.slope, link.intercept))
         if bool((slope <= 0).any()):
             raise ValueError(f"{who}: the slope of the calibration must be positive; got {float(slope.min()):g}.")
@@ -91,13 +91,13 @@ def affine_link(who: str, link: str | Calibration | None, num_labels: int) -> tu
     check_choice(who, "link", link, LINKS)
     if link == "softmax":
         raise ValueError(
-            f"{who}: the softmax of a row is no sigmoid of each score. Fit a calibration: manyhot tune --calibrate platt"
+            f"{who}: the softmax of a row is not a sigmoid of each score. Fit a calibration: manyhot tune --calibrate platt"
         )
     return torch.full((num_labels,), 2.0 if link == "soft" else 1.0).double(), torch.zeros(num_labels).double()
 
 
 def check_foldable(who: str, rule: DecisionRule, num_labels: int) -> None:
-    """Check that the rule consists of thresholds only; a row can have all labels by any of them."""
+    """Check that the rule consists of thresholds only; a ``max_labels`` that no row can exceed is accepted."""
     most = rule.max_labels if rule.max_labels is not None and rule.max_labels < num_labels else None
     limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": most}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]

@@ -25,9 +25,9 @@ class Port(NamedTuple):
     """An input of the graph.
 
     Args:
-        name: what it is called.
-        axes: a name for each axis that may have any size, None for a fixed one.
-        meaning: one line.
+        name: its name.
+        axes: a name for each dynamic axis, None for a fixed one.
+        meaning: a one-line description.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Port(NamedTuple):
 
 
 class ModelGraph(nn.Module):
-    """Everything of a model after its vectoriser or tokeniser.
+    """A model without its vectoriser or tokeniser.
 
     Args:
         model: the model, on the CPU.
-        decision: the rule to decide by, None for the model's own.
+        decision: the decision rule; None uses the model's own.
     """
 
     def __init__(self, model: TrainedModel, decision: DecisionRule | None = None) -> None:
@@ -68,8 +68,8 @@ def graph_inputs(model: TrainedModel, inputs: Any, *, batch_size: int = 64) -> I
 
     Args:
         model: the model.
-        inputs: what ``TrainedModel.predict`` takes.
-        batch_size: rows of a batch.
+        inputs: inputs of ``TrainedModel.predict``.
+        batch_size: the number of rows in a batch.
     """
     if isinstance(model.inputs, (TextInputs, TokenInputs)):
         rows = model.inputs.rows(inputs)
@@ -109,8 +109,8 @@ def _entry_of(model: TrainedModel) -> tuple[nn.Module, tuple[Port, ...]]:
     body, inputs = model.body, model.inputs
     check_exportable(model)
     if isinstance(inputs, TextInputs) and isinstance(body, (LinearBody, HiddenBody, WideBody)):
-        columns = Port("columns", ("batch", "entries"), "the numbers of a text's features; 0 where a row is shorter")
-        values = Port("values", ("batch", "entries"), "their values; 0 where a row is shorter")
+        columns = Port("columns", ("batch", "entries"), "the feature ids of a text, padded with 0")
+        values = Port("values", ("batch", "entries"), "the values of these features, padded with 0")
         return _Listed(body), (columns, values)
     if isinstance(inputs, FeatureInputs) and isinstance(body, (LinearBody, HiddenBody)):
         return _Features(body, inputs), (Port("features", ("batch", None), "raw features; NaN is a missing value"),)
@@ -118,14 +118,14 @@ def _entry_of(model: TrainedModel) -> tuple[nn.Module, tuple[Port, ...]]:
         meaning = "images in [0, 1], channels first"
         return _Images(body, inputs), (Port("images", ("batch", None, "height", "width"), meaning),)
     if isinstance(inputs, TokenInputs):
-        ids = Port("input_ids", ("batch", "tokens"), "token numbers")
+        ids = Port("input_ids", ("batch", "tokens"), "token ids")
         mask = Port("attention_mask", ("batch", "tokens"), "1 for tokens, 0 for padding")
         return _Tokens(body), (ids, mask)
     raise ValueError(f"export: a model with the body {model.shape['body']!r} on {inputs.kind} cannot be exported.")
 
 
 def check_exportable(model: TrainedModel) -> None:
-    """A body that no other software can hold is an error that says why."""
+    """Raise an error that gives the reason if the body cannot be exported."""
     reason = get_body(model.shape["body"]).no_export
     if reason:
         raise ValueError(
@@ -135,7 +135,7 @@ def check_exportable(model: TrainedModel) -> None:
 
 
 class _Listed(nn.Module):
-    """Texts: a weighted sum of the listed rows of the first table."""
+    """Texts: a weighted sum of those rows of the first weight that a text has features for."""
 
     def __init__(self, body: LinearBody | HiddenBody | WideBody) -> None:
         super().__init__()

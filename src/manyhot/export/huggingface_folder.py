@@ -1,5 +1,7 @@
-"""An encoder model as a folder for transformers, with the rule folded into the head, compared with the model before it is
-written."""
+"""Export of an encoder model to a transformers folder, with the rule folded into the head.
+
+The folder is compared with the model before it is written.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
     """Write an encoder model as a folder that transformers reads.
 
     The thresholds are folded into the head, so that ``pipeline("text-classification", folder, trust_remote_code=True,
-    top_k=None)`` with a threshold of 0.5 makes the decisions of the rule. The mean over tokens is in ``modeling_manyhot.py``,
-    since no class of transformers has it; nothing else of manyhot is needed. The folder is written once the pipeline agrees on
-    all ``rows``.
+    top_k=None)`` with a threshold of 0.5 makes the decisions of the rule. No class of transformers takes the mean over
+    tokens, so the folder has ``modeling_manyhot.py`` for it; manyhot itself is not needed. The folder is written only if the
+    pipeline makes the same decisions on all ``rows``.
 
     Args:
         model: a model with the body ``encoder``.
@@ -42,10 +44,10 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
         rows: real texts to compare on.
 
     Returns:
-        How the two compare.
+        The result of the comparison.
 
     Raises:
-        ValueError: for another body, a rule that cannot be folded, or a decision that differs; nothing is written then.
+        ValueError: for another body, if the rule cannot be folded, or if a decision differs; nothing is written then.
     """
     check_exportable(model)
     body, inputs = model.body, model.inputs
@@ -64,8 +66,8 @@ def export_huggingface(model: TrainedModel, folder: str | Path, *, rows: Any) ->
         different = int((got != wanted).sum())
         if different:
             raise ValueError(
-                f"export: the pipeline decides otherwise {different} times on {len(texts)} texts. Nothing was written."
-                " Where scores lie within rounding of their threshold, tune it again: manyhot tune MODEL FILE"
+                f"export: {different} decisions of the pipeline differ on {len(texts)} texts. Nothing was written."
+                " If scores are within rounding error of a threshold, tune it again: manyhot tune MODEL FILE"
             )
         parity = Parity(len(texts), wanted.numel(), different, 0.0, None)
         write_whole(Path(draft) / "README.md", model_card(model, parity, own_code=True).encode())

@@ -6,7 +6,7 @@ from typing import Any
 
 from manyhot.training.rows.bundle import TrainedModel
 
-# Labels that are listed with their thresholds; a card of thousands would not be read.
+# At most this many labels are listed with their thresholds.
 LISTED = 200
 
 
@@ -15,8 +15,8 @@ def model_card(model: TrainedModel, parity: Any, *, own_code: bool) -> str:
 
     Args:
         model: the model.
-        parity: how the folder compares with it.
-        own_code: whether the folder has a file of code, which transformers runs only if it is told to.
+        parity: the comparison of the folder with the model.
+        own_code: whether the folder has its own code, which needs ``trust_remote_code=True``.
     """
     rule = model.rule
     trust = ", trust_remote_code=True" if own_code else ""
@@ -34,7 +34,7 @@ def model_card(model: TrainedModel, parity: Any, *, own_code: bool) -> str:
         "",
         "## Decisions",
         "",
-        "A label holds where its sigmoid is above 0.5: its threshold is already in the bias of the head.",
+        "A label is predicted if its sigmoid is above 0.5; its threshold is already in the bias of the head.",
         f"Compared on {parity.rows:,} texts: {parity.different} of {parity.decisions:,} decisions differ from the model's own.",
         "",
         "```python",
@@ -56,7 +56,7 @@ def model_card(model: TrainedModel, parity: Any, *, own_code: bool) -> str:
     lines += ["", "## Figures and data", ""]
     told = {name: value for name, value in model.about.items() if isinstance(value, (int, float, str))}
     lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in told.items()] or ["- none were saved with the model"]
-    lines += ["", "What the training data are, their licence and their limits is for the publisher to say here.", ""]
+    lines += ["", "To the publisher: describe the training data, their licence and their limits here.", ""]
     return "\n".join(lines)
 
 

@@ -27,21 +27,21 @@ from manyhot.training.rows.inputs.tokens import TokenInputs
 
 FILE, DESCRIPTION = "model.onnx", "model.json"
 FORMAT = "manyhot-onnx-1"
-# A file in the format of protocol buffers has at most 2 GiB; the operations of a graph take some of them.
+# A protobuf file has at most 2 GiB; the operations of the graph need a part of it.
 LARGEST_FILE = (2 << 30) - (16 << 20)
-# Tolerance for logits and probabilities: products are summed in another order.
+# Tolerance for logits and probabilities: onnxruntime sums products in another order.
 LOGIT_TOLERANCE, PROBABILITY_TOLERANCE = 1e-3, 1e-4
 
 
 class Parity(NamedTuple):
-    """How an exported model compares with the model.
+    """The comparison of an export with the model.
 
     Attributes:
-        rows: how many were compared.
-        decisions: entries of the decisions, rows times labels.
-        different: decisions that differ.
+        rows: the number of compared rows.
+        decisions: the number of compared decisions, rows times labels.
+        different: the number of decisions that differ.
         logits: the largest difference between logits, relative to ``max(1, |logit|)``.
-        probabilities: the largest difference between probabilities, None where scores only rank.
+        probabilities: the largest difference between probabilities; None if scores only rank.
     """
 
     rows: int
@@ -55,19 +55,19 @@ def export_onnx(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity
     """Write a model as ``model.onnx``, with ``model.json`` and, for texts, the vectoriser or tokeniser.
 
     The graph has the outputs ``logits``, ``probabilities`` (unless scores only rank) and ``decisions``: calibration, link,
-    thresholds and limits on the number of labels are part of it. The number of rows is dynamic. Before anything is written the
-    graph is run by onnxruntime on ``rows``: a decision that differs, or values beyond the tolerance, raise an error.
+    thresholds and limits on the number of labels are part of it. The number of rows is dynamic. Before anything is written,
+    onnxruntime runs the graph on ``rows``: a decision that differs, or values beyond the tolerance, raise an error.
 
     Args:
         model: the model.
         folder: where the files go.
-        rows: real rows to compare on: ``Examples`` or what ``predict`` takes.
+        rows: real rows to compare on: ``Examples`` or inputs of ``predict``.
 
     Returns:
-        How the two compare.
+        The result of the comparison.
 
     Raises:
-        ValueError: where they differ; nothing is written then.
+        ValueError: if they differ; nothing is written then.
     """
     graph, content = onnx_bytes(model, rows)
     parity = compare_onnx(model, content, rows)
@@ -91,7 +91,7 @@ def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
     size = sum(each.numel() * each.element_size() for each in graph.state_dict().values())
     if size > LARGEST_FILE:
         raise ValueError(
-            f"export: the weights of this model have {size / 1e9:.1f} GB, and an ONNX file has at most 2.1. Use manyhot serve."
+            f"export: the weights of this model have {size / 1e9:.1f} GB; an ONNX file has at most 2.1 GB. Use manyhot serve."
         )
     example = next(graph_inputs(model, rows[:3], batch_size=3), None)
     if example is None:
@@ -122,7 +122,7 @@ def onnx_bytes(model: TrainedModel, rows: Any) -> tuple[ModelGraph, bytes]:
 
 
 def _doubled(each: Tensor, axes: tuple[str | None, ...]) -> Tensor:
-    """An example whose dynamic axes have at least two entries: one of size 1 would be fixed at that size."""
+    """Repeat each dynamic axis of size 1 in an example: the exporter would fix it at that size."""
     for axis, name in enumerate(axes):
         if name and each.shape[axis] == 1:
             each = torch.cat([each, each], dim=axis)
@@ -130,7 +130,7 @@ def _doubled(each: Tensor, axes: tuple[str | None, ...]) -> Tensor:
 
 
 def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: int = 64) -> Parity:
-    """Run an ONNX file by onnxruntime on ``rows`` and compare it with the model."""
+    """Run an ONNX file with onnxruntime on ``rows`` and compare the outputs with the model."""
     session = open_session(content)
     names = [each.name for each in session.get_outputs()]
 
@@ -144,13 +144,13 @@ def compare_onnx(model: TrainedModel, content: bytes, rows: Any, *, batch_size: 
 
 
 def compare_parts(model: TrainedModel, rows: Any, answers: Iterable[dict[str, Tensor]], *, batch_size: int) -> Parity:
-    """Compare the answers of an export with the model, batch by batch: nothing of all rows times labels is kept.
+    """Compare the outputs of an export with the model batch by batch, without keeping those of all rows in memory.
 
     Args:
         model: the model.
         rows: real rows.
         answers: ``logits``, ``decisions`` and, unless scores only rank, ``probabilities`` of each batch of ``rows``.
-        batch_size: rows of a batch.
+        batch_size: the number of rows in a batch.
     """
     compared, different, off, apart = 0, 0, 0.0, None
     for logits, got in zip(model.iter_logits(rows, batch_size=batch_size), answers, strict=True):
@@ -175,17 +175,17 @@ def open_session(content: bytes | str, *, threads: int = 1) -> Any:
 
 
 def refuse_difference(parity: Parity) -> None:
-    """A graph that decides otherwise than the model is an error."""
+    """Raise an error if the export differs from the model."""
     if parity.different:
         raise ValueError(
-            f"export: {parity.different} of {parity.decisions:,} decisions differ between the model and its graph."
-            " Nothing was written. Where scores lie within rounding of their threshold, tune it again: manyhot tune MODEL FILE"
+            f"export: {parity.different} of {parity.decisions:,} decisions differ between the model and its export."
+            " Nothing was written. If scores are within rounding error of a threshold, tune it again: manyhot tune MODEL FILE"
         )
     far = parity.logits > LOGIT_TOLERANCE or (parity.probabilities or 0) > PROBABILITY_TOLERANCE
     if far:
         raise ValueError(
             f"export: logits differ by {parity.logits:.2g} and probabilities by {parity.probabilities or 0:.2g} between the"
-            " model and its graph. Nothing was written."
+            " model and its export. Nothing was written."
         )
 
 
@@ -207,7 +207,7 @@ def _described(model: TrainedModel, graph: ModelGraph, parity: Parity) -> dict[s
 
 
 def need_packages(*packages: str) -> None:
-    """Packages of the extra ``onnx`` are there, or an error says how to get them."""
+    """Raise an error if a package of the extra ``onnx`` is missing; it says how to install the package."""
     from importlib.util import find_spec
 
     for package in packages:

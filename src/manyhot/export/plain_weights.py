@@ -23,25 +23,25 @@ from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.texts import TextInputs
 
 FORMAT = "manyhot-weights-1"
-# Rows that are compared at once.
+# Rows per batch of the comparison.
 BATCH = 64
 
 
 def export_weights(model: TrainedModel, folder: str | Path, *, rows: Any) -> Parity:
-    """Write ``weights.safetensors`` and ``weights.json``: ``s = x first (second^T) + bias``, a label holds where s > threshold.
+    """Write ``weights.safetensors`` and ``weights.json``: ``s = x first (second^T) + bias``, predicted if ``s > threshold``.
 
     Before anything is written, the products are computed with numpy for ``rows`` and compared with the model.
 
     Args:
         model: a model whose scores are linear in its inputs (linear, bag, wide), with a rule of thresholds.
         folder: where the files go; for texts ``vectoriser.json`` and its references beside them.
-        rows: real rows to compare on: ``Examples`` or what ``predict`` takes.
+        rows: real rows to compare on: ``Examples`` or inputs of ``predict``.
 
     Returns:
-        How the two compare.
+        The result of the comparison.
 
     Raises:
-        ValueError: for another body or rule, or where the two differ; nothing is written then.
+        ValueError: if the body or the rule is not supported, or if the two differ; nothing is written then.
     """
     from safetensors.torch import save
 
@@ -67,7 +67,7 @@ def export_weights(model: TrainedModel, folder: str | Path, *, rows: Any) -> Par
 
 
 def _weights(model: TrainedModel, rows: Any) -> dict[str, Tensor]:
-    """The tensors of the file, or an error where the body or the rule is not of that form."""
+    """The tensors of the file, or an error if the body or the rule does not have that form."""
     check_exportable(model)
     factors = model.factors()
     if factors is None:
@@ -90,7 +90,7 @@ def _weights(model: TrainedModel, rows: Any) -> dict[str, Tensor]:
 
 
 def _products(model: TrainedModel, weights: dict[str, Tensor], rows: Any) -> Iterator[dict[str, Tensor]]:
-    """What the tensors of the file give for the prepared rows, computed as ``weights.json`` says."""
+    """The outputs for the prepared rows, computed from the tensors of the file as ``weights.json`` describes."""
     prepared = model.inputs.rows(rows)
     arrays = {name: each.numpy() for name, each in weights.items()}
     for start in range(0, prepared.shape[0], BATCH):

@@ -1,4 +1,4 @@
-"""A span model as one traceable module of tensor operations, from the numbers of tokens to the score of every span."""
+"""A span model as one traceable module of tensor operations, from token features to the score of every span."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INF = float("inf")
 
 
 class SpanGraph(nn.Module):
-    """Everything of a span model between its vocabularies and its decoding.
+    """A span model without its vocabularies and its decoding.
 
     Args:
         model: the model, on the CPU, with a recurrent body (words or characters).
@@ -29,8 +29,8 @@ class SpanGraph(nn.Module):
         network = model.network
         if not isinstance(network.encoder, RecurrentEncoder):
             raise ValueError(
-                f"export: the body of a span model must be words or characters; {model.shape['body']!r} is not exported."
-                " manyhot serve answers for it."
+                f"export: the body of a span model must be words or characters; {model.shape['body']!r} cannot be"
+                " exported. Use manyhot serve."
             )
         self.vectors, self.head = network.encoder.vectors, network.head
         self.layers = nn.ModuleList(_directions(network.encoder))
@@ -41,24 +41,24 @@ class SpanGraph(nn.Module):
     @property
     def ports(self) -> list[Port]:
         """The inputs."""
-        found = [Port("features", ("texts", "tokens", None), "int64, the numbers of each token; 0 is padding")]
+        found = [Port("features", ("texts", "tokens", None), "int64, the feature ids of each token; 0 is padding")]
         if self.has_letters:
-            found.append(Port("letters", ("texts", "tokens", None), "int64, the numbers of the letters of each word"))
-        return [*found, Port("lengths", ("texts",), "int64, how many tokens of a text are real")]
+            found.append(Port("letters", ("texts", "tokens", None), "int64, the letter ids of each word"))
+        return [*found, Port("lengths", ("texts",), "int64, the number of tokens of each text, without padding")]
 
     def forward(self, features: Tensor, *others: Tensor) -> Tensor:
         """``scores [B, H, T, T]`` of type a from token i to token j; cells that cannot be a span are ``-inf``."""
         letters, lengths = (others[0], others[1]) if self.has_letters else (features[..., :0], others[0])
         places = torch.arange(features.shape[1])
         real = places < lengths.unsqueeze(1)
-        turned = torch.where(real, lengths.unsqueeze(1) - 1 - places, places).unsqueeze(2)
+        reverse = torch.where(real, lengths.unsqueeze(1) - 1 - places, places).unsqueeze(2)
         hidden = self.vectors(features, letters)
         for pair in self.layers:
             assert isinstance(pair, nn.ModuleList)
             start = hidden.new_zeros(1, hidden.shape[0], pair[0].hidden_size)
             forwards = pair[0](hidden, (start, start))[0]
-            backwards = pair[1](hidden.gather(1, turned.expand_as(hidden)), (start, start))[0]
-            hidden = torch.cat([forwards, backwards.gather(1, turned.expand_as(backwards))], dim=2)
+            backwards = pair[1](hidden.gather(1, reverse.expand_as(hidden)), (start, start))[0]
+            hidden = torch.cat([forwards, backwards.gather(1, reverse.expand_as(backwards))], dim=2)
         scores = self._scores(hidden * real.unsqueeze(2))
         counts = real.unsqueeze(1).unsqueeze(3) & real.unsqueeze(1).unsqueeze(2) & (places.unsqueeze(1) <= places)
         return torch.where(counts, scores, torch.full_like(scores, -INF))
@@ -70,11 +70,11 @@ class SpanGraph(nn.Module):
         half = projected.shape[-1] // 2
         q, k = projected[..., :half], projected[..., half:]
         if not self.shared:
-            # Sizes are asked for one by one: a slice of a shape would be fixed when the graph is traced.
+            # Sizes are read one by one: tracing would fix a slice of a shape.
             q, k = (
                 part.reshape(part.shape[0], part.shape[1], head.num_types, head.head_size).transpose(1, 2) for part in (q, k)
             )
-        q, k = (_turned(part) if head.rotary else part for part in (q, k))
+        q, k = (_rotated(part) if head.rotary else part for part in (q, k))
         products: Tensor = q @ k.transpose(-1, -2) * scale
         if not self.shared:
             return products
@@ -90,8 +90,8 @@ class SpanGraph(nn.Module):
         return tuple(given)
 
 
-def _turned(x: Tensor) -> Tensor:
-    """``rotary(x)`` of ``[..., T, d]``, written so that no size is fixed when the graph is traced."""
+def _rotated(x: Tensor) -> Tensor:
+    """``rotary(x)`` of ``[..., T, d]``, written so that tracing fixes no size."""
     pairs = torch.arange(0, x.shape[-1], 2, dtype=x.dtype)
     angles = torch.arange(x.shape[-2]).to(x.dtype).unsqueeze(1) * BASE ** (-pairs / x.shape[-1])
     even, odd, cos, sin = x[..., 0::2], x[..., 1::2], angles.cos(), angles.sin()
@@ -99,7 +99,7 @@ def _turned(x: Tensor) -> Tensor:
 
 
 def _directions(encoder: RecurrentEncoder) -> list[nn.ModuleList]:
-    """Each layer as two LSTMs that run forwards: one on the tokens, one on the tokens turned round."""
+    """Each layer as two forward LSTMs: one for the tokens, one for the tokens in reverse order."""
     layers: list[nn.ModuleList] = []
     recurrent: Any = encoder.recurrent
     for layer in range(recurrent.num_layers):

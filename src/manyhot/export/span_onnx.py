@@ -1,4 +1,4 @@
-"""A span model as an ONNX file, compared with the model itself before it is written; spans are decoded outside of it."""
+"""Export of a span model to ONNX, compared with the model before it is written; decoding is not part of the graph."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from manyhot.training.spans.rows import StoredRows
 FORMAT = "manyhot-onnx-spans-1"
 OPSET = 17
 DECODING = (
-    "Not in the graph. A cell (type, first token, last token) of `scores` is a candidate where it is above `threshold`."
-    " Candidates are taken by falling score: with `flat` one that shares no token with those taken, with `nested` one that"
-    " crosses none of them, with `all` every one. Texts longer than `max_tokens` are read in windows that share `overlap`"
-    " tokens; a span seen twice keeps its better score."
+    "Not in the graph. A cell (type, first token, last token) of `scores` is a candidate if it is above `threshold`."
+    " Candidates are visited from the highest score to the lowest: `flat` keeps one that shares no token with those kept,"
+    " `nested` keeps one that crosses none of them, `all` keeps every one. Texts longer than `max_tokens` are split into"
+    " windows that overlap by `overlap` tokens; a span found in two windows keeps its higher score."
 )
 
 
 def export_span_onnx(model: TrainedSpanModel, folder: str | Path, *, texts: SpanExamples) -> Parity:
     """Write a span model as ``model.onnx``, with ``model.json``: vocabularies, types, threshold, and how to decode.
 
-    The graph maps the numbers of tokens to ``scores [texts, types, tokens, tokens]``; the numbers of texts and tokens are
-    dynamic. Before anything is written it is run by onnxruntime on ``texts``: a cell that lies on the other side of the
+    The graph maps token features to ``scores [texts, types, tokens, tokens]``; the numbers of texts and tokens are dynamic.
+    Before anything is written, onnxruntime runs it on ``texts``: a cell that lies on the other side of the
     threshold, or scores beyond the tolerance, raise an error.
 
     Args:
@@ -41,10 +41,10 @@ def export_span_onnx(model: TrainedSpanModel, folder: str | Path, *, texts: Span
         texts: real texts to compare on, with or without spans.
 
     Returns:
-        How the two compare, over windows and cells.
+        The result of the comparison, over windows and cells.
 
     Raises:
-        ValueError: where they differ, or where the body is not exported; nothing is written then.
+        ValueError: if they differ, or if the body cannot be exported; nothing is written then.
     """
     need_packages("onnx", "onnxruntime")
     graph = SpanGraph(model)
@@ -61,7 +61,7 @@ def export_span_onnx(model: TrainedSpanModel, folder: str | Path, *, texts: Span
 
 
 def _traced(graph: SpanGraph, stored: StoredRows) -> bytes:
-    """The ONNX file. The tracing exporter has an LSTM whose number of steps is dynamic."""
+    """The ONNX file, by the tracing exporter: it supports an LSTM with a dynamic number of steps."""
     sizes: dict[str, dict[int, str]] = {
         port.name: {axis: name for axis, name in enumerate(port.axes) if name} for port in graph.ports
     }

@@ -1,4 +1,4 @@
-"""The features of texts for other software: the vectoriser as JSON, and thirty lines that read it, in two languages."""
+"""The text vectoriser for other software: a JSON file, and a short reference implementation in Python and in JavaScript."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REFERENCES = ("vectoriser.py", "vectoriser.mjs")
 
 
 def vectoriser_json(inputs: TextInputs) -> dict[str, Any]:
-    """The vectoriser as the references read it.
+    """The vectoriser in the form that the reference implementations read.
 
-    ``words``, ``starts`` and ``characters`` have ``symbols`` and, for each length of a run, ``keys``: the number of a run is
-    ``place of its prefix * number of symbols + last symbol``, and its place among the sorted keys is its feature. Features are
-    numbered across all lengths: words first, then starts, then characters. ``idf`` has the weight of each feature.
+    ``words``, ``starts`` and ``characters`` have ``symbols`` and, for each length of n-grams, sorted ``keys``. The key of an
+    n-gram is ``index of its prefix * number of symbols + last symbol``; its index among the keys is its feature. Features
+    are numbered across all lengths: words first, then starts, then characters. ``idf`` has the weight of each feature.
     """
     parts = {
         name: {"symbols": runs.symbols, "keys": [keys.tolist() for keys in runs.keys]}
@@ -31,7 +31,7 @@ def vectoriser_json(inputs: TextInputs) -> dict[str, Any]:
 
 
 def write_vectoriser(inputs: TextInputs, folder: Path) -> None:
-    """Write ``vectoriser.json`` and the references that read it."""
+    """Write ``vectoriser.json`` and the reference implementations that read it."""
     content = json.dumps(vectoriser_json(inputs), ensure_ascii=False, separators=(",", ":"))
     write_whole(folder / FILE, content.encode("utf-8", "surrogatepass"))
     for name in REFERENCES:
@@ -39,6 +39,6 @@ def write_vectoriser(inputs: TextInputs, folder: Path) -> None:
 
 
 def reference(name: str) -> str:
-    """The source of a reference. Python ones are stored under a name that no tool takes for a module of the package."""
+    """The source of a reference implementation. Python files are stored as ``.py.txt``: no tool takes them for modules."""
     stored = f"{name}.txt" if name.endswith(".py") else name
     return files("manyhot.export").joinpath("reference", stored).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""fastai: a loss of the catalog with ``activation`` and ``decodes``, never flattened."""
+"""fastai: losses of the catalog with ``activation`` and ``decodes``; logits and labels are not flattened."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fastai.losses import BaseLoss  # noqa: E402
 
 
 class MultiLabelLoss(BaseLoss):
-    """``Learner(..., loss_func=MultiLabelLoss("zlpr"))``: rows stay rows, as losses over label sets need them.
+    """A loss for ``Learner(..., loss_func=MultiLabelLoss("zlpr"))``. It does not flatten, because label sets need whole rows.
 
-    ``activation`` gives the probabilities of the loss's link; ``decodes`` takes these probabilities and says which labels
-    the rule predicts, as ``Learner.predict`` and ``show_results`` expect.
+    ``activation`` returns probabilities, by the link of the loss. ``decodes`` takes these probabilities and returns the labels
+    that the rule predicts, as ``Learner.predict`` and ``show_results`` expect.
 
     Args:
-        loss: a name of ``manyhot.LOSSES`` with a link by label: zlpr, bce, focal and so on.
-        rule: thresholds in scores; None is ``s > 0``.
-        **options: of the loss module.
+        loss: a name of ``manyhot.LOSSES`` that gives each label a probability, such as zlpr, bce or focal.
+        rule: the decision rule, with thresholds on scores; None is ``s > 0``.
+        **options: options of the loss module.
 
     Example:
         >>> loss = MultiLabelLoss("zlpr")
@@ -62,6 +62,6 @@ class MultiLabelLoss(BaseLoss):
         return probabilities(x.as_subclass(torch.Tensor), self.link)
 
     def decodes(self, x: Tensor) -> Tensor:
-        """bool ``[..., L]``: what the rule predicts, from probabilities."""
+        """bool ``[..., L]``: the labels that the rule predicts from probabilities."""
         probs = x.as_subclass(torch.Tensor).double()
         return decide(probs.logit() / (2 if self.link == "soft" else 1), self.rule)

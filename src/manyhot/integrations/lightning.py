@@ -27,7 +27,7 @@ lightning: Any = framework("lightning")
 class RuleTuning(lightning.Callback):
     """Tune a decision rule on the validation rows of every epoch; keep it in the checkpoint and write it as a file.
 
-    The module's ``validation_step`` returns a dict with ``logits [B, L]`` and ``labels [B, L]`` (and ``where``, where some
+    The module's ``validation_step`` returns a dict with ``logits [B, L]`` and ``labels [B, L]`` (and ``where``, if some
     labels are unknown). The rows of all processes are gathered before tuning, so every process has the same rule. After each
     epoch the module logs ``OBJECTIVE/tuned`` (on the rows that it was tuned on) and ``OBJECTIVE/cross-fitted``, the figure to
     compare models by.
@@ -37,14 +37,14 @@ class RuleTuning(lightning.Callback):
         per_label: one threshold per label.
         file: where the rule is written as JSON, under the trainer's root folder; None writes nothing.
         report: a folder under the trainer's root folder for ``report.html``, ``report.md`` and ``report.json`` of the last
-            validation; it is written when fitting ends. None writes none. Trackers take it as an artifact.
-        label_names: for the report; numbers where None.
-        loss: a name of ``manyhot.LOSSES``, for the report: it says what the scores mean.
+            validation; it is written when fitting ends. None writes none. Trackers can log it as an artifact.
+        label_names: the names for the report; None uses label numbers.
+        loss: a name of ``manyhot.LOSSES``, for the report: it determines the link from scores to probabilities.
         **settings: further settings of ``tune_rule``.
 
     Attributes:
         rule: the rule of the last validation; ``s > 0`` before the first.
-        tuned: all that tuning found, or None.
+        tuned: the full result of tuning, or None.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RuleTuning(lightning.Callback):
         self._parts.append((logits, labels, kept))
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tune on all rows, log what was found, and write the rule."""
+        """Tune on all rows, log the result, and write the rule."""
         if trainer.sanity_checking or not self._parts:
             return
         logits, labels, where = (torch.cat(part) for part in zip(*self._parts, strict=True))

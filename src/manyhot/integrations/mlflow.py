@@ -21,23 +21,23 @@ framework("mlflow")
 from mlflow import pyfunc  # noqa: E402
 
 ARTIFACT = "bundle"
-# What MLflow runs to make the model: code instead of a pickled object.
+# MLflow runs this code to create the model, so that nothing is pickled.
 CODE = """from mlflow.models import set_model
 
 from manyhot.integrations.mlflow import BundleModel
 
 set_model(BundleModel())
 """
-# MLflow has limits of its own for what a client may send.
+# MLflow has its own limits on requests.
 NO_LIMITS = ServeSettings(max_characters=1 << 40, max_pixels=1 << 40)
 ASKED = SimpleNamespace(probabilities=True, scores=False, top=0)
 
 
 class BundleModel(pyfunc.PythonModel):
-    """What MLflow serves: rows in, one dict a row out, as ``manyhot serve`` answers.
+    """The model that MLflow serves: it takes rows and returns one dict per row, in the format of ``manyhot serve``.
 
-    A model of labels gives ``{"labels": [...], "probabilities": [...]}``, the predicted labels from the best on; a span model
-    gives ``{"spans": [{"type", "start", "end", "probability"}, ...]}``.
+    A label model returns ``{"labels": [...], "probabilities": [...]}``, the predicted labels, highest score first. A span model
+    returns ``{"spans": [{"type", "start", "end", "probability"}, ...]}``.
     """
 
     served: Served
@@ -46,20 +46,20 @@ class BundleModel(pyfunc.PythonModel):
         """Read the bundle among the artifacts of the model."""
         self.served = load_served(Path(context.artifacts[ARTIFACT]))
 
-    # MLflow takes the type hint of `model_input` for a schema; rows have none that it could check.
+    # `model_input` has no type hint: MLflow would take it for a schema, and these rows have none.
     def predict(  # type: ignore[no-untyped-def]
         self,
         context: Any,
         model_input,
         params: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """The answers to rows.
+        """The predictions for rows.
 
         Args:
-            context: of MLflow; not used.
+            context: MLflow's context; not used.
             model_input: texts as a list, an array or a data frame with one column; features as an array ``[N, D]``, a list of
                 rows or a data frame with the model's column names; images as channels of rows of numbers from 0 to 255.
-            params: of MLflow; not used.
+            params: MLflow's parameters; not used.
         """
         del context, params
         try:
@@ -73,12 +73,12 @@ def log_bundle(folder: str | Path, *, name: str = "model", **settings: Any) -> A
     """Log the model of a run or bundle ``folder`` to the active run of MLflow, ready for ``mlflow models serve``.
 
     Args:
-        folder: a bundle, or the folder of a run of labels or spans.
-        name: of the model in MLflow.
+        folder: a bundle, or the run folder of a label or span model.
+        name: the name of the model in MLflow.
         **settings: further settings of ``mlflow.pyfunc.log_model``, such as ``registered_model_name``.
 
     Returns:
-        What ``log_model`` gives; its ``model_uri`` is for ``mlflow.pyfunc.load_model``.
+        The result of ``log_model``; pass its ``model_uri`` to ``mlflow.pyfunc.load_model``.
     """
     bundle = model_folder(Path(folder))
     with tempfile.TemporaryDirectory() as place:

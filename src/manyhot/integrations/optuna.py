@@ -1,4 +1,4 @@
-"""A search over training settings by Optuna; the study is a file, so it can be killed and resumed."""
+"""A search over training settings with Optuna; the study is a file, so that a killed search can be resumed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FILE = "study.log"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         settings: the best settings, ready for ``train`` on all rows.
         value: the metric of these settings on the held-out rows.
-        trials: how many trials are finished, those of earlier calls included.
+        trials: the number of finished trials, including those of earlier calls.
     """
 
     settings: TrainSettings
@@ -58,23 +58,23 @@ def search_settings(
     seed: int = 0,
     progress: Callable[[int, dict[str, Any], float], None] | None = None,
 ) -> SearchResult:
-    """Try settings, one training a trial, and keep the best by a metric on rows that no trial trains on.
+    """Search training settings: each trial trains one model, and the best is chosen by a metric on held-out rows.
 
-    The study is written to ``folder`` after every trial. Call it again with the same folder to continue where it stopped, after
-    a kill too: the next trials are those that an uninterrupted search would have made. ``trials`` counts all of them.
+    The study is written to ``folder`` after every trial. Call the function again with the same folder to resume, also after a
+    kill: the next trials are those of an uninterrupted search.
 
     Args:
-        examples: rows to train and to measure on.
-        folder: where the study is kept.
-        trials: how many finished trials there should be in the end.
-        settings: what stays fixed; None is the defaults.
-        metric: what to search by, a name of ``manyhot.METRICS``; None is that of the settings, micro-F1 where they have none.
+        examples: rows for training and, without ``validation``, for evaluation.
+        folder: the folder of the study.
+        trials: the total number of finished trials, including those of earlier calls.
+        settings: the fixed settings; None uses the defaults.
+        metric: the metric to optimise, a name of ``manyhot.METRICS``; None uses that of the settings, or micro-F1.
         space: setting to ``(low, high)``, ``(low, high, "log")`` or a list of choices; None is ``default_space``. Ranges of
             whole numbers are searched in whole numbers.
-        validation: the rows to measure on; None holds a share of ``examples`` out.
-        held_out: which share.
-        seed: of the split and of the search.
-        progress: is called with the number of each finished trial, its settings and its value.
+        validation: the rows to evaluate on; None holds out a share of ``examples``.
+        held_out: the share of held-out rows.
+        seed: the seed of the split and of the search.
+        progress: called with the number of each finished trial, its settings and its value.
 
     Returns:
         A ``SearchResult``.
@@ -92,7 +92,9 @@ def search_settings(
     """
     check_at_least("search_settings", "trials", trials, 1)
     if settings is not None and settings.budget:
-        raise ValueError(f"search_settings: `settings` must have no budget, a trial is one training; got {settings.budget!r}.")
+        raise ValueError(
+            f"search_settings: `settings` must have no budget: each trial is one training; got {settings.budget!r}."
+        )
     settings = settings or TrainSettings()
     metric = parse_metric(metric or settings.stop_metric).text
     space = default_space(examples, settings) if space is None else space
@@ -102,7 +104,7 @@ def search_settings(
         examples, validation = examples[rows[0]], examples[rows[1]]
     study = _open_study(Path(folder), settings, metric, space)
     while (done := _finished(study)) < trials:
-        # The proposal depends on the finished trials and on this seed alone, so a resumed search goes the same way.
+        # The proposal depends on the finished trials and on this seed alone, so a resumed search proposes the same trials.
         study.sampler = optuna.samplers.TPESampler(seed=seed * 1_000_003 + done)
         trial = study.ask()
         tried = {name: _suggest(trial, name, given) for name, given in space.items()}
@@ -110,7 +112,7 @@ def search_settings(
             value = evaluate(train(examples, replace(settings, **tried)), validation, [metric])[metric]
         except ValueError:
             if not done:
-                # Settings or rows that training refuses: there is nothing to resume.
+                # Training rejects the settings or the rows, so there is nothing to resume.
                 _discard(Path(folder))
             raise
         study.tell(trial, value)
@@ -122,12 +124,11 @@ def search_settings(
 def default_space(examples: Examples, settings: TrainSettings) -> dict[str, Range]:
     """The default search space: settings that apply to the loss, the body and the rows.
 
-    A setting that ``settings`` sets to another value than its default stays fixed. A learning rate that training finds by
-    itself is not searched for.
+    Settings that differ from their defaults stay fixed. The learning rate is not searched if training chooses it.
 
     Args:
         examples: rows to train on.
-        settings: what stays fixed.
+        settings: the fixed settings.
 
     Example:
         >>> from manyhot import SparseLabels
@@ -176,7 +177,7 @@ def _open_study(folder: Path, settings: TrainSettings, metric: str, space: Mappi
     elif before != asked:
         raise ValueError(
             f"search_settings: the study in {str(folder)!r} was started with other settings, another metric or another space."
-            " Go on with those, or choose another folder."
+            " Use the same ones again, or choose another folder."
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # killed during the trial

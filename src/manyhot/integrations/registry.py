@@ -13,13 +13,13 @@ from manyhot._checks import check_choice
 
 @dataclass(frozen=True)
 class Integration:
-    """One framework that manyhot works in.
+    """One framework that manyhot integrates with.
 
     Attributes:
         name: the module under ``manyhot.integrations`` and the page under ``docs/integrations``.
-        package: what the module imports, None where it works on plain objects.
-        extra: the extra of manyhot that installs the package, None where nothing is to be installed.
-        summary: one line for people.
+        package: the package that the module imports; None if it needs none.
+        extra: the extra of manyhot that installs the package; None if there is nothing to install.
+        summary: a one-line description.
     """
 
     name: str
@@ -36,7 +36,7 @@ _ENTRIES = (
     Integration("spacy", "spacy", "spacy", "text and span categorisers trained by ZLPR"),
     Integration("sentence_transformers", "sentence_transformers", "sentence-transformers", "losses for CrossEncoder"),
     Integration("fastai", "fastai", "fastai", "losses with activation and decodes"),
-    Integration("optuna", "optuna", "optuna", "a search over training settings that can be killed and resumed"),
+    Integration("optuna", "optuna", "optuna", "a search over training settings that can be resumed after a kill"),
     Integration("mlflow", "mlflow", "mlflow", "a bundle of texts, tables, images or spans as a pyfunc model"),
     Integration("tracking", None, None, "one callback for MLflow and Weights & Biases"),
 )
@@ -45,10 +45,10 @@ INTEGRATIONS: Mapping[str, Integration] = MappingProxyType({entry.name: entry fo
 
 
 def framework(name: str) -> Any:
-    """The package that the integration ``name`` needs, imported.
+    """Import the package that the integration ``name`` needs.
 
     Raises:
-        ImportError: where it is not installed; the message names the extra.
+        ImportError: if it is not installed; the message names the extra.
 
     Example:
         >>> framework("flax")

@@ -1,4 +1,4 @@
-"""Losses for the ``CrossEncoder`` of sentence-transformers: several labels a text or pair, several right documents a query."""
+"""Losses for the ``CrossEncoder`` of sentence-transformers: several labels per text, several relevant documents per query."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class MultiLabelLoss(nn.Module):
     """A loss of the catalog for a ``CrossEncoder`` with L labels, on texts or on pairs of texts.
 
     Args:
-        model: made with ``num_labels=L``.
-        loss: a name of ``manyhot.LOSSES`` that adds up over rows.
-        **options: of the loss, such as ``smoothing``.
+        model: a ``CrossEncoder`` with ``num_labels=L``.
+        loss: a name of ``manyhot.LOSSES`` that is a sum over rows.
+        **options: options of the loss, such as ``smoothing``.
 
     The data set has one or two columns of texts and a column ``label`` with a list of L numbers in [0, 1]; NaN is unknown.
     """
@@ -31,7 +31,7 @@ class MultiLabelLoss(nn.Module):
         if model.num_labels < 2:
             raise ValueError(
                 f"MultiLabelLoss: `model` must have num_labels = L, at least 2; got {model.num_labels}."
-                " For one label a pair use BinaryCrossEntropyLoss of sentence-transformers."
+                " For one label per pair, use BinaryCrossEntropyLoss of sentence-transformers."
             )
         self.model, self.loss = model, TrainerLoss(loss, **options)
 
@@ -42,7 +42,7 @@ class MultiLabelLoss(nn.Module):
         prompt: str | None = None,
         task: str | None = None,
     ) -> Tensor:
-        """The mean loss of a batch: columns of texts, and labels ``[B, L]`` or a list of L numbers a row."""
+        """The mean loss of a batch: columns of texts, and labels ``[B, L]`` or a list of L numbers per row."""
         if len(inputs) not in (1, 2):
             raise ValueError(f"MultiLabelLoss: the data must have one or two columns of texts; got {len(inputs)}.")
         texts: list[Any] = list(inputs[0]) if len(inputs) == 1 else list(zip(*inputs, strict=True))
@@ -52,8 +52,8 @@ class MultiLabelLoss(nn.Module):
             labels = torch.stack(rows) if len({row.shape for row in rows}) == 1 else torch.zeros(0)
         if labels.shape != logits.shape:
             raise ValueError(
-                f"MultiLabelLoss: `label` must be a list of {self.model.num_labels} numbers a row, {list(logits.shape)} in all;"
-                f" got {list(labels.shape)}."
+                f"MultiLabelLoss: `label` must be a list of {self.model.num_labels} numbers per row, {list(logits.shape)} in"
+                f" all; got {list(labels.shape)}."
             )
         return self.loss(logits, labels.to(logits.device))
 
@@ -63,10 +63,10 @@ class MultiLabelLoss(nn.Module):
 
 
 class QueryDocumentsLoss(nn.Module):
-    """ZLPR over the documents of a query: every right one above zero, every wrong one below.
+    """ZLPR over the documents of a query: relevant documents score above 0, all others below.
 
-    A ranking loss for any number of right documents, none included, with a stop: a document is shown where its score is
-    above 0. Documents of one query compete; queries do not.
+    A ranking loss for any number of relevant documents, including none. It has a decision boundary: show the documents with
+    a score above 0. Only documents of the same query are compared.
 
     Args:
         model: a ``CrossEncoder`` with ``num_labels=1``.

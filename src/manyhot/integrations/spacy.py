@@ -1,8 +1,8 @@
 """spaCy: text and span categorisers trained by ZLPR, as the factories ``manyhot_textcat`` and ``manyhot_spancat``.
 
-Both take the stock multi-label architectures. The logistic layer at their end is taken off, so the model gives scores; the
-loss and its gradient are computed in the array library that spaCy uses (NumPy or CuPy). Categories are written as
-``sigma(s - t)`` with the component's thresholds ``t``, so 0.5 is the decision everywhere in spaCy.
+Both use the stock multi-label architectures. The logistic output layer is removed, so the model returns scores (logits). The
+loss and its gradient are computed in the array library that spaCy uses (NumPy or CuPy). ``doc.cats`` holds ``sigma(s - t)``
+with the component's thresholds ``t``, so the decision is a threshold of 0.5, as everywhere in spaCy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def zlpr_rows(xp: Any, scores: Array, labels: Array, where: Array) -> tuple[Arra
         total = terms.sum(axis=1, keepdims=True)
         some = total > 0
         side = xp.where(some, shift + xp.log(xp.where(some, total, 1.0)), -xp.inf)
-        # An infinite term takes the whole of its side.
+        # An infinite term gets the whole gradient of its side.
         share = xp.where(
             xp.isinf(total), xp.isinf(terms).astype(scores.dtype), terms / xp.where(some & xp.isfinite(total), total, 1.0)
         )
@@ -71,19 +71,19 @@ class _Thresholds:
     model: Any
 
     def thresholds(self) -> Array:
-        """``[L]``; zeros where nothing was set."""
+        """``[L]``; zeros if none were set."""
         given = self.cfg.get("thresholds")
         xp = self.model.ops.xp
         return xp.zeros(len(self.labels), dtype="f") if given is None else xp.asarray(given, dtype="f")
 
     def set_thresholds(self, thresholds: Sequence[float] | float) -> None:
-        """Set one threshold, or one per label; a label is predicted where its score is above it."""
+        """Set one threshold for all labels, or one per label; a label is predicted if its score is above its threshold."""
         values = [float(thresholds)] * len(self.labels) if isinstance(thresholds, (int, float)) else list(thresholds)
         if len(values) != len(self.labels):
             raise ValueError(
                 f"set_thresholds: `thresholds` must be a number or one per label, {len(self.labels)}; got {len(values)}."
             )
-        # JSON has no infinity; a probability of 1e-35 is as good.
+        # JSON has no infinity; 1e4 has the same effect.
         self.cfg["thresholds"] = [min(max(float(value), -1e4), 1e4) for value in values]
 
     def _probabilities(self, scores: Array) -> Array:
@@ -94,7 +94,7 @@ class _Thresholds:
 class ManyhotTextCategorizer(_Thresholds, MultiLabel_TextCategorizer):
     """The multi-label text categoriser with ZLPR instead of squared error.
 
-    A label that is missing from ``cats`` is unknown: it leaves the loss. Values between 0 and 1 are soft labels.
+    A label that is missing from ``cats`` is unknown and excluded from the loss. Values between 0 and 1 are soft labels.
     """
 
     def __init__(self, vocab: Any, model: Any, name: str = "manyhot_textcat", *, scorer: Any = None) -> None:
@@ -124,12 +124,12 @@ class ManyhotTextCategorizer(_Thresholds, MultiLabel_TextCategorizer):
     def tune(
         self, examples: Iterable[Any], *, objective: str = "macro-F1", per_label: bool = True, **settings: Any
     ) -> TunedRule:
-        """Tune the thresholds on held-out examples and set them, where tuning helps.
+        """Tune the thresholds on held-out examples and set the recommended ones.
 
         Args:
-            examples: their predicted documents went through the components before this one.
-            objective: of ``manyhot.tune_rule``.
-            per_label: one threshold per label.
+            examples: held-out examples; earlier components must have processed their ``predicted`` documents.
+            objective: the objective of ``manyhot.tune_rule``.
+            per_label: tune one threshold per label.
             **settings: further settings of ``tune_rule``.
         """
         examples = list(examples)
@@ -152,7 +152,7 @@ class ManyhotTextCategorizer(_Thresholds, MultiLabel_TextCategorizer):
 
 
 class ManyhotSpanCategorizer(_Thresholds, SpanCategorizer):
-    """The span categoriser with ZLPR over all candidate spans and labels of a document, as GlobalPointer has it."""
+    """The span categoriser with ZLPR over all candidate spans and labels of a document, as in GlobalPointer."""
 
     def __init__(self, vocab: Any, model: Any, suggester: Any, name: str = "manyhot_spancat", **settings: Any) -> None:
         super().__init__(vocab, without_logistic(model), suggester, name, threshold=0.5, **settings)
@@ -182,7 +182,7 @@ class ManyhotSpanCategorizer(_Thresholds, SpanCategorizer):
 
 
 def without_logistic(model: Any) -> Any:
-    """A stock multi-label model without the logistic layer at its end, in place: it gives scores."""
+    """Remove the logistic output layer of a stock multi-label model, in place, so that it returns scores."""
     last = model
     while last.layers:
         last = last.layers[-1]
@@ -191,7 +191,7 @@ def without_logistic(model: Any) -> Any:
             f"manyhot: the model must be multi-label; it ends in {last.name!r}. Set exclusive_classes = false in its config."
         )
     if last.name == "logistic" and not model.replace_node(last, noop()):
-        raise ValueError("manyhot: the logistic layer could not be taken off this model. Choose an architecture of spaCy.")
+        raise ValueError("manyhot: the logistic output layer of this model could not be removed. Use an architecture of spaCy.")
     return model
 
 

@@ -17,9 +17,9 @@ class Tracking:
     """Sends the epochs of a run, its final metrics and its report to a tracker. Pass it as ``progress`` to ``train``.
 
     Args:
-        log_metrics: is called with a dictionary of finite numbers and the step.
-        log_settings: is called once with the settings of a run.
-        log_file: is called with the path of a report or bundle to keep.
+        log_metrics: called with a dictionary of finite numbers and the step.
+        log_settings: called once with the settings of a run.
+        log_file: called with the path of a report or bundle to upload.
 
     Example:
         >>> seen = []
@@ -69,7 +69,7 @@ class Tracking:
         )
 
     def __call__(self, event: Event) -> None:
-        """Take an event of a training run; epochs are logged."""
+        """Log an event of a training run; only epochs are logged."""
         if event.kind != "epoch":
             return
         self._step = max(self._step + 1, event.epoch)
@@ -84,7 +84,7 @@ class Tracking:
             self._log_settings({name: value for name, value in settings.items() if value is not None})
 
     def finish(self, scores: Mapping[str, float], *, report: str | Path | None = None, part: str = "test") -> None:
-        """Log what ``evaluate`` measured, under the name of the ``part``, and keep a report or bundle."""
+        """Log the metrics of ``evaluate`` with the prefix ``part/``, and upload a report or bundle."""
         self._step += 1
         self._send({f"{part}/{name}": value for name, value in scores.items()})
         if report is not None and self._log_file is not None:

@@ -33,7 +33,7 @@ class Service:
     Args:
         folder: the folder of a model or of a run.
         settings: limits and timing.
-        counters: where answers are counted.
+        counters: where requests are counted.
     """
 
     def __init__(self, folder: Path, settings: ServeSettings, counters: Counters) -> None:
@@ -79,7 +79,7 @@ class Service:
         return json_body({name: found, "model": served.digest})
 
     def _run(self, contents: Sequence[Any]) -> list[Any]:
-        """Compute some jobs in the model's thread: predictions of one model are computed together."""
+        """Compute some jobs in the model's thread; predictions of the same model form one batch."""
         answers: list[Any] = [None] * len(contents)
         together: dict[int, list[int]] = {}
         for place, (served, name, rows, asked) in enumerate(contents):
@@ -91,7 +91,7 @@ class Service:
             except Refusal as refusal:
                 answers[place] = refusal
             except (ValueError, TypeError) as error:
-                # The label names of a request are looked up there.
+                # Unknown label names in a request raise these errors.
                 answers[place] = Refusal(422, str(error).split(": ", 1)[-1])
             except Exception as error:
                 answers[place] = error
@@ -108,7 +108,7 @@ class Service:
         self.counters.add("batch_rows", rows)
 
     def about(self) -> dict[str, Any]:
-        """What a client needs to know before its first request."""
+        """The labels, the rule and the limits, for ``/about``."""
         limits = ("max_body", "max_rows", "max_characters", "max_labels", "explain_rows")
         told = self.served.about()
         return {**told, "limits": {name: getattr(self.settings, name) for name in limits}, "version": manyhot.__version__}
@@ -139,19 +139,19 @@ class Service:
                 if fresh.kind != self.served.kind:
                     raise ValueError(f"it reads {fresh.kind}, the server was started for {self.served.kind}")
             except Exception as error:
-                log.warning("the new model was not taken in: %s", error)
+                log.warning("the new model was not loaded: %s", error)
                 self.counters.add("reload_failures", 1)
-                # A model that is still being written is tried again later; one that does not fit is not.
+                # A model that is still being written is tried again later; one that reads other inputs is not.
                 self._refused_digest = digest if isinstance(error, ValueError) and "reads" in str(error) else ""
                 return False
             self.served = fresh
             self.counters.add("reloads", 1)
-            log.info("model %s taken in", fresh.digest)
+            log.info("loaded model %s", fresh.digest)
             return True
 
 
 def make_app(service: Service, *, hosts: Collection[str] | None = None) -> tuple[FastAPI, Guard]:
-    """The application of a service, wrapped in the guard; ``hosts`` are the names that requests may ask for, None for all."""
+    """The application of a service and its guard; ``hosts`` are the host names that requests may have, None for all."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -160,17 +160,17 @@ def make_app(service: Service, *, hosts: Collection[str] | None = None) -> tuple
         assert service.batcher is not None
         await service.batcher.stop()
 
-    # The usual pages for OpenAPI load scripts from elsewhere; the description itself is at /openapi.json.
+    # FastAPI's documentation pages load scripts from other servers; /openapi.json has the description itself.
     app = FastAPI(title="manyhot", version=manyhot.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     guard = Guard(app, service.settings, service.counters, hosts=hosts)
     service.guard = guard
-    _add_questions(app, service)
+    _add_routes(app, service)
     _add_page(app)
     _add_refusals(app)
     return app, guard
 
 
-def _add_questions(app: FastAPI, service: Service) -> None:
+def _add_routes(app: FastAPI, service: Service) -> None:
     def described(model: Any) -> dict[str, Any]:
         schema = model.model_json_schema()
         return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -178,31 +178,31 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"description": text}
         for status, text in (
-            (413, "too long, too many rows or characters"),
-            (422, "not what the model reads"),
-            (429, "too much is waiting"),
-            (503, "no answer in time, or the server is stopping"),
+            (413, "the body is too long, or has too many rows or characters"),
+            (422, "the body is not valid input for this model"),
+            (429, "the queue is full, or too many connections are open"),
+            (503, "the request timed out, or the server is stopping"),
         )
     }
 
     @app.post("/predict", openapi_extra=described(service.predict_body), responses=refusals, summary="Labels or spans of rows")
     async def predict(request: Request) -> Response:
-        return _json(await _expected(service, service.predict, await request.body()))
+        return _json(await _counted(service, service.predict, await request.body()))
 
-    @app.post("/explain", openapi_extra=described(service.explain_body), responses=refusals, summary="What spoke for labels")
+    @app.post("/explain", openapi_extra=described(service.explain_body), responses=refusals, summary="Explanations of labels")
     async def explain(request: Request) -> Response:
-        return _json(await _expected(service, service.explain, await request.body()))
+        return _json(await _counted(service, service.explain, await request.body()))
 
     @app.get("/about", summary="Labels, rule and limits")
     async def about() -> Response:
         return _json(json_body(service.about()))
 
-    @app.get("/health", summary="Whether the server takes requests")
+    @app.get("/health", summary="Whether the server accepts requests")
     async def health() -> Response:
         status, told = service.health()
         return _json(json_body(told), status)
 
-    @app.get("/metrics", summary="Counts for Prometheus")
+    @app.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
         assert service.batcher is not None
         service.counters.set("waiting", service.batcher.waiting)
@@ -216,20 +216,20 @@ def _add_refusals(app: FastAPI) -> None:
         return Response(refusal.body(), status_code=refusal.status, headers=dict(refusal.headers))
 
     async def unknown(request: Request, error: Any) -> Response:
-        words = {404: "there is nothing at this address", 405: f"{request.method} is not answered at this address"}
+        words = {404: "there is no such path", 405: f"{request.method} is not allowed for this path"}
         reason = f"{words.get(error.status_code, str(error.detail))}. See /openapi.json"
         return await refused(request, Refusal(error.status_code, reason))
 
     async def failed(request: Request, _: Any) -> Response:
-        return await refused(request, Refusal(500, "the server failed; its log says why."))
+        return await refused(request, Refusal(500, "internal server error; see the log of the server."))
 
     app.add_exception_handler(Refusal, refused)
     app.add_exception_handler(HTTPException, unknown)
     app.add_exception_handler(Exception, failed)
 
 
-async def _expected(service: Service, ask: Any, body: bytes) -> bytes:
-    """Tells the batcher how many requests are in progress; it waits for others only if there are any."""
+async def _counted(service: Service, ask: Any, body: bytes) -> bytes:
+    """Count the request as in progress: the batcher waits only if other requests are."""
     assert service.batcher is not None
     service.batcher.expected += 1
     try:
@@ -242,7 +242,7 @@ async def _expected(service: Service, ask: Any, body: bytes) -> bytes:
 def _add_page(app: FastAPI) -> None:
     folder = files("manyhot.serve").joinpath("page")
     for path, (name, kind) in PAGE.items():
-        # Read once: answering reads no file.
+        # Read once at startup: answering a request reads no file.
         app.add_route(path, _endpoint(folder.joinpath(name).read_bytes(), kind), methods=["GET"], include_in_schema=False)
 
 

@@ -35,10 +35,10 @@ class Batcher:
     requests that have been received and not yet queued. Jobs that arrive while a batch is computed form the next one.
 
     Args:
-        run: computes the contents of some jobs in the thread; gives one result, or an exception, for each.
-        max_rows: rows of a batch at most; a larger job is a batch of its own.
-        wait: seconds.
-        max_waiting: rows in the queue at most; a job above that is refused with 429.
+        run: computes the contents of some jobs in the thread; returns one result, or an exception, for each.
+        max_rows: largest number of rows in a batch; a larger job is a batch of its own.
+        wait: longest time in seconds that a job waits for others.
+        max_waiting: largest number of rows in the queue; further jobs are refused with 429.
         on_batch: called with the number of rows of each batch.
     """
 
@@ -65,7 +65,7 @@ class Batcher:
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
-        """Finish what is queued, then end."""
+        """Finish the queued jobs, then stop."""
         self._stopping = True
         self._filled.set()
         if self._task is not None:
@@ -76,12 +76,14 @@ class Batcher:
         """The result for ``content``.
 
         Raises:
-            Refusal: 429 where too many rows wait, 503 where there is no result in time or the server stops.
+            Refusal: 429 if the queue is full, 503 after the timeout or if the server is stopping.
         """
         if self._stopping:
-            raise Refusal(503, "the server is stopping. Ask another one.")
+            raise Refusal(503, "the server is stopping. Send the request to another server.")
         if self.waiting + rows > self.max_waiting and self.waiting:
-            raise Refusal(429, f"{self.waiting:,} rows are waiting already, at most {self.max_waiting:,} may. Try again later.")
+            raise Refusal(
+                429, f"the queue is full: {self.waiting:,} rows wait, at most {self.max_waiting:,} may. Try again later."
+            )
         job = BatchJob(rows, content, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         self.waiting += rows
@@ -90,7 +92,7 @@ class Batcher:
             return await asyncio.wait_for(job.answer, timeout)
         except TimeoutError:
             raise Refusal(
-                503, f"there was no answer within {timeout:g} seconds. Send fewer rows, or try again later."
+                503, f"the request timed out after {timeout:g} seconds. Send fewer rows, or try again later."
             ) from None
 
     async def _work(self) -> None:
@@ -102,7 +104,7 @@ class Batcher:
                 self._filled.clear()
                 await self._filled.wait()
             batch = await self._gather(loop)
-            # The client has disconnected or timed out.
+            # Skip jobs whose client has disconnected or timed out.
             batch = [job for job in batch if not job.answer.done()]
             if not batch:
                 continue

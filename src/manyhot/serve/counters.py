@@ -11,18 +11,18 @@ import numpy as np
 
 PATHS = ("/predict", "/explain", "/health", "/metrics", "/", "other")
 STATUSES = (200, 400, 403, 404, 405, 408, 413, 421, 422, 429, 500, 503)
-# Upper ends of the histogram of seconds.
+# Upper bounds of the histogram's buckets, in seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, float("inf"))
 SINGLE = ("rows", "batches", "batch_rows", "reloads", "reload_failures", "waiting", "open")
 SLOTS = len(PATHS) * (len(STATUSES) + 1) + len(PATHS) * (len(BUCKETS) + 1) + len(SINGLE)
 _HELP = {
-    "rows": ("counter", "Rows that were answered."),
+    "rows": ("counter", "Rows in successful responses."),
     "batches": ("counter", "Batches that were computed."),
-    "batch_rows": ("counter", "Rows of these batches."),
-    "reloads": ("counter", "Models taken in after the first."),
-    "reload_failures": ("counter", "Models that could not be taken in."),
-    "waiting": ("gauge", "Rows that wait for their turn."),
-    "open": ("gauge", "Requests that are being answered."),
+    "batch_rows": ("counter", "Rows in these batches."),
+    "reloads": ("counter", "Models loaded after the first."),
+    "reload_failures": ("counter", "New models that could not be loaded."),
+    "waiting": ("gauge", "Rows in the queue."),
+    "open": ("gauge", "Requests in progress."),
 }
 
 
@@ -59,7 +59,7 @@ class Counters:
         return workers * SLOTS * 8
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request; a path or status that is not listed counts as other."""
+        """Count a completed request; a path or status that is not listed counts as other."""
         place = PATHS.index(path) if path in PATHS else len(PATHS) - 1
         column = STATUSES.index(status) if status in STATUSES else len(STATUSES)
         self.own[self._answers][place * (len(STATUSES) + 1) + column] += 1
@@ -88,7 +88,7 @@ class Counters:
             for status, count in zip((*STATUSES, "other"), row, strict=True):
                 if count:
                     yield f'manyhot_requests_total{{path="{path}",status="{status}"}} {count:.0f}'
-        yield "# HELP manyhot_request_seconds Seconds from the first byte of a request to the last of its answer."
+        yield "# HELP manyhot_request_seconds Seconds from the first byte of a request to the last byte of its response."
         yield "# TYPE manyhot_request_seconds histogram"
         for path, row in zip(PATHS, total[self._seconds].reshape(len(PATHS), -1), strict=True):
             if not row[:-1].any():

@@ -44,7 +44,7 @@ class Guard:
         app: the application.
         settings: the limits.
         counters: where requests are counted.
-        hosts: the names that requests may ask for, None for all (``check_head``).
+        hosts: the host names that requests may have, None for all (``check_head``).
     """
 
     def __init__(self, app: App, settings: ServeSettings, counters: Counters, *, hosts: Collection[str] | None = None) -> None:
@@ -53,7 +53,7 @@ class Guard:
         self.stopping = False
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -78,7 +78,7 @@ class Guard:
         except Exception:
             log.exception("a request failed")
             if not told:
-                await _refuse(Refusal(500, "the server failed; its log says why."), sending)
+                await _refuse(Refusal(500, "internal server error; see the log of the server."), sending)
         finally:
             self.open -= 1
             self.counters.set("open", self.open)
@@ -87,7 +87,7 @@ class Guard:
 
     async def _guarded(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if self.open > self.settings.max_connections:
-            raise Refusal(429, f"{self.settings.max_connections:,} requests are being answered already. Try again later.")
+            raise Refusal(429, f"{self.settings.max_connections:,} requests are in progress already. Try again later.")
         check_head(scope, self.hosts)
         body = await self._body(scope, receive)
         given = False
@@ -113,7 +113,7 @@ class Guard:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refusal(400, "the client left before its request was whole.")
+                        raise Refusal(400, "the client disconnected before its request was complete.")
                     part = message.get("body", b"")
                     size += len(part)
                     if size > most:
@@ -124,9 +124,8 @@ class Guard:
                         return b"".join(parts)
         except TimeoutError:
             seconds = self.settings.receive_timeout
-            raise Refusal(
-                408, f"the request must be sent at {PACE >> 10} KiB in {seconds:g} seconds; it was slower or not whole."
-            ) from None
+            pace = f"{seconds:g} more for each {PACE >> 10} KiB"
+            raise Refusal(408, f"the request must arrive within {seconds:g} seconds, and {pace}; it was too slow.") from None
 
 
 async def _refuse(refusal: Refusal, send: Send) -> None:

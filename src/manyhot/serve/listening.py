@@ -1,4 +1,4 @@
-"""The socket that a server listens on: opened, and closed without losing a client that has connected already."""
+"""The socket that a server listens on: opened, and closed without losing clients that are already connected."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SO_ATTACH_FILTER = 26
 # A classic BPF program on the TCP header, as (code, jump if true, jump if false, value): packets whose flags (byte 13) have
 # SYN (2) are dropped, all others pass.
 DROP_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
-# Seconds in which handshakes that had begun before new ones were turned away come to their end.
-SETTLE = 0.1
-# Files that a worker may open beside its connections: models, libraries, connections that are being turned away.
+# Seconds to wait for handshakes that began before new connections were refused.
+HANDSHAKE_WAIT = 0.1
+# File descriptors that are kept free for models, libraries, and connections that are being refused.
 OTHER_FILES = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, for this process or several."""
+    """Open a listening socket that several processes can share."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small packets at once (TCP_NODELAY) only where it knows that a socket is TCP.
+    # asyncio sets TCP_NODELAY only if the protocol of the socket is given as TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,15 +31,15 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(2048)
     except OSError as error:
         listening.close()
-        raise ValueError(f"serve: {host}:{port} cannot be listened on: {error.strerror}. Choose another --port.") from error
+        raise ValueError(f"serve: cannot listen on {host}:{port}: {error.strerror}. Choose another --port.") from error
     listening.set_inheritable(True)
     return listening
 
 
-def room_for(connections: int) -> int:
-    """How many connections the process may have open: as many as asked for, or what the system allows it.
+def connection_limit(connections: int) -> int:
+    """The number of connections that the process can keep open: ``connections``, or fewer if the system allows fewer.
 
-    The number of open files is raised as far as needed, and some are left for other things than connections.
+    The limit on open files is raised as far as needed, and ``OTHER_FILES`` of them are not used for connections.
     """
     try:
         import resource
@@ -54,16 +54,15 @@ def room_for(connections: int) -> int:
     return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - OTHER_FILES))
 
 
-def turn_away(listening: socket.socket) -> bool:
-    """Let no new connection begin; those that wait to be accepted stay. Call before the socket is closed.
+def refuse_connections(listening: socket.socket) -> bool:
+    """Refuse new connections, and keep those that wait to be accepted. Call this before closing the socket.
 
-    Closing resets every connection that the kernel has taken and nobody has accepted, whatever its client has sent. With no
-    new ones, all of them can be accepted first. A client that is turned away tries again and is refused once the socket is
-    closed.
+    Closing a socket resets every connection that the kernel has established and the server has not accepted. Without new
+    connections, all of these can be accepted first. New clients get no reply to their SYN packets; they try again, and are
+    refused once the socket is closed.
 
     Returns:
-        Whether the system can do it (Linux). Where it cannot, a client that connects between the last accept and the close
-        is reset.
+        Whether the system supports it (Linux). If not, a client that connects between the last accept and the close is reset.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""One connection: what HTTP it speaks, and how long it may take."""
+"""The HTTP protocol of one connection, with its timeouts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from manyhot.serve.refusals import Refusal
 LINGER = 2.0
 
 
-class PatientProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with limits.
+class LimitedProtocol(H11Protocol):
+    """uvicorn's HTTP protocol with timeouts and a limit on connections.
 
-    Headers must arrive in time, and so must the rest of a refused body. A client must read its answers, and there are only so
-    many connections.
+    There is a timeout for the headers, for the rest of a refused body, and for a client that does not read its response.
     """
 
     receive_timeout = 10.0
@@ -30,7 +29,7 @@ class PatientProtocol(H11Protocol):
     max_connections = 1024
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """A client connects: it has some seconds to send its first headers."""
+        """Start the timeout of the first headers, or refuse the connection if too many are open."""
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.receive_timeout, self._give_up)
         self._lingering = False
@@ -42,7 +41,7 @@ class PatientProtocol(H11Protocol):
             self._start_timer(LINGER)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes came."""
+        """Process received bytes, and start or stop the timeout."""
         if self._turned_away:
             return
         super().data_received(data)
@@ -54,19 +53,19 @@ class PatientProtocol(H11Protocol):
                 self._lingering = True
                 self._start_timer(LINGER)
         elif self._timer is None and not self.transport.is_closing():
-            # The headers of another request have begun.
+            # The headers of the next request have begun.
             self._start_timer(self.receive_timeout)
 
     def on_response_complete(self) -> None:
-        """An answer was given; the client must read it."""
+        """Check from now on that the client reads the response."""
         super().on_response_complete()
         if self._reading is None:
             self._watch_reading()
 
     def shutdown(self) -> None:
-        """The server stops: a connection is closed after its answer, and after a while where none is due.
+        """Close the connection after its response, or after ``grace`` seconds if it is idle.
 
-        A request may be on its way.
+        An idle connection is not closed at once, because a request may be on its way.
         """
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
@@ -74,15 +73,15 @@ class PatientProtocol(H11Protocol):
             self._start_timer(self.grace)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client left."""
+        """Stop the timers."""
         self._stop_timer()
         if self._reading is not None:
             self._reading.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Invalid HTTP gets a JSON error too."""
-        self._answer(Refusal(400, f"this is not an HTTP request the server can read: {msg}", close=True))
+        """Answer invalid HTTP with a JSON error."""
+        self._answer(Refusal(400, f"invalid HTTP request: {msg}", close=True))
         self.transport.close()
 
     def _answer(self, refusal: Refusal) -> None:
@@ -93,7 +92,7 @@ class PatientProtocol(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
 
     def _watch_reading(self, before: int = 0) -> None:
-        """A client that has read nothing of what waits for it since the last look is cut off."""
+        """Disconnect a client that has read nothing of its response since the last check."""
         self._reading, waits = None, self._unread()
         if waits and waits == before:
             self.transport.abort()
@@ -101,9 +100,9 @@ class PatientProtocol(H11Protocol):
             self._reading = self.loop.call_later(self.receive_timeout, self._watch_reading, waits)
 
     def _unread(self) -> int:
-        """Bytes for the client that wait here, and where the system tells (Linux) those that wait in its own buffer.
+        """Bytes that the client has not read: those in the transport's buffer and, on Linux, those in the kernel's send buffer.
 
-        That one is large, and empties in large steps for the process: a slow client would seem to read nothing.
+        The transport's buffer shrinks only in large steps: by it alone a slow client would seem to read nothing.
         """
         own = bytearray(4)
         waits: int = self.transport.get_write_buffer_size()

@@ -12,7 +12,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault of the server
     Args:
         status: the HTTP status.
         reason: a sentence for the client: what was wanted, what was received, what to do.
-        close: whether the connection ends with the answer.
+        close: whether to close the connection after the response.
     """
 
     def __init__(self, status: int, reason: str, *, close: bool = False) -> None:
@@ -21,16 +21,16 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault of the server
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """The headers that the status and the body ask for."""
+        """The headers of the response."""
         found = [("content-type", "application/json"), ("content-length", str(len(self.body())))]
         found += [("retry-after", "1")] if self.status in (429, 503) else []
         return [*found, ("connection", "close")] if self.close else found
 
     def body(self) -> bytes:
-        """The JSON that is sent."""
+        """The JSON body of the response."""
         return json_body({"status": self.status, "error": self.reason})
 
 
 def json_body(data: Any) -> bytes:
-    """JSON without blanks; numbers in it must be finite."""
+    """Compact JSON; all numbers must be finite."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

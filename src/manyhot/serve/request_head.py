@@ -1,4 +1,4 @@
-"""What the first line and the headers of a request must be; the rest of it is not read otherwise."""
+"""Checks of the first line and the headers of a request, before its body is read."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Any
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.settings import ServeSettings
 
-# Bytes of a request's first line and headers at most.
+# Largest size of a request's first line and headers, in bytes.
 MAX_HEADERS = 32 << 10
-# What browsers send with a request that a page of another origin makes.
-ELSEWHERE = (b"cross-site", b"same-site")
-# A name or an address, perhaps in brackets, and perhaps a port.
+# The values of Sec-Fetch-Site that browsers send with requests of pages from another origin.
+OTHER_ORIGINS = (b"cross-site", b"same-site")
+# A name or an address, optionally in brackets, with an optional port.
 HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\]]*)(?::\d*)?")
 
 
 def check_head(scope: MutableMapping[str, Any], hosts: Collection[str] | None) -> None:
-    """Refuse a request whose head is too long, has two lengths, or was sent on behalf of another site.
+    """Refuse headers that are too long, that give the length twice, or that come from another site or for an unknown host.
 
     Args:
-        scope: of the request, as ASGI has it.
-        hosts: the names that a request may ask for beside addresses and localhost; None takes all.
+        scope: the ASGI scope of the request.
+        hosts: the host names that are allowed besides localhost and IP addresses; None allows all.
     """
     headers, given = scope["headers"], dict(scope["headers"])
     line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
-    # The parser counts what it waits for; a head that comes in one piece passes it.
+    # The parser limits only incomplete headers; headers that arrive in one piece pass it.
     if line + sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEADERS:
         raise Refusal(400, f"the headers must have at most {MAX_HEADERS:,} bytes; got more.")
     if b"transfer-encoding" in given and b"content-length" in given:
-        # A proxy may go by the one and this server by the other, and what follows is another's request.
-        raise Refusal(400, "a request must have a length or come in chunks; got both.", close=True)
-    if scope["method"] not in ("GET", "HEAD") and given.get(b"sec-fetch-site") in ELSEWHERE:
-        raise Refusal(403, "a page of another site may not ask this server.")
+        # Request smuggling: a proxy may use one of them and this server the other, and so see different requests.
+        raise Refusal(400, "a request must have Content-Length or Transfer-Encoding; got both.", close=True)
+    if scope["method"] not in ("GET", "HEAD") and given.get(b"sec-fetch-site") in OTHER_ORIGINS:
+        raise Refusal(403, "requests from pages of another site are not allowed.")
+    # HTTP/1.0 clients may omit Host; browsers do not.
     asked = given.get(b"host", b"localhost").decode("latin-1").lower()
-    # HTTP/1.0 may leave it out; browsers do not.
     if hosts is not None and not _is_known(asked, hosts):
-        raise Refusal(421, f"requests must be for localhost or an address; got {asked[:60]!r}. Add the name to --hosts.")
+        raise Refusal(421, f"the host must be localhost or an IP address; got {asked[:60]!r}. Add the name to --hosts.")
 
 
 def allowed_hosts(settings: ServeSettings, address: str) -> frozenset[str] | None:
-    """The names that requests to a server may ask for; None for all.
+    """The host names that requests may have; None for all.
 
-    A server on a loopback address is meant for this machine. A web site can give its own name that address, and its pages
-    then are pages of this server for a browser, unless the server looks at the name.
+    A server on a loopback address serves this machine only. Checking the host name prevents DNS rebinding: a web site points
+    its own name at the loopback address, and a browser then lets its pages send requests to this server.
     """
     names = frozenset(name.strip().lower() for name in settings.hosts.split(",") if name.strip())
     if "*" in names or not (names or ipaddress.ip_address(address).is_loopback):

@@ -1,4 +1,4 @@
-"""The bodies of requests, checked by pydantic; the first problem is reported in one sentence, and ends the check."""
+"""The bodies of requests, validated by pydantic. Validation stops at the first error and reports it in one sentence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from manyhot.serve.settings import ServeSettings
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
-# A list stops at its first mistake. A body of two megabytes has room for a million, which would cost a gigabyte to list.
+# Validation of a list stops at its first error. A body of 2 MB can have a million errors, which would take 1 GB to list.
 Row = Annotated[list[Number | None], Field(fail_fast=True)]
-# Its cells are checked with their names (``served``), as far as the first mistake too.
+# Cells are checked together with their names in ``served``, also up to the first error.
 NamedRow = Annotated[
     dict[str, Any],
     WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "null"}]}}),
@@ -48,35 +48,35 @@ def request_models(kind: str, settings: ServeSettings) -> tuple[type[BaseModel],
         inputs=(listed, Field(description=words, min_length=1)),
         top=(
             int,
-            Field(0, ge=0, le=settings.max_labels, description="the best labels or spans of each row, whatever the rule says"),
+            Field(0, ge=0, le=settings.max_labels, description="list this many of the best labels or spans, predicted or not"),
         ),
-        probabilities=(bool, Field(True, description="give the probability of each label")),
-        scores=(bool, Field(False, description="give the score of each label")),
+        probabilities=(bool, Field(True, description="return the probability of each label")),
+        scores=(bool, Field(False, description="return the score of each label")),
     )
     explain = create_model(
         "ExplainRequest",
         __base__=_Body,
         inputs=(listed, Field(description=words, min_length=1)),
         labels=(Texts | None, Field(None, min_length=1, max_length=20, description="the labels to explain")),
-        top=(int, Field(3, ge=1, le=20, description="labels at least: the predicted ones and the best others")),
-        most=(int, Field(20, ge=1, le=200, description="contributions listed for each label")),
-        steps=(int, Field(1, ge=1, le=32, description="points for the gradient of bodies that are not linear")),
+        top=(int, Field(3, ge=1, le=20, description="explain at least this many labels: the predicted, then the best others")),
+        most=(int, Field(20, ge=1, le=200, description="largest number of contributions per label")),
+        steps=(int, Field(1, ge=1, le=32, description="steps of integrated gradients, for nonlinear bodies")),
     )
     return predict, explain
 
 
 def parse(body: bytes, model: type[BaseModel], *, max_rows: int) -> Any:
-    """A checked body, or a refusal that names the first thing that is wrong."""
+    """The validated body, or a refusal that names the first error."""
     try:
         given = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise Refusal(422, f"the body: Invalid JSON: {error}.") from None
     if not isinstance(given, dict):
-        raise Refusal(422, 'the body: it must be an object like {"inputs": [...]}.')
+        raise Refusal(422, 'the body must be a JSON object like {"inputs": [...]}.')
     known = list(model.model_fields)
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        raise Refusal(422, f"{shortened(unknown)[1:-1]}: there is no such name, only {', '.join(known)}.")
+        raise Refusal(422, f"{shortened(unknown)[1:-1]}: unknown field; the fields are {', '.join(known)}.")
     inputs = given.get("inputs")
     if isinstance(inputs, list) and len(inputs) > max_rows:
         raise Refusal(413, f"inputs must have at most {max_rows:,} rows; got {len(inputs):,}. Send them in parts.")

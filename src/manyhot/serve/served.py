@@ -36,7 +36,7 @@ class Scored:
 
 
 class Served(Protocol):
-    """The methods that the server needs of a model."""
+    """The interface through which the server uses a model."""
 
     kind: str
     digest: str
@@ -58,16 +58,16 @@ class Served(Protocol):
         ...
 
     def about(self) -> dict[str, Any]:
-        """Facts for the page and for clients."""
+        """The description of the model, for the page and for clients."""
         ...
 
 
 class ServedRows:
-    """A model of labels.
+    """A model that predicts labels.
 
     Args:
         model: the model.
-        digest: which one it is.
+        digest: the identity of the model.
     """
 
     def __init__(self, model: TrainedModel, digest: str) -> None:
@@ -101,7 +101,7 @@ class ServedRows:
         return [Scored(*each) for each in zip(logits, predicted, probs, strict=True)]
 
     def answer(self, found: Scored, asked: Any) -> dict[str, Any]:
-        """The predicted labels from the best on; with ``top`` also the best labels whatever the rule says."""
+        """The predicted labels, highest score first; with ``top`` also the best labels, predicted or not."""
         labels = found.predicted.nonzero().flatten()
         order = labels[found.logits[labels].argsort(descending=True, stable=True)].tolist()
         told: dict[str, Any] = {"labels": [self.model.label_names[label] for label in order]}
@@ -126,7 +126,7 @@ class ServedRows:
         }
 
     def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
-        """What ``TrainedModel.explain`` says."""
+        """The explanations of ``TrainedModel.explain``."""
         inputs = list(rows) if self.kind == "texts" else np.stack(rows) if self.kind == "features" else torch.stack(list(rows))
         found = self.model.explain(inputs, labels=asked.labels, top=asked.top, most=asked.most, steps=asked.steps)
         return [clean(each.to_json()) for each in found]
@@ -156,7 +156,7 @@ class ServedRows:
             for name, value in row.items():
                 if name not in self.columns:
                     raise Refusal(422, f"inputs[{place}] must name features of the model; got {shortened(name)}.")
-                # NaN, which JSON does not have and MLflow does, is a value that is missing.
+                # NaN is a missing value too: JSON has no NaN, but MLflow passes it.
                 if value is not None and not (is_number(value) and not abs(value) > LARGEST):
                     words = f"a number of at most {LARGEST:.3g}, or null"
                     raise Refusal(422, f"inputs[{place}]: the value of {shortened(name)} must be {words}.")
@@ -195,14 +195,14 @@ class ServedSpans:
 
     Args:
         model: the model.
-        digest: which one it is.
+        digest: the identity of the model.
     """
 
     kind = "spans"
 
     def __init__(self, model: TrainedSpanModel, digest: str) -> None:
         self.model, self.digest = model, digest
-        self.patient = model.with_settings(replace(model.settings, threshold=min(LOWEST, model.settings.threshold)))
+        self.with_low_threshold = model.with_settings(replace(model.settings, threshold=min(LOWEST, model.settings.threshold)))
 
     def check(self, inputs: Sequence[Any], settings: ServeSettings) -> list[Any]:
         """Texts within the limits."""
@@ -213,14 +213,15 @@ class ServedSpans:
         return list(zip(rows, self.model.predict(list(rows)), strict=True))
 
     def answer(self, found: tuple[str, list[FoundSpan]], asked: Any) -> dict[str, Any]:
-        """The spans in reading order; ``end`` is exclusive. With ``top`` also the best spans by a low threshold."""
+        """The spans in reading order; ``end`` is exclusive. With ``top`` also the best spans, predicted or not."""
         text, spans = found
         told: dict[str, Any] = {"spans": [self._told(span, asked) for span in spans]}
         if asked.top:
             with warnings.catch_warnings():
-                # So low, a text may well be crowded; the best of its cells are enough.
+                # At a low threshold there may be too many candidates, which is a warning; the best ones are enough.
                 warnings.filterwarnings("ignore", message="decode_spans")
-                best = sorted(self.patient.predict([text])[0], key=lambda span: -span.score)[: asked.top]
+                candidates = self.with_low_threshold.predict([text])[0]
+            best = sorted(candidates, key=lambda span: -span.score)[: asked.top]
             own = {span[:3] for span in spans}
             told["top"] = [{**self._told(span, asked), "predicted": span[:3] in own} for span in best]
         return told
@@ -235,7 +236,7 @@ class ServedSpans:
         return told
 
     def explain(self, rows: Sequence[Any], asked: Any) -> list[dict[str, Any]]:
-        """What ``TrainedSpanModel.explain`` says; ``labels`` are types."""
+        """The explanations of ``TrainedSpanModel.explain``; ``labels`` are types."""
         found = self.model.explain(list(rows), types=asked.labels, top=asked.top, most=asked.most, steps=asked.steps)
         return [clean(each.to_json()) for each in found]
 
@@ -252,7 +253,7 @@ class ServedSpans:
 
 
 def load_served(folder: Path) -> ServedRows | ServedSpans:
-    """The model of a folder, ready to answer: it has predicted one row, so that the first request is not slow."""
+    """Load the model of a folder and predict one row, so that the first request is not slow."""
     digest = bundle_digest(folder)
     if is_span_bundle(folder):
         spans = ServedSpans(load_span_model(folder), digest)
@@ -286,7 +287,7 @@ def finite(value: float) -> float | None:
 
 
 def clean(data: Any) -> Any:
-    """The same with None in place of infinities and NaN."""
+    """``data`` with None in place of infinities and NaN."""
     if isinstance(data, float):
         return finite(data)
     if isinstance(data, dict):

@@ -20,30 +20,30 @@ from manyhot._cores import available_cores
 from manyhot.serve.app import Service, make_app
 from manyhot.serve.counters import Counters
 from manyhot.serve.guard import Guard
-from manyhot.serve.listening import SETTLE, accept_waiting, room_for, turn_away
-from manyhot.serve.protocol import PatientProtocol
+from manyhot.serve.listening import HANDSHAKE_WAIT, accept_waiting, connection_limit, refuse_connections
+from manyhot.serve.protocol import LimitedProtocol
 from manyhot.serve.request_head import MAX_HEADERS, allowed_hosts
 from manyhot.serve.settings import ServeSettings
 
 log = logging.getLogger("manyhot.serve")
 KEEP_ALIVE = 30
-# Seconds after which a worker that was told to stop does so, also if its supervisor does not say that all of them stop.
-ALONE = 5.0
+# Seconds that a stopping worker waits for SIGUSR1 from its supervisor before it exits by itself.
+SUPERVISOR_TIMEOUT = 5.0
 
 
 class ModelServer(uvicorn.Server):
-    """uvicorn's server that stops without losing an answer and reloads its model.
+    """uvicorn's server with a stop that loses no response, and with reloading of the model.
 
-    On SIGTERM or SIGINT it answers for ``drain`` seconds more, telling every client to close its connection, so that load
-    balancers and clients with open connections can leave; then it turns new clients away, answers those that have connected
-    and ends. On SIGHUP it looks for a new model. A worker of several leaves the socket that they share to its supervisor,
-    which sends SIGUSR1 when all of them are to end, and SIGQUIT when they are to end at once.
+    On SIGTERM or SIGINT it keeps answering for ``drain`` seconds, with ``Connection: close`` on every response, so that load
+    balancers and clients can leave. Then it refuses new connections, answers the open ones and exits. On SIGHUP it checks for
+    a new model. If several workers share a socket, only the supervisor closes it: it sends SIGUSR1 when all workers should
+    exit, and SIGQUIT when they should exit at once.
 
     Args:
-        config: uvicorn's.
-        service: what answers.
+        config: the configuration of uvicorn.
+        service: the model and its requests.
         guard: the application.
-        listening: the socket.
+        listening: the listening socket.
         supervised: whether other workers listen on the same socket.
     """
 
@@ -56,7 +56,7 @@ class ModelServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals for as long as the server runs."""
+        """Handle signals while the server runs."""
         loop = asyncio.get_running_loop()
         handlers = {
             signal.SIGTERM: self._begin_to_stop,
@@ -67,7 +67,7 @@ class ModelServer(uvicorn.Server):
             handlers |= {signal.SIGUSR1: self._end, signal.SIGQUIT: self._end_at_once}
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
-        # It was blocked until there was a handler: without one it ends the process.
+        # SIGHUP was blocked until now: without a handler it would end the process.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         self._keep(self._look_for_models())
         try:
@@ -79,11 +79,11 @@ class ModelServer(uvicorn.Server):
                 task.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept every connection that was made, stop listening, and end when all of them are answered."""
+        """Accept all waiting connections, stop listening, and exit when all of them are answered."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.listening)
-        # asyncio makes the transport of a connection one step after it was accepted, and drops it where the server is closed
-        # between the two.
+        # asyncio creates the transport of a connection one step after accepting it, and drops the connection if the server is
+        # closed in between.
         await asyncio.sleep(0)
         for client in accept_waiting(self.listening):
             with contextlib.suppress(OSError):
@@ -100,16 +100,16 @@ class ModelServer(uvicorn.Server):
             self.guard.stopping = True
             self._keep(self._drain())
         elif not self.supervised:
-            # Asked twice: a person who does not want to wait. Workers hear of a signal from several sides.
+            # A second signal stops at once. Workers ignore it, since they may get one signal several times.
             self._end_at_once()
 
     async def _drain(self) -> None:
         await asyncio.sleep(self.service.settings.drain)
         if self.supervised:
-            await asyncio.sleep(ALONE)
+            await asyncio.sleep(SUPERVISOR_TIMEOUT)
         else:
-            turn_away(self.listening)
-            await asyncio.sleep(SETTLE)
+            refuse_connections(self.listening)
+            await asyncio.sleep(HANDSHAKE_WAIT)
         self._end()
 
     def _end(self) -> None:
@@ -141,24 +141,24 @@ class ModelServer(uvicorn.Server):
 def run_worker(
     folder: Path, settings: ServeSettings, listening: socket.socket, counters: Counters, *, workers: int = 1
 ) -> None:
-    """Serve a model on a socket until a signal comes.
+    """Serve a model on a socket until a signal stops it.
 
     Args:
         folder: the folder of a model or a run.
         settings: limits and timing.
-        listening: a socket that listens.
-        counters: of this worker.
-        workers: how many share the cores.
+        listening: the listening socket.
+        counters: the counters of this worker.
+        workers: the number of workers that share the cores.
     """
     torch.set_num_threads(settings.threads or max(1, available_cores() // workers))
     service = Service(folder, settings, counters)
     _, guard = make_app(service, hosts=allowed_hosts(settings, listening.getsockname()[0]))
     own = {"receive_timeout": settings.receive_timeout, "grace": settings.grace}
-    protocol = type("Protocol", (PatientProtocol,), {**own, "max_connections": room_for(settings.max_connections)})
+    protocol = type("Protocol", (LimitedProtocol,), {**own, "max_connections": connection_limit(settings.max_connections)})
     config = uvicorn.Config(
         guard,
         http=protocol,
-        # ``ModelServer.shutdown`` knows how this loop accepts connections.
+        # ``ModelServer.shutdown`` depends on how this loop accepts connections.
         loop="asyncio",
         ws="none",
         log_config=None,
@@ -176,7 +176,7 @@ def run_worker(
 
 
 def set_up_log() -> None:
-    """Messages of the server to the standard error, one line each."""
+    """Log the messages of the server to standard error, one line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.handlers, log.propagate = [handler], False

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from manyhot.serve.counters import Counters
-from manyhot.serve.listening import SETTLE, listen, turn_away
+from manyhot.serve.listening import HANDSHAKE_WAIT, listen, refuse_connections
 from manyhot.serve.server import run_worker, set_up_log
 from manyhot.serve.settings import ServeSettings
 
@@ -32,22 +32,22 @@ def serve(
     workers: int = 1,
     settings: ServeSettings | None = None,
 ) -> int:
-    """Serve a model over HTTP until SIGTERM or SIGINT comes; SIGHUP looks for a new model at once.
+    """Serve a model over HTTP until SIGTERM or SIGINT; SIGHUP checks for a new model at once.
 
     Args:
         folder: the folder of a model or of a run.
-        host: the address to listen on; the default is reached from this machine alone.
-        port: the port; 0 takes a free one.
-        workers: processes that answer.
+        host: the address to listen on; the default accepts connections from this machine only.
+        port: the port; 0 chooses a free one.
+        workers: the number of worker processes.
         settings: limits and timing.
 
     Returns:
-        0 after a stop that was asked for, 1 where workers could not be kept alive.
+        0 after a normal stop, 1 if the workers keep failing at startup.
     """
     chosen, folder = settings or ServeSettings(), Path(folder).absolute()
     set_up_log()
     listening = listen(host, port)
-    # A request to reload that comes while the server starts waits, and does not end it.
+    # SIGHUP is blocked while the server starts: without a handler it would end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     address = listening.getsockname()
     name = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -102,7 +102,7 @@ class _Supervisor:
         environment = {**os.environ, "MANYHOT_SERVE_WORKER": json.dumps(told)}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
-            # The worker inherits the mask, and lifts it when it has a handler.
+            # The worker inherits the mask, and unblocks SIGHUP when it has a handler.
             return subprocess.Popen(
                 [sys.executable, "-m", "manyhot.serve.supervisor"],
                 env=environment,
@@ -116,28 +116,28 @@ class _Supervisor:
             if process.poll() is None or self.stopping:
                 continue
             lived = time.monotonic() - self.started[own]
-            # The worker was asked to stop.
+            # A worker that was asked to stop exits with code 0.
             self.failures = self.failures + 1 if lived < SHORT_LIFE and process.returncode else 0
             if self.failures >= MOST_FAILURES:
-                log.error("workers end as soon as they are started; giving up")
+                log.error("workers exit as soon as they are started; giving up")
                 return False
-            log.info("worker %d ended with %d, starting another", own, process.returncode)
+            log.info("worker %d exited with code %d, starting another", own, process.returncode)
             self.processes[own], self.started[own] = self._start(own), time.monotonic()
         return True
 
     def _stop(self, *_: Any) -> None:
-        # Asked twice: a person who does not want to wait.
+        # A second signal stops the workers at once.
         self._pass_on(signal.SIGQUIT if self.stopping else signal.SIGTERM)
         self.stopping = True
 
     def _close(self) -> None:
-        """While the workers still answer, turn new clients away; then let the workers accept the others and end."""
+        """Refuse new connections while the workers still answer; then tell the workers to accept the waiting ones and exit."""
         deadline = time.monotonic() + self.settings.drain
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes):
             time.sleep(0.05)
-        turn_away(self.listening)
-        time.sleep(SETTLE)
-        # The last worker closes the socket; nobody would accept from this one.
+        refuse_connections(self.listening)
+        time.sleep(HANDSHAKE_WAIT)
+        # Nothing accepts connections in this process; the last worker closes the socket.
         self.listening.close()
         self._pass_on(signal.SIGUSR1)
 
@@ -158,7 +158,7 @@ class _Supervisor:
 
 
 def _worker() -> None:
-    """What a started process does."""
+    """The main function of a worker process."""
     told = json.loads(os.environ["MANYHOT_SERVE_WORKER"])
     set_up_log()
     with os.fdopen(told["shared"], "r+b", buffering=0) as shared:

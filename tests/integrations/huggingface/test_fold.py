@@ -97,7 +97,7 @@ def test_what_weights_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="one threshold per label, 4; got 2"):
         fold_rule_into(model, DecisionRule(threshold=(0.0, 1.0)))
     isotonic = Calibration("isotonic", knots=torch.tensor([0.0, 1.0]).double(), levels=torch.tensor([0.0, 1.0]).double())
-    with pytest.raises(ValueError, match="isotonic calibration is no sigmoid"):
+    with pytest.raises(ValueError, match="isotonic calibration is not a sigmoid"):
         fold_link_into(model, isotonic)
     config = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=1, num_labels=4, pad_token_id=0)
     with pytest.raises(ValueError, match="has no bias"):
@@ -109,6 +109,6 @@ def test_nothing_is_written_where_the_pipeline_disagrees(tmp_path, monkeypatch):
     model = tiny.make_classifier()
     spread_out(model, texts)
     monkeypatch.setattr("manyhot.integrations.huggingface.fold.fold_rule_into", lambda *_: None)
-    with pytest.raises(ValueError, match="decides otherwise on 10 of 10 texts"):
+    with pytest.raises(ValueError, match="decides differently on 10 of 10 texts"):
         save_folded(model, tiny.make_tokenizer(), DecisionRule(threshold=-1e3), tmp_path / "out", texts=texts)
     assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ export function load(path) {
   return data;
 }
 
-// Words and blanks as Python's \w and \s have them.
+// The same words and blanks as Python's \w and \s.
 const WORD = /[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s\x1c-\x1f\x85]|\ufeff/gu;
 const BLANK = /[^\S\ufeff]|[\x1c-\x1f\x85]/u;
 

@@ -1,4 +1,4 @@
-"""A Hugging Face classifier as a manyhot model, for ``evaluate``, ``predict`` and ``report``; and back."""
+"""Conversion of a Hugging Face classifier to a manyhot model, for ``evaluate``, ``predict`` and ``report``, and back."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def to_manyhot(
     max_tokens: int = 256,
     label_names: Sequence[str] | None = None,
 ) -> TrainedModel:
-    """A trained ``...ForSequenceClassification`` as a ``TrainedModel``, which ``save`` writes as a bundle.
+    """Convert a trained ``...ForSequenceClassification`` to a ``TrainedModel``; its ``save`` writes a bundle.
 
-    The bundle is read by ``manyhot evaluate``, ``predict`` and by ``load_model``. Weights are copied.
+    ``manyhot evaluate``, ``manyhot predict`` and ``load_model`` read the bundle. The weights are copied.
 
     Args:
         model: the classifier; custom code (``trust_remote_code``) is not supported.
         tokenizer: a fast tokenizer.
         rule: how scores become predictions; None is ``s > 0``.
         calibration: fitted probabilities, or None for the link of the loss.
-        loss: the name of the loss that it was trained with; it says which link its scores have.
+        loss: the name of the loss that the model was trained with; it determines the link from scores to probabilities.
         max_tokens: texts are truncated to this many tokens.
         label_names: one name per label; None takes ``config.id2label``.
 
     Raises:
-        ValueError: for a slow tokenizer, or names that do not fit.
+        ValueError: for a slow tokenizer, a wrong number of names, or a name that occurs twice.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -70,14 +70,14 @@ def to_manyhot(
 
 
 def from_manyhot(trained: TrainedModel) -> tuple[Any, Any]:
-    """``(model, tokenizer)`` of transformers, from a bundle that ``to_manyhot`` made.
+    """Convert a bundle of ``to_manyhot`` back to ``(model, tokenizer)`` of transformers.
 
-    The rule is not in the weights: ``fold_rule_into(model, trained.rule)`` puts it there. Weights are copied.
+    The weights do not include the rule; ``fold_rule_into(model, trained.rule)`` folds it in. The weights are copied.
     """
     if not isinstance(trained.body, ClassifierBody) or not isinstance(trained.inputs, TokenInputs):
         raise ValueError(
-            f"from_manyhot: the body must be a Hugging Face classifier; got {trained.shape['body']!r}, which no class of"
-            " transformers can hold."
+            f"from_manyhot: the body must be a Hugging Face classifier; got {trained.shape['body']!r}, for which"
+            " transformers has no class."
         )
     model: Any = copy.deepcopy(trained.body.model)
     model.config.id2label = dict(enumerate(trained.label_names))

@@ -28,7 +28,7 @@ class MultiLabelCollator:
         width: None for dense float32 labels ``[B, L]``. A number K gives label numbers ``[B, K]`` padded with -1, for
             ``TrainerLoss(labels="lists")`` and label sets too large to be dense; a row with more labels is an error.
         key: the column of the labels.
-        **padding: of ``tokenizer.pad``, such as ``pad_to_multiple_of``.
+        **padding: arguments of ``tokenizer.pad``, such as ``pad_to_multiple_of``.
 
     Example:
         >>> collate = MultiLabelCollator(None, label_names=["cat", "dog", "fox"])
@@ -97,7 +97,7 @@ class MultiLabelCollator:
         if isinstance(number, bool) or int(number) != number or not 0 <= number < len(self.label_names):
             raise ValueError(
                 f"MultiLabelCollator: a label must be a name or a whole number in [0, {len(self.label_names)}); got {number!r}."
-                " List the labels that hold, not one 0 or 1 for each label."
+                " List the positive labels, not one 0 or 1 for each label."
             )
         return int(number)
 
@@ -116,7 +116,7 @@ class MultiLabelCollator:
             for place, (number, value) in enumerate(sorted(entries.items())):
                 if value != 1:
                     raise ValueError(
-                        "MultiLabelCollator: label lists hold no soft or unknown labels; leave `width` out for dense labels."
+                        "MultiLabelCollator: label lists hold no soft or unknown labels; omit `width` to get dense labels."
                     )
                 row[place] = number
         return padded

@@ -1,4 +1,4 @@
-"""A classifier of transformers that manyhot holds, as a folder for transformers again."""
+"""Export of a transformers classifier from a manyhot model back to a transformers folder."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from manyhot.training.rows.bundle import TrainedModel
 
 
 def export_classifier(trained: TrainedModel, folder: str | Path, *, texts: Sequence[str]) -> Parity:
-    """Write a model of ``to_manyhot`` as a folder of its stock class, with the rule folded in and a model card.
+    """Write a model of ``to_manyhot`` as a folder of its stock class, with the rule folded in, and add a model card.
 
     Args:
         trained: a model with the body ``classifier``.
         folder: where the files go.
-        texts: real rows to compare a stock pipeline with the model on.
+        texts: real texts on which a stock pipeline is compared with the model.
 
     Returns:
-        How the two compare.
+        The result of the comparison.
 
     Raises:
-        ValueError: for a rule that cannot be folded, or a decision that differs; nothing is written then.
+        ValueError: if the rule cannot be folded, or if a decision differs; nothing is written then.
     """
     network, tokenizer = from_manyhot(trained)
     with tempfile.TemporaryDirectory() as draft:

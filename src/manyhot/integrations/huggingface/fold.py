@@ -23,10 +23,10 @@ TEXTS_AT_ONCE = 32
 
 
 def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration | None = None) -> None:
-    """Subtract the thresholds of ``rule`` from the bias of the model's classifier, in place: ``manyhot.export.fold_rule``.
+    """Subtract the thresholds of ``rule`` from the bias of the model's classifier, in place (``manyhot.export.fold_rule``).
 
-    After it ``logits > 0``, and so ``sigmoid(logits) > 0.5``, says what ``decide(logits, rule)`` said before. The model's own
-    logits move by the threshold: fold once, after tuning.
+    Afterwards ``logits > 0``, that is ``sigmoid(logits) > 0.5``, is the decision that ``decide(logits, rule)`` made before. The
+    model's logits are shifted by the thresholds, so fold only once, after tuning.
 
     Args:
         model: a ``...ForSequenceClassification`` of transformers, or any module that ends in a ``Linear`` layer with a bias
@@ -50,10 +50,10 @@ def fold_rule_into(model: nn.Module, rule: DecisionRule, link: str | Calibration
 
 
 def fold_link_into(model: nn.Module, link: str | Calibration) -> None:
-    """Put a link or calibration ``sigma(a s + c)`` into the model's classifier, in place: ``manyhot.export.fold_link``.
+    """Put a link or calibration ``sigma(a s + c)`` into the model's classifier, in place (``manyhot.export.fold_link``).
 
-    After it ``sigmoid(logits)`` are the calibrated probabilities. A threshold of 0.5 then means "more likely than not" and is
-    not tuned; to fold a tuned rule use ``fold_rule_into``.
+    Afterwards ``sigmoid(logits)`` is the calibrated probability. A threshold of 0.5 then means "more likely than not"; it is
+    not a tuned threshold. To fold a tuned rule, use ``fold_rule_into``.
 
     Args:
         model: as in ``fold_rule_into``.
@@ -66,23 +66,24 @@ def fold_link_into(model: nn.Module, link: str | Calibration) -> None:
 def save_folded(
     model: Any, tokenizer: Any, rule: DecisionRule, folder: str | Path, *, texts: Sequence[str], link: str = "hard"
 ) -> None:
-    """Fold ``rule`` into the model and save model and tokenizer, once a stock pipeline agrees on all ``texts``.
+    """Fold ``rule`` into the model; save model and tokenizer if a stock pipeline makes the same decisions on all ``texts``.
 
-    ``problem_type`` is set to multi-label, so that ``pipeline("text-classification", top_k=None)`` takes the logistic
-    function of every logit; ``score > 0.5`` is then the decision. The model is changed in place.
+    ``problem_type`` is set to multi-label, so that ``pipeline("text-classification", top_k=None)`` applies a sigmoid
+    to every logit; the decision is then ``score > 0.5``. The model is changed in place.
 
     Args:
         model: a ``...ForSequenceClassification``, in evaluation or training mode.
         tokenizer: its tokenizer.
-        rule: thresholds only. folder: where ``save_pretrained`` writes.
-        texts: real rows to compare the pipeline's decisions with the rule's on.
-        link: of the loss; ``"softmax"`` is refused, because its labels are not decided one by one.
+        rule: a rule of thresholds only.
+        folder: where ``save_pretrained`` writes.
+        texts: real texts on which the pipeline is compared with the rule.
+        link: the link of the loss; ``"softmax"`` is an error, because it has no threshold per label.
 
     Raises:
-        ValueError: where one decision differs; nothing is written then.
+        ValueError: if a decision differs; nothing is written then.
     """
     if link == "softmax":
-        raise ValueError("save_folded: a softmax model decides by argmax; a threshold a label is not its rule.")
+        raise ValueError("save_folded: a softmax model decides by argmax, not by a threshold per label.")
     if not texts:
         raise ValueError("save_folded: `texts` must hold rows to compare on; got none.")
     model.eval()
@@ -95,8 +96,8 @@ def save_folded(
     if bool(differs.any()):
         row = int(differs.nonzero()[0])
         raise ValueError(
-            f"save_folded: the pipeline decides otherwise on {int(differs.sum())} of {len(texts)} texts, first on row {row}."
-            " Nothing was written. Where scores lie within rounding of their threshold, tune it again: tune_rule"
+            f"save_folded: the pipeline decides differently on {int(differs.sum())} of {len(texts)} texts, first on row {row}."
+            " Nothing was written. If scores are within rounding error of a threshold, tune it again: tune_rule"
         )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -138,7 +139,7 @@ def classifier_of(model: nn.Module) -> nn.Linear:
     name, head = heads[-1]
     if head.bias is None:
         raise ValueError(
-            f"fold_rule_into: the classifier {name!r}, {shape_text(head.weight.shape)}, has no bias to take thresholds off."
+            f"fold_rule_into: the classifier {name!r}, {shape_text(head.weight.shape)}, has no bias to hold thresholds."
             " Choose an architecture whose classifier has one, or serve the rule beside the model."
         )
     return head

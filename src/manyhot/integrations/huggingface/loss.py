@@ -15,7 +15,7 @@ from manyhot.losses import get_loss
 
 LABELS = ("dense", "lists")
 PADDING = -1
-# Settings of a loss function that the Trainer's call decides.
+# Arguments of a loss function that ``TrainerLoss`` sets itself.
 _TAKEN = ("logits", "labels", "where", "sample_weight", "reduction", "dim", "validate")
 
 
@@ -24,19 +24,19 @@ class TrainerLoss:
 
     The ``Trainer`` passes the number of label *entries* in all accumulated micro-batches of all processes, which is
     rows times L for labels ``[B, L]``, and does not divide by the accumulation steps. ``TrainerLoss`` returns the share of
-    the mean over all these rows that this micro-batch adds, so a batch of 32 and 8 micro-batches of 4 give the same
-    gradient. Without a count it returns the mean over the rows.
+    this micro-batch in the mean over all these rows, so a batch of 32 and 8 micro-batches of 4 give the same gradient.
+    Without a count it returns the mean over the rows.
 
-    Unknown labels are NaN; they leave the loss. -100 is refused, because it also changes the ``Trainer``'s count. Label
+    Unknown labels are NaN and excluded from the loss. -100 is an error, because it also changes the ``Trainer``'s count. Label
     smoothing is the option ``smoothing``: the ``Trainer`` ignores its own ``label_smoothing_factor`` when it has a loss
     function.
 
     Args:
-        loss: a name of ``manyhot.LOSSES``. A loss that compares the rows of a batch cannot be accumulated and is refused.
+        loss: a name of ``manyhot.LOSSES``. A loss that compares the rows of a batch cannot be accumulated and is an error.
         labels: ``"dense"`` for ``[B, L]`` in [0, 1] (NaN is unknown), or ``"lists"`` for label numbers ``[B, K]`` padded
             with -1, with the same K in every batch, as ``MultiLabelCollator(width=K)`` makes them.
-        validate: check the values of the labels. The ``Trainer`` waits for the device after every step in any case.
-        **options: of the loss function: ``smoothing``, ``pos_weight``, ``threshold``, ``gamma`` and so on.
+        validate: check the values of the labels. This is cheap: the ``Trainer`` waits for the device after every step anyway.
+        **options: options of the loss function, such as ``smoothing``, ``pos_weight``, ``threshold`` or ``gamma``.
 
     Example:
         >>> loss = TrainerLoss("zlpr")
@@ -91,7 +91,7 @@ class TrainerLoss:
         if not labels.dtype == torch.bool and bool((labels == -100).any()):
             raise ValueError(
                 "TrainerLoss: `labels` must lie in [0, 1], and unknown labels must be NaN; got -100, which the Trainer"
-                " leaves out of its count. Use float labels with NaN."
+                " does not count. Use float labels with NaN."
             )
         check_label_values("TrainerLoss", labels, where)
 
@@ -101,7 +101,7 @@ class TrainerLoss:
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """The logits in what a model returned: an attribute, a key, or the first of a tuple."""
+    """The logits of a model's output: an attribute, a key, or the first element of a tuple."""
     if isinstance(outputs, Tensor):
         found: Any = outputs
     elif isinstance(outputs, (tuple, list)) and not hasattr(outputs, "logits"):
@@ -115,7 +115,7 @@ def logits_of(outputs: Any) -> Tensor:
 
 
 def scaled_mean(rows: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-    """The part of the mean over all accumulated rows that ``rows [B]`` are; without a count, their mean.
+    """The share of ``rows [B]`` in the mean over all accumulated rows; without a count, the mean of ``rows``.
 
     ``labels`` are the labels that the ``Trainer`` counted, with the same number of entries for each row.
     """
@@ -127,7 +127,8 @@ def scaled_mean(rows: Tensor, labels: Tensor, num_items_in_batch: Tensor | int |
     count = num_items_in_batch.to(rows.device)
     if count.numel() != 1:
         raise ValueError(
-            "TrainerLoss: several GPUs in one process (DataParallel) are not supported. Start one process a GPU: torchrun."
+            "TrainerLoss: several GPUs in one process (DataParallel) are not supported."
+            " Start one process per GPU with torchrun."
         )
     return rows.sum() * entries / count.reshape(())
 

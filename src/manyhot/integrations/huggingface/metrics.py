@@ -1,4 +1,4 @@
-"""Metrics of the catalog for the ``Trainer``; they keep only what they need of each batch."""
+"""Metrics of the catalog for the ``Trainer``; for each batch only the values that the metrics need are kept."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ROWS_AT_ONCE = 1024
 class TrainerMetrics:
     """``compute_metrics`` and ``preprocess_logits_for_metrics`` of a ``Trainer``, by the names of ``manyhot.METRICS``.
 
-    ``preprocess_logits_for_metrics`` keeps decisions (one byte a label) for metrics of label sets and the best k scores for
+    ``preprocess_logits_for_metrics`` keeps decisions (one byte per label) for metrics of label sets and the best k scores for
     metrics at k; all logits are kept only for metrics that need them, such as AvgPrec. With
-    ``TrainingArguments(batch_eval_metrics=True)`` the ``Trainer`` keeps nothing at all: sums are updated batch by batch.
+    ``TrainingArguments(batch_eval_metrics=True)`` only sums are kept, updated batch by batch.
 
     Args:
-        names: which metrics.
+        names: the names of the metrics.
         num_labels: L.
         rule: how scores become decisions; None is ``s > 0``.
         link: how scores become probabilities; see ``Metrics``.
-        labels: ``"dense"`` or ``"lists"``, as in ``TrainerLoss``. NaN is unknown and counts in no metric.
-        **settings: of ``Metrics``, such as ``propensities``.
+        labels: ``"dense"`` or ``"lists"``, as in ``TrainerLoss``. NaN is unknown and excluded from all metrics.
+        **settings: further settings of ``Metrics``, such as ``propensities``.
 
     Example:
         >>> metrics = TrainerMetrics(["micro-F1", "P@1"], num_labels=3)

@@ -31,7 +31,7 @@ class GlobalPointerConfig(transformers.PretrainedConfig):
         encoder: the configuration of the encoder, as ``config.to_dict()`` gives it.
         head: ``"global_pointer"`` or ``"efficient"``.
         head_size: d, even.
-        max_spans: at most so many spans a row are returned in evaluation.
+        max_spans: largest number of spans per row that are returned in evaluation.
         mode: which spans may overlap, ``"nested"``, ``"flat"`` or ``"all"``.
     """
 
@@ -55,7 +55,7 @@ class GlobalPointerConfig(transformers.PretrainedConfig):
 
 @dataclass
 class SpanOutput(transformers.utils.ModelOutput):
-    """``loss`` where labels were given; ``spans`` int64 ``[B, K, 3]`` in evaluation, padded with -1."""
+    """``loss`` if labels were given; ``spans`` int64 ``[B, K, 3]`` in evaluation, padded with -1."""
 
     loss: Tensor | None = None
     spans: Tensor | None = None
@@ -121,15 +121,15 @@ class SpanCollator:
     """Pad tokenized rows and turn their character spans into token spans ``[B, K, 3]``, padded with -1.
 
     Rows come from ``tokenizer(text, truncation=True, return_offsets_mapping=True)`` with ``labels`` added: a list of
-    (first character, end character, type), so that ``text[first:end]`` is the span. A span is the tokens that it touches;
-    spans that truncation cuts off are left out. Pass ``remove_unused_columns=False`` to ``TrainingArguments``, which would
-    drop the offsets.
+    (first character, end character, type), so that ``text[first:end]`` is the span. A span covers all tokens that it overlaps;
+    spans that are cut off by truncation are dropped. Pass ``remove_unused_columns=False`` to ``TrainingArguments``, because the
+    ``Trainer`` would otherwise drop the offsets.
 
     Args:
         tokenizer: a fast tokenizer.
         types: the names of the span types, in the order of the model's ``id2label``.
         width: K, the same in every batch, so that the ``Trainer`` counts rows correctly; a row with more spans is an error.
-        **padding: of ``tokenizer.pad``.
+        **padding: arguments of ``tokenizer.pad``.
     """
 
     def __init__(self, tokenizer: Any, *, types: Sequence[str], width: int = 64, **padding: Any) -> None:

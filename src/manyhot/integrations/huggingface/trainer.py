@@ -15,7 +15,7 @@ transformers = framework("huggingface")
 
 
 class TrainerChecks(transformers.TrainerCallback):
-    """Stops a ``Trainer`` before its first step if an argument would silently have another effect."""
+    """Stops a ``Trainer`` before its first step if an argument would silently do the wrong thing."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Check the arguments and the model's configuration."""
@@ -26,13 +26,15 @@ class TrainerChecks(transformers.TrainerCallback):
                 f" Write TrainerLoss(smoothing={args.label_smoothing_factor}) instead."
             )
         if args.n_gpu > 1:
-            raise ValueError("TrainerChecks: several GPUs in one process are not supported. Start one process a GPU: torchrun.")
+            raise ValueError(
+                "TrainerChecks: several GPUs in one process are not supported. Start one process per GPU with torchrun."
+            )
         config = getattr(others.get("model"), "config", None)
         kind = getattr(config, "problem_type", None)
         if kind not in (None, "multi_label_classification"):
             raise ValueError(
-                f"TrainerChecks: the model's problem_type must be 'multi_label_classification'; got {kind!r}, with which a"
-                " pipeline would take the softmax over the labels."
+                f"TrainerChecks: the model's problem_type must be 'multi_label_classification'; got {kind!r}, for which a"
+                " pipeline applies a softmax over the labels."
             )
         if config is not None and kind is None:
             config.problem_type = "multi_label_classification"
@@ -56,8 +58,8 @@ def trainer_parts(
         loss: a name of ``manyhot.LOSSES``.
         metrics: names of ``manyhot.METRICS``, measured with ``rule``.
         rule: how scores become decisions in the metrics; None is ``s > 0``.
-        width: of label lists; see ``MultiLabelCollator``.
-        **options: of the loss.
+        width: the width of label lists; see ``MultiLabelCollator``.
+        **options: options of the loss.
 
     Returns:
         ``compute_loss_func``, ``data_collator``, ``compute_metrics``, ``preprocess_logits_for_metrics``,

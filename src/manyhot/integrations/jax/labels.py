@@ -1,4 +1,4 @@
-"""Labels for the JAX functions: index lists, checks, and the weight of every entry on either side."""
+"""Labels for the JAX functions: index lists, checks, and the weights of entries in the positive and the negative sum."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PaddedLabels(NamedTuple):
         return full.reshape(*indices.shape[:-1], num_labels)
 
     def shard(self, start: Array | int, num_labels: int) -> PaddedLabels:
-        """The labels ``start`` to ``start + num_labels`` alone, numbered from 0, for one shard of the label axis."""
+        """Only the labels from ``start`` up to ``start + num_labels``, numbered from 0, for one shard of the label axis."""
         moved = jnp.asarray(self.indices) - start
         inside = (jnp.asarray(self.indices) >= start) & (moved < num_labels)
         return PaddedLabels(jnp.where(inside, moved, -1), self.values)
@@ -52,7 +52,7 @@ class PaddedLabels(NamedTuple):
 def arranged(
     who: str, logits: Any, labels: Any, where: Any, axis: int, *, unknown: bool = False
 ) -> tuple[Array, Any, Array | None]:
-    """The arguments checked, the label axis last."""
+    """Check the arguments, and move the label axis to the end."""
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
@@ -88,7 +88,7 @@ def arranged(
 
 
 def _check_values(who: str, labels: Any, where: Any, *, unknown: bool) -> None:
-    """Labels outside of [0, 1] are an error if their values can be read: not inside ``jit``, and not on another device."""
+    """Raise an error for labels outside of [0, 1] if the values can be read: outside of ``jit``, and on the CPU."""
     for part in (labels, where):
         if isinstance(part, jax.core.Tracer) or (isinstance(part, jax.Array) and jax.default_backend() != "cpu"):
             return
@@ -101,18 +101,18 @@ def _check_values(who: str, labels: Any, where: Any, *, unknown: bool) -> None:
     if wrong.any():
         got = values[wrong].flat[0]
         raise ValueError(
-            f"{who}: `labels` must lie in [0, 1]; got {got:g}. Leave unknown labels out by `where`, or mark them by negative"
-            " numbers or NaN and pass unknown=True."
+            f"{who}: `labels` must lie in [0, 1]; got {got:g}. Exclude unknown labels with `where`, or mark them with"
+            " negative numbers or NaN and pass unknown=True."
         )
 
 
 def sum_type(logits: Array) -> Any:
-    """float64 stays; everything else is summed in float32."""
+    """The type of sums: float64 for float64 logits, float32 for all others."""
     return jnp.float64 if logits.dtype == jnp.float64 else jnp.float32
 
 
 def dense_labels(labels: Any, logits: Array) -> Array:
-    """``[..., L]``, of index lists too."""
+    """Dense labels ``[..., L]``, also for index lists."""
     return labels.dense(logits.shape[-1]) if isinstance(labels, PaddedLabels) else labels
 
 
@@ -126,7 +126,10 @@ def entry_weights(
     *,
     unknown: bool = False,
 ) -> tuple[Array, Array]:
-    """The weight of every entry on either side, 0 where it does not count; labels below 0 or NaN do not where ``unknown``."""
+    """The weights of every entry in the positive and the negative sum.
+
+    An excluded entry has weight 0; with ``unknown`` so has a label that is negative or NaN.
+    """
     soft = labels.astype(kind)
     if unknown:
         where = soft >= 0 if where is None else where & (soft >= 0)

@@ -35,7 +35,7 @@ def zlpr_loss(logits: Array, labels: Array | PaddedLabels, **settings: Any) -> A
 
 
 def tlpr_loss(logits: Array, labels: Array | PaddedLabels, threshold: Array | float, **settings: Any) -> Array:
-    """``zlpr_loss`` with a threshold in the place of zero; the threshold, a number or ``[...]``, gets a gradient.
+    """``zlpr_loss`` with a threshold instead of zero; the threshold, a number or ``[...]``, gets a gradient.
 
     Example:
         >>> round(float(tlpr_loss(jnp.array([[4.0, 1.0, 3.0]]), jnp.array([[1, 0, 1]]), 2.0)[0]), 4)
@@ -118,7 +118,7 @@ def asymmetric_loss(
     label_reduction: str = "mean",
     axis: int = -1,
 ) -> Array:
-    """Asymmetric loss of each row: focal with a power for each side, easy negatives cut off.
+    """Asymmetric loss of each row: focal loss with one power per side; easy negatives have loss 0.
 
     Example:
         >>> round(float(asymmetric_loss(jnp.array([[2.0, -1.0]]), jnp.array([[1, 0]]))[0]), 4)
@@ -165,7 +165,7 @@ def _labelwise(
     logits, labels, where = arranged(who, logits, labels, where, axis)
     pos, neg = entry_weights(dense_labels(labels, logits), where, *weights, smoothing, sum_type(logits))
     x = logits.astype(pos.dtype)
-    # A score that does not count on a side must not reach its exponentials: 0 times an infinite slope is NaN.
+    # Scores of weight 0 are replaced before the exponentials: 0 times an infinite slope is NaN.
     terms = (weight * side(jnp.where(weight > 0, x, 0.0)) for weight, side in zip((pos, neg), sides, strict=True))
     total = sum(terms).sum(axis=-1)
     if label_reduction == "sum":

@@ -1,4 +1,4 @@
-"""The primitive in JAX, with its own gradient.
+"""``two_sided_logsumexp`` in JAX, with a custom gradient.
 
 pos = log sum_i t_i e^{-s_i}            neg = log sum_i (1 - t_i) e^{s_i}
 """
@@ -76,7 +76,7 @@ def two_sided_logsumexp(
 
 
 class LogSum(NamedTuple):
-    """``log sum w e^x`` as ``shift + rest``: one float could not hold both at a score of 1e7.
+    """``log sum w e^x`` as ``shift + rest``: a single float would lose ``rest`` at a score of 1e7.
 
     Gradients flow through ``rest``; ``shift`` is a constant.
     """
@@ -85,7 +85,7 @@ class LogSum(NamedTuple):
     rest: Array
 
     def plus(self, offset: Array | float) -> Array:
-        """The log-sum plus ``offset``: a shift that the offset cancels leaves all digits of the rest."""
+        """The log-sum plus ``offset``, which is added to the shift first: if they cancel, ``rest`` keeps all its digits."""
         return (self.shift + offset) + self.rest
 
     def times(self, other: LogSum) -> LogSum:
@@ -107,7 +107,7 @@ def log_sums(
     axis_name: Any = None,
     unknown: bool = False,
 ) -> tuple[LogSum, LogSum]:
-    """``two_sided_logsumexp`` in two parts each, for losses that add something to the sides."""
+    """``two_sided_logsumexp`` with each sum as a ``LogSum``, for losses that add an offset to it."""
     check_unit(who, "smoothing", smoothing)
     logits, labels, where = arranged(who, logits, labels, where, axis, unknown=unknown)
     weights = [None if weight is None else jnp.asarray(weight, sum_type(logits)) for weight in (pos_weight, neg_weight)]

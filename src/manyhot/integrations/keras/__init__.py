@@ -1,7 +1,7 @@
 """The losses and metrics as Keras 3 classes, on every backend, saved and loaded with the model.
 
-Keras casts ``y_true`` to its float type. A label that is negative (-1, -100) or NaN is unknown: it leaves losses and metrics.
-Importing this package registers the classes, so that a saved model can be loaded.
+Keras casts ``y_true`` to its float type. A label that is negative (-1, -100) or NaN is unknown and excluded from losses
+and metrics. Importing this package registers the classes, so that a saved model can be loaded.
 """
 
 from manyhot._doors import open_door

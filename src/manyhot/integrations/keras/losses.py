@@ -1,4 +1,4 @@
-"""The losses as ``keras.losses.Loss`` classes: they keep the settings, ``rows`` computes."""
+"""The losses as ``keras.losses.Loss`` classes: they store the settings, and ``rows`` computes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ZLPRLoss(_RowLoss):
     """``log(1 + sum_pos e^{-s}) + log(1 + sum_neg e^{s})`` of each row; the model gives logits, decide by ``s > 0``.
 
     Args:
-        threshold: s0 instead of zero (TLPR).
+        threshold: s0, the threshold instead of zero (TLPR).
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
-        reduction: of Keras; the mean over rows unless told otherwise.
-        name: of the loss in logs.
-        dtype: of Keras.
+        reduction: as in Keras; the default is the mean over rows.
+        name: the name of the loss in logs.
+        dtype: as in Keras.
 
     Example:
         >>> import numpy as np
@@ -70,9 +70,9 @@ class PairwiseLoss(_RowLoss):
 
     Args:
         scale: g, > 0.
-        margin: m, by which a positive should lead.
-        name: of the loss in logs.
-        **settings: of ``ZLPRLoss``, without ``threshold``.
+        margin: m, by which a positive should score above a negative.
+        name: the name of the loss in logs.
+        **settings: the settings of ``ZLPRLoss``, without ``threshold``.
     """
 
     def __init__(self, *, scale: float = 1.0, margin: float = 0.0, name: str = "pairwise_loss", **settings: Any) -> None:
@@ -92,14 +92,14 @@ class PairwiseLoss(_RowLoss):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class AsymmetricLoss(_RowLoss):
-    """Asymmetric loss of each row, the mean over its known labels; focal loss is equal powers and no margin.
+    """Asymmetric loss of each row, the mean over its known labels; with equal powers and no margin it is the focal loss.
 
     Args:
         gamma_pos: focusing power of the positives, >= 0.
         gamma_neg: focusing power of the negatives, >= 0.
-        margin: negatives with a probability below it cost nothing.
-        name: of the loss in logs.
-        **settings: of ``ZLPRLoss``, without ``threshold``.
+        margin: negatives with a probability below it have loss 0.
+        name: the name of the loss in logs.
+        **settings: the settings of ``ZLPRLoss``, without ``threshold``.
     """
 
     def __init__(

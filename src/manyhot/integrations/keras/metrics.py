@@ -18,10 +18,10 @@ class F1Score(keras.metrics.Metric):
 
     Args:
         num_labels: L.
-        average: ``"micro"``, or ``"macro"``, in which a label without a positive counts as 0.
+        average: ``"micro"`` or ``"macro"``; in macro a label without positives counts as 0.
         threshold: a number, or one per label.
-        name: of the metric in logs.
-        dtype: of Keras.
+        name: the name of the metric in logs.
+        dtype: as in Keras.
 
     Example:
         >>> metric = F1Score(3)
@@ -49,7 +49,7 @@ class F1Score(keras.metrics.Metric):
         )
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Take in rows: labels and logits ``[..., L]``, weights ``[...]``."""
+        """Add a batch: labels and logits ``[..., L]``, weights ``[...]``."""
         truth, scores = ops.cast(y_true, self.dtype), ops.cast(y_pred, self.dtype)
         if truth.shape[-1] != self.num_labels or scores.shape[-1] != self.num_labels:
             raise ValueError(

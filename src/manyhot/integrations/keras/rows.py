@@ -1,6 +1,6 @@
-"""One loss per row by the backend of Keras: gradients of our own on torch, JAX and TensorFlow, ``keras.ops`` on the others.
+"""Row losses for each backend of Keras: custom gradients on torch, JAX and TensorFlow, ``keras.ops`` on the others.
 
-A row function takes scores and labels ``[..., L]``, and ``where``, bool ``[..., L]``, or None where all labels are known.
+A row function takes scores and labels ``[..., L]``, and ``where``, bool ``[..., L]``, or None if all labels are known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tensor = Any
 
 
 class KerasRows(NamedTuple):
-    """Arguments of a row function; ``sound [...]`` is NaN for rows whose labels cannot be right, or None."""
+    """Arguments of a row function; ``sound [...]`` is NaN for rows with an invalid label and 1 for others, or None."""
 
     scores: Tensor
     labels: Tensor
@@ -29,14 +29,14 @@ class KerasRows(NamedTuple):
     sound: Tensor | None = None
 
     def marked(self, values: Tensor) -> Tensor:
-        """The losses of the rows, NaN where their labels cannot be right."""
+        """The losses of the rows, NaN for rows with an invalid label."""
         return values if self.sound is None else values * self.sound
 
 
 def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> KerasRows:
     """Labels and scores of equal shape; unknown labels are 0 and excluded by ``where``.
 
-    A label above 1 is an error. A compiled step cannot raise: there the loss of its row is NaN.
+    A label above 1 is an error. A compiled step cannot raise one: there the loss of the row is NaN.
     """
     scores, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
     if len(scores.shape) != len(labels.shape) or scores.shape[-1] != labels.shape[-1]:
@@ -55,7 +55,7 @@ def prepared(who: str, y_true: Tensor, y_pred: Tensor) -> KerasRows:
         sound = _sound(too_large)
     elif bool(ops.any(too_large)):
         raise ValueError(TOO_LARGE.format(who=who, got=float(ops.max(ops.where(too_large, labels, 0.0)))))
-    # These look for the marks themselves: anything computed from the labels here would be saved for backward.
+    # These backends find unknown labels themselves: a mask computed here would be saved for backward.
     if keras.backend.backend() == "jax":
         return KerasRows(scores, labels, None, sound)
     if keras.backend.backend() == "tensorflow":
@@ -70,7 +70,7 @@ def _sound(too_large: Tensor) -> Tensor:
 
 
 def _is_concrete(tensor: Tensor) -> bool:
-    """Whether the values can be read: not inside a compiled step, and not if that would wait for a GPU."""
+    """Whether the values can be read: outside of a compiled step, and without waiting for a GPU."""
     backend = keras.backend.backend()
     if backend == "torch":
         return not tensor.is_cuda
@@ -112,7 +112,7 @@ class TorchRows:
 
 
 class JaxRows:
-    """The functions of ``manyhot.integrations.jax``; labels keep their marks of unknown entries."""
+    """The functions of ``manyhot.integrations.jax``; unknown labels are still negative or NaN."""
 
     @staticmethod
     def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
@@ -161,7 +161,7 @@ class OpsRows:
     def asymmetric(rows: KerasRows, smoothing: float, gamma_pos: float, gamma_neg: float, margin: float) -> Tensor:
         """The mean over known labels."""
         pos_weight, neg_weight = _weights(rows, smoothing)
-        # A score that does not count on a side must not reach its logarithms: 0 times an infinite slope is NaN.
+        # Scores of weight 0 are replaced before the exponentials: 0 times an infinite slope is NaN.
         right, wrong = ops.where(pos_weight > 0, rows.scores, 0.0), ops.where(neg_weight > 0, rows.scores, 0.0)
         gain = ops.exp(-gamma_pos * ops.softplus(right)) * ops.softplus(-right)
         if margin:
@@ -176,7 +176,7 @@ class OpsRows:
 
 
 class TensorFlowRows:
-    """The sides of ``tensorflow_rows``; labels come with their marks, and those above 1 give NaN here."""
+    """The log-sums of ``tensorflow_rows``; unknown labels are still negative or NaN, and a label above 1 makes its row NaN."""
 
     @staticmethod
     def zlpr(rows: KerasRows, threshold: float, smoothing: float) -> Tensor:
@@ -209,7 +209,7 @@ def row_losses() -> Any:
 
 
 def _weights(rows: KerasRows, smoothing: float) -> tuple[Tensor, Tensor]:
-    """The weight of every entry on either side, 0 where it is not known."""
+    """The weights of every entry in the positive and the negative sum, 0 if it is unknown."""
     soft = rows.labels if smoothing == 0 else rows.labels * (1 - smoothing) + smoothing / 2
     if rows.where is None:
         return soft, 1 - soft

@@ -1,4 +1,4 @@
-"""The row functions in TensorFlow, with a gradient of their own: that of ``keras.ops`` takes twice as long.
+"""The row functions in TensorFlow, with a custom gradient: differentiating ``keras.ops`` takes twice as long.
 
 pos = log sum_i t_i e^{-s_i}            neg = log sum_i (1 - t_i) e^{s_i}
 """
@@ -17,10 +17,10 @@ def sides(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Ten
 
     Args:
         scores: ``[..., L]``, float32 or float64.
-        labels: ``[..., L]`` of the same type; negative or NaN where unknown, and NaN comes out of a row that has one above 1.
+        labels: ``[..., L]`` of the same type; negative or NaN if unknown. A row with a label above 1 gives NaN.
         smoothing: uniform label smoothing ``t (1 - e) + e / 2``.
     """
-    # Infinite scores become the largest finite ones: the differences below are then never inf - inf.
+    # Infinite scores are clipped to a large finite value, so that no difference below is inf - inf.
     largest = scores.dtype.max / 2
 
     def weights() -> tuple[Tensor, Tensor, Tensor, Tensor]:

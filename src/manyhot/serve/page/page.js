@@ -2,9 +2,9 @@
 // The page of `manyhot serve`. All text from models and users enters the document as text, never as markup.
 const at = (id) => document.getElementById(id);
 const TOP = 15;
-const TOP_SPANS = 300; // what the slider chooses from
+const TOP_SPANS = 300; // candidates for the slider
 let about = null;
-let shown = null; // the last prediction, with the input it is of
+let shown = null; // the last prediction and its input
 let cut = null; // the threshold of the slider; null is the model's own rule
 
 function make(tag, text, name) {
@@ -26,7 +26,7 @@ async function ask(path, body) {
   return told;
 }
 
-// What the person gave, as the server reads it.
+// The user's input in the form that the server reads.
 function parseRow(line) {
   if (about.kind !== "features") return line;
   const text = line.trim();
@@ -45,14 +45,14 @@ function pixels() {
   const plane = (value) => Array.from({ length: canvas.height }, (_, y) => Array.from({ length: canvas.width }, (_, x) => value((y * canvas.width + x) * 4)));
   if (about.features === 1) return [plane((i) => Math.round(0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2]))];
   if (about.features === 3) return [0, 1, 2].map((channel) => plane((i) => data[i + channel]));
-  throw new Error(`the model reads ${about.features} channels, a picture has 1 or 3; ask with POST /predict`);
+  throw new Error(`the model reads ${about.features} channels, a picture has 1 or 3; use POST /predict`);
 }
 
 async function takePicture() {
   const file = at("picture").files[0];
   if (!file) return;
   const image = await createImageBitmap(file).catch(() => null);
-  if (!image) return complain("this file is no picture that the browser can read");
+  if (!image) return complain("the browser cannot read this file as a picture");
   const most = Math.sqrt(65536 / 3);
   const scale = Math.min(1, most / Math.max(image.width, image.height));
   const canvas = at("canvas");
@@ -64,13 +64,13 @@ async function takePicture() {
 
 async function predict(event) {
   if (event) event.preventDefault();
-  at("status").textContent = "asking…";
+  at("status").textContent = "predicting…";
   complain("");
   try {
     const input = about.kind === "images" ? pixels() : parseRow(at("text").value);
     const started = performance.now();
     const told = await ask("predict", { inputs: [input], top: Math.min(about.kind === "spans" ? TOP_SPANS : TOP, about.limits.max_labels), scores: true });
-    at("status").textContent = `answered in ${Math.round(performance.now() - started)} ms`;
+    at("status").textContent = `predicted in ${Math.round(performance.now() - started)} ms`;
     shown = { input, ...told.predictions[0] };
     at("why").hidden = true;
     at("result").hidden = false;
@@ -81,7 +81,7 @@ async function predict(event) {
   }
 }
 
-// A score on the scale of the slider and the bars: its probability, or for models that only rank its place among the scores.
+// A score on the scale of the slider and the bars: its probability or, if the model only ranks, its position in the range of scores.
 function place(candidate, value = candidate.score) {
   if (candidate.probability !== null && value === candidate.score) return candidate.probability;
   const scores = shown.top.map((each) => each.score);
@@ -97,7 +97,7 @@ function draw() {
   at("rule").setAttribute("aria-valuetext", at("rule-words").textContent);
   if (about.kind === "spans") return drawSpans();
   if (cut === null) {
-    // The slider starts at the rule, where that is one line for all labels.
+    // The slider starts at the rule's threshold if it is the same for all labels.
     const lines = new Set(shown.top.map(ownCut));
     at("rule").value = lines.size === 1 && !lines.has(null) ? Math.round(1000 * [...lines][0]) : 500;
   }
@@ -136,7 +136,7 @@ function item(candidate) {
   return row;
 }
 
-// A button asks for an explanation, where the model gives any.
+// A button shows an explanation, if the model has any.
 function explains(button, title, ask) {
   button.disabled = about.explains === null;
   if (button.disabled) return;
@@ -166,7 +166,7 @@ function drawSpans() {
   at("summary").textContent = spans.length ? `${spans.length} span${spans.length === 1 ? "" : "s"}` : "No spans.";
 }
 
-// Text between two places with its spans marked, the outer ones round the inner ones; of spans that cross, the first is shown.
+// Text between two positions with its spans marked, inner spans inside outer ones. If two spans cross, only the first is marked.
 function nested(letters, spans, start, end) {
   const parts = [];
   let here = start;
@@ -192,7 +192,7 @@ async function explain(label, choose) {
     const exact = about.explains === "exactly";
     const told = await ask("explain", { inputs: [shown.input], labels: [label], top: about.kind === "spans" ? 20 : 1, most: 12, steps: exact ? 1 : 16 });
     const found = choose(told.explanations[0]);
-    if (!found) throw new Error("this span is not among the best 20 of its type, which are explained");
+    if (!found) throw new Error("only the best 20 spans of a type are explained; this one is not among them");
     at("status").textContent = "explained";
     drawWhy(found, exact);
   } catch (error) {
@@ -204,12 +204,12 @@ async function explain(label, choose) {
 function drawWhy(found, exact) {
   at("why-heading").textContent = about.kind === "spans" ? `Why is “${found.text}” marked as ${found.type}?` : `Why ${found.label}?`;
   const threshold = found.threshold === null ? "" : `, threshold ${found.threshold.toFixed(3)}`;
-  const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} is left unexplained.`;
+  const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} of the score is unexplained.`;
   at("why-words").textContent = `Score ${found.score.toFixed(3)}${threshold}. ${how}`;
   const texts = ["texts", "spans"].includes(about.kind);
   at("why-text").hidden = at("why-legend").hidden = !texts;
   if (texts) at("why-text").replaceChildren(...highlighted(Array.from(shown.input), found.words));
-  const rows = [["(nothing at all)", found.base], ...found.contributions.map((each) => [each.feature, each.part])];
+  const rows = [["(baseline)", found.base], ...found.contributions.map((each) => [each.feature, each.part])];
   if (Math.abs(found.rest) > 5e-4) rows.push(["(all others)", found.rest]);
   at("why-table").tBodies[0].replaceChildren(...rows.map(([name, part]) => {
     const row = make("tr");
@@ -240,7 +240,7 @@ function highlighted(letters, words) {
 // Colour alone says nothing to a screen reader.
 const hiddenWord = (part) => make("span", part > 0 ? " (for)" : " (against)", "spoken");
 
-// Rows of an uploaded file: JSON lines, CSV or TSV with a header, otherwise one row a line.
+// Rows of an uploaded file: JSON lines, CSV or TSV with a header, otherwise one row per line.
 function rowsOf(name, content) {
   const lines = content.split(/\r\n|\r|\n/);
   if (lines[lines.length - 1] === "") lines.pop();
@@ -286,7 +286,7 @@ function cells(content, delimiter) {
   return rows;
 }
 
-// A part has at most the rows and about half the bytes that a request may have.
+// A part has at most the rows, and about half of the bytes, that a request may have.
 function partFrom(rows, start) {
   let end = start, bytes = 0;
   while (end < rows.length && end - start < about.limits.max_rows && (end === start || bytes < about.limits.max_body / 2)) bytes += 4 * JSON.stringify(rows[end++]).length;
@@ -301,7 +301,7 @@ async function batch() {
   const progress = at("batch-progress");
   try {
     const rows = rowsOf(file.name.toLowerCase(), await file.text());
-    if (!rows.length) throw new Error("there is no row in this file");
+    if (!rows.length) throw new Error("this file has no rows");
     progress.hidden = false;
     const found = [];
     while (found.length < rows.length) {
@@ -345,7 +345,7 @@ async function start() {
     at("text-label").textContent = "Row of features";
     const names = Array.isArray(about.features) ? about.features : null;
     const wanted = names ? `${names.length} numbers in this order: ${names.slice(0, 8).join(", ")}${names.length > 8 ? ", …" : ""}` : `${about.features} numbers`;
-    at("text-hint").textContent = `${wanted}; ? is a missing value. JSON is taken too. Ctrl + Enter asks.`;
+    at("text-hint").textContent = `${wanted}; ? is a missing value. JSON works too. Ctrl + Enter predicts.`;
   }
   at("text-part").hidden = about.kind === "images";
   at("picture-part").hidden = about.kind !== "images";
