@@ -24,7 +24,7 @@ from manyhot.training.rows.steering import NONE
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.targets.objective import link_of
 from manyhot.training.rows.targets.soft_steps import fit_of_best_step
-from manyhot.training.rows.trees.cost import negative_cost
+from manyhot.training.rows.trees.choice import tree_choice
 from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.rows.wide.phase import fit_wide
 from manyhot.training.run.fit import DivergedError
@@ -283,7 +283,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
         apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
     sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": settings.epochs or 1}
     sizes |= {"form": settings.loss, "seed": settings.seed, "threads": settings.threads or torch.get_num_threads()}
-    body = TreeFit(session, rows, **sizes, neg_cost=negative_cost(session, rows, **sizes)).run()
+    body = TreeFit(session, rows, **sizes, **tree_choice(session, rows, **sizes)._asdict()).run()
     session.shape |= shape_of(body)
     tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart)
     return body, None, tuning

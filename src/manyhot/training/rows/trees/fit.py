@@ -22,7 +22,7 @@ from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeight
 from manyhot.training.rows.bodies.tree import TreeBody, sizes_of
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.row_batches import is_sparse
-from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree, unit_matrix
+from manyhot.training.rows.trees.growing import LEAF, Plan, label_vectors, plan_tree, unit_matrix
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 
@@ -63,6 +63,7 @@ class TreeFit:
         seed: random seed of the shapes of the trees and of the order of the rows.
         threads: blocks that are solved at the same time.
         neg_cost: the cost of a negative entry (squared hinge); a positive costs ``POS_COST``.
+        leaf: the approximate number of labels per node of the last level.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class TreeFit:
         seed: int,
         threads: int,
         neg_cost: float = NEG_COST,
+        leaf: int = LEAF,
     ) -> None:
-        self.neg_cost = neg_cost
+        self.neg_cost, self.leaf = neg_cost, leaf
         self.session, self.rows, self.num_trees, self.beam = session, rows, trees, beam
         self.passes, self.form, self.seed, self.threads = passes, form, seed, threads
         self.matrix, self.places = unit_matrix(rows.inputs)
@@ -93,7 +95,7 @@ class TreeFit:
         vectors = label_vectors(self.rows.inputs, self.rows.labels)
         trees = []
         for number in range(self.num_trees):
-            plan = plan_tree(vectors, seed=self.seed * 1000 + number)
+            plan = plan_tree(vectors, seed=self.seed * 1000 + number, leaf=self.leaf)
             levels = tuple(self._level(number, depth, plan) for depth in range(len(plan.child_starts)))
             trees.append(Tree(levels, plan.labels))
         return TreeBody.of(trees, beam=self.beam)

@@ -1,0 +1,84 @@
+"""What a negative costs, and how large the last nodes are, is chosen on rows that a small tree did not see."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from manyhot.engines.native import tree as native
+from manyhot.labels.sparse import SparseLabels
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.trees import choice
+from manyhot.training.rows.trees.choice import TreeChoice, tree_choice
+from manyhot.training.rows.trees.growing import LEAF
+from manyhot.training.run.session import RunSession
+
+pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native engine is not built")
+SIZES = {"trees": 3, "beam": 5, "passes": 3, "form": "squared_hinge", "threads": 1, "seed": 0}
+
+
+def made_up(num_rows=400, num_labels=40):
+    """Rows with a few labels and the words of these."""
+    draw = np.random.default_rng(0)
+    lists = [draw.choice(num_labels, size=draw.integers(1, 4), replace=False).tolist() for _ in range(num_rows)]
+    x = sparse.lil_matrix((num_rows, 3 * num_labels), dtype=np.float32)
+    for row, labels in enumerate(lists):
+        for label in labels:
+            x[row, 3 * label + draw.integers(0, 3)] = 1
+        x[row, draw.integers(0, 3 * num_labels)] = 1
+    return TrainingRows(x.tocsr(), SparseLabels.from_lists(lists, num_labels=num_labels))
+
+
+def session_of(told):
+    return RunSession(None, told.append, checkpoint_seconds=1e9, metric="P@1")
+
+
+def test_the_choice_with_the_best_precision_is_taken(monkeypatch):
+    monkeypatch.setattr(choice, "LEAST_ROWS", 100)
+    told = []
+    found = tree_choice(session_of(told), made_up(), **SIZES)
+    values = {
+        TreeChoice(float(cost), int(leaf)): float(value)
+        for cost, leaf, value in re.findall(r"([\d.]+) with (\d+): ([\d.]+)", told[-1].message)
+    }
+    assert set(values) == {TreeChoice(), TreeChoice(1.0)}, "40 labels make the same tree with large nodes"
+    assert values[found] == max(values.values())
+    assert min(values.values()) > 0.2
+    assert tree_choice(session_of([]), made_up(), **SIZES) == found
+
+
+def test_few_rows_and_zlpr_keep_the_usual_choice():
+    told = []
+    assert tree_choice(session_of(told), made_up(), **SIZES) == TreeChoice()
+    assert tree_choice(session_of(told), made_up(), **{**SIZES, "form": "zlpr"}) == TreeChoice()
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("gains", "wanted"),
+    [
+        ((0.002, 0.5), TreeChoice()),  # large nodes are tried with the full cost only
+        ((0.3, 0.301), TreeChoice(1.0)),
+        ((0.3, 0.6), TreeChoice(1.0, 1024)),
+    ],
+)
+def test_the_usual_choice_stays_unless_another_is_better_beyond_chance(gains, wanted, monkeypatch):
+    monkeypatch.setattr(choice, "LEAST_ROWS", 100)
+    monkeypatch.setattr(choice, "_differ", lambda _: True)
+    draw, calls = np.random.default_rng(0), []
+
+    def precision(top, labels, *, k, reduction):
+        calls.append(k)
+        own = torch.from_numpy(draw.random(len(labels)))
+        return own - own.mean() + 0.5 + (0.0, *gains)[(len(calls) - 1) // 3]
+
+    monkeypatch.setattr(choice, "precision_at_k", precision)
+    assert tree_choice(session_of([]), made_up(), **SIZES) == wanted
+    assert len(calls) == (6 if wanted == TreeChoice() else 9)
+
+
+def test_large_nodes_are_for_few_labels_where_they_make_another_tree():
+    assert [choice._differ(count) for count in (40, 1000, 4108, 25_000)] == [False, True, True, False]
+    assert TreeChoice() == (0.25, LEAF)
