@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyhot.explain.contributions import LinearFactors, gradient_contributions, linear_contributions
+from manyhot.explain.contributions import LinearFactors, gradient_contributions, is_reliable, linear_contributions
 from manyhot.explain.explanation import WordShares, largest
 
 
@@ -59,3 +59,9 @@ def test_words_get_what_their_features_have():
 def test_the_largest_parts_come_by_size_and_zeros_do_not():
     assert largest(torch.tensor([0.0, -3.0, 1.0, 2.0]), 10) == [1, 3, 2]
     assert largest(torch.tensor([0.0, -3.0, 1.0, 2.0]), 1) == [1]
+
+
+def test_an_error_of_more_than_a_tenth_of_the_way_from_the_baseline_is_not_reliable():
+    assert is_reliable(5.0, -10.0, 1.4)
+    assert not is_reliable(5.0, -10.0, -1.6)
+    assert is_reliable(2.0, 2.0, 0.0)

@@ -219,7 +219,7 @@ def test_a_span_is_explained_by_its_words(show, models):
     span = models["spans"].predict([text])[0][0]
     page.find_element("css selector", "#spans button").click()
     until(lambda: text_of(page, "why-heading") == f"Why is \u201c{text[span.start : span.end]}\u201d marked as {span.type}?")
-    assert "left unexplained" in text_of(page, "why-words")
+    assert "is unexplained" in text_of(page, "why-words")
     assert page.find_elements("css selector", "#why-text .for")
 
 
@@ -229,7 +229,7 @@ def test_a_row_of_features_is_typed_in(show, models):
     predict(page, "0.5, ?, -1, 2, 0, 1, 0.25, -0.5")
     assert len(listed(page)) == 4
     next(iter(listed(page).values())).find_element("tag name", "button").click()
-    until(lambda: "left unexplained" in text_of(page, "why-words"))
+    until(lambda: "is unexplained" in text_of(page, "why-words"))
     page.find_element("id", "text").send_keys(" x")
     page.find_element("id", "go").click()
     until(lambda: "is not a number" in text_of(page, "problem"))

@@ -10,6 +10,16 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least
 
+# Points on the path from the baseline at which gradients are taken.
+STEPS = 16
+# An explanation that leaves a larger share of the score's distance from the baseline unexplained is not reliable.
+RELIABLE = 0.1
+
+
+def is_reliable(score: float, base: float, error: float) -> bool:
+    """Whether contributions explain a score: the error is at most a tenth of the score's distance from the baseline."""
+    return abs(error) <= RELIABLE * abs(score - base) + 1e-6
+
 
 class Attribution(NamedTuple):
     """The contributions to the scores of some labels: ``score = base + parts.sum() + error``.

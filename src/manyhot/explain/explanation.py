@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhot.explain.contributions import is_reliable
+
 EXACT, GRADIENT = "exact", "gradient x input"
 
 
@@ -64,6 +66,11 @@ class LabelExplanation:
     error: float
     words: tuple[tuple[int, int, float], ...] = ()
 
+    @property
+    def reliable(self) -> bool:
+        """Whether the contributions explain the score; see ``is_reliable``."""
+        return is_reliable(self.score, self.base, self.error)
+
     def to_json(self) -> dict[str, Any]:
         """For JSON; an infinite threshold becomes None."""
         finite = self.threshold is not None and abs(self.threshold) != float("inf")
@@ -77,6 +84,7 @@ class LabelExplanation:
             "contributions": [each.to_json() for each in self.contributions],
             "rest": self.rest,
             "error": self.error,
+            "reliable": self.reliable,
             "words": [list(word) for word in self.words],
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from manyhot.explain.contributions import is_reliable
 from manyhot.explain.explanation import GRADIENT, Contribution
 
 
@@ -21,7 +22,7 @@ class SpanExplanation:
         predicted: whether the model predicts it.
         threshold: the threshold of the score.
         probability: by the model's link.
-        base: the score of the cell in a text of padding tokens.
+        base: the score of the cell in a text of unknown tokens (a pretrained encoder: of padding).
         contributions: the tokens with the largest contributions, by absolute value.
         rest: the sum of the contributions that are not listed.
         error: the unexplained part of the score.
@@ -42,10 +43,15 @@ class SpanExplanation:
     error: float
     words: tuple[tuple[int, int, float], ...] = ()
 
+    @property
+    def reliable(self) -> bool:
+        """Whether the contributions explain the score; see ``is_reliable``."""
+        return is_reliable(self.score, self.base, self.error)
+
     def to_json(self) -> dict[str, Any]:
         """For JSON."""
         plain = ("type", "start", "end", "text", "score", "predicted", "threshold", "probability", "base", "rest", "error")
-        found = {name: getattr(self, name) for name in plain}
+        found = {name: getattr(self, name) for name in (*plain, "reliable")}
         found["contributions"] = [each.to_json() for each in self.contributions]
         return {**found, "words": [list(word) for word in self.words]}
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 from pydantic_core import from_json
 
+from manyhot.explain.contributions import STEPS
 from manyhot.serve.refusals import Refusal
 from manyhot.serve.served import shortened
 from manyhot.serve.settings import ServeSettings
@@ -60,7 +61,7 @@ def request_models(kind: str, settings: ServeSettings) -> tuple[type[BaseModel],
         labels=(Texts | None, Field(None, min_length=1, max_length=20, description="the labels to explain")),
         top=(int, Field(3, ge=1, le=20, description="explain at least this many labels: the predicted, then the best others")),
         most=(int, Field(20, ge=1, le=200, description="largest number of contributions per label")),
-        steps=(int, Field(1, ge=1, le=32, description="steps of integrated gradients, for nonlinear bodies")),
+        steps=(int, Field(STEPS, ge=1, le=32, description="steps of integrated gradients, for nonlinear bodies")),
     )
     return predict, explain
 

@@ -29,6 +29,13 @@ def test_parts_base_and_error_add_up_to_the_score_and_more_steps_leave_less(mode
     assert sum(abs(span.error) for span in many.spans) < 0.2
 
 
+def test_found_spans_are_explained_reliably_without_a_setting(model):
+    for span in model.explain([TEXT])[0].spans:
+        if span.predicted:
+            assert span.reliable, (span.score, span.base, span.error)
+            assert span.to_json()["reliable"] is True
+
+
 def test_found_spans_come_first_with_the_scores_of_predict(model):
     found = {span[:3]: span.score for span in model.predict([TEXT])[0]}
     told = model.explain([TEXT], top=5)[0]

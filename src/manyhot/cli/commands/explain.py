@@ -11,13 +11,14 @@ import typer
 from rich.style import Style
 from rich.text import Text
 
-from manyhot.cli.commands.spans.explain import explain_span_files
+from manyhot.cli.commands.spans.explain import explain_span_files, unexplained
 from manyhot.cli.commands.spans.reading import span_reading_of
 from manyhot.cli.io.blocks import read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
 from manyhot.cli.io.terminal import masked
+from manyhot.explain.contributions import STEPS
 from manyhot.explain.explanation import EXACT, Explanation, LabelExplanation
 from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
@@ -36,7 +37,10 @@ MostFlag = Annotated[int, typer.Option("--most", min=1, help="Words or features 
 StepsFlag = Annotated[
     int | None,
     typer.Option(
-        "--steps", min=1, help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.", show_default="1"
+        "--steps",
+        min=1,
+        help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.",
+        show_default=str(STEPS),
     ),
 ]
 RowsFlag = Annotated[
@@ -74,7 +78,7 @@ def explain(
             raise typer.BadParameter("--words is for linear and bag models of labels; this is a span model.")
         chosen = span_reading_of(reading, {})
         explain_span_files(
-            model, files, chosen, label, top=top, most=most, steps=steps or 1, rows=rows, as_json=json, quiet=quiet
+            model, files, chosen, label, top=top, most=most, steps=steps or STEPS, rows=rows, as_json=json, quiet=quiet
         )
         return
     trained = open_model(model)
@@ -92,7 +96,7 @@ def explain(
     inherited = inherited_reading(model, labels=False)
     limit = rows if rows is not None else (None if json else ROWS_SHOWN)
     count = 0
-    asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps or 1}
+    asked: dict[str, Any] = {"labels": label or None, "top": top, "most": most, "steps": steps or STEPS}
     for block in read_blocks(files, reading_of(reading), inherited=inherited, quiet=quiet):
         part = block if limit is None else block[: max(0, limit - count)]
         # Row by row, so that the first results of a long file appear at once.
@@ -142,7 +146,7 @@ def _show_label(label: LabelExplanation, *, exact: bool) -> None:
     added = f"base {label.base:+.3f}, " + ", ".join(parts) + (f", the rest {label.rest:+.3f}" if abs(label.rest) > 5e-4 else "")
     show_text(f"    {added}")
     if not exact:
-        show_text(f"    gradient x input leaves {label.error:+.3f} unexplained; --steps lowers that")
+        show_text(f"    {unexplained(label)}")
 
 
 def _highlighted(text: str, label: LabelExplanation) -> Text:

@@ -184,3 +184,15 @@ def _crossing(row: Sequence[TextSpan]) -> int:
         crossing += bool(ends) and ends[0] < span.end
         waiting.append(span)
     return crossing
+
+
+def as_span_examples(who: str, texts: SpanExamples | Sequence[str]) -> SpanExamples:
+    """Texts as examples without spans; examples as they are.
+
+    Example:
+        >>> len(as_span_examples("predict", ["a text", "another"]))
+        2
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"{who}: `texts` must be a list of strings; got one string.")
+    return texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])

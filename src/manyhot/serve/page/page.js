@@ -204,13 +204,14 @@ async function explain(label, choose) {
 function drawWhy(found, exact) {
   at("why-heading").textContent = about.kind === "spans" ? `Why is “${found.text}” marked as ${found.type}?` : `Why ${found.label}?`;
   const threshold = found.threshold === null ? "" : `, threshold ${found.threshold.toFixed(3)}`;
-  const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} of the score is unexplained.`;
+  const how = exact ? "The parts add up to the score exactly." : `Gradient times input; ${found.error.toFixed(3)} of the score is unexplained${found.reliable ? "" : ", which is too much to rely on the parts"}.`;
   at("why-words").textContent = `Score ${found.score.toFixed(3)}${threshold}. ${how}`;
   const texts = ["texts", "spans"].includes(about.kind);
   at("why-text").hidden = at("why-legend").hidden = !texts;
   if (texts) at("why-text").replaceChildren(...highlighted(Array.from(shown.input), found.words));
   const rows = [["(baseline)", found.base], ...found.contributions.map((each) => [each.feature, each.part])];
   if (Math.abs(found.rest) > 5e-4) rows.push(["(all others)", found.rest]);
+  if (Math.abs(found.error) > 5e-4) rows.push(["(unexplained)", found.error]);
   at("why-table").tBodies[0].replaceChildren(...rows.map(([name, part]) => {
     const row = make("tr");
     row.append(make("td", name), make("td", `${part >= 0 ? "+" : "−"}${Math.abs(part).toFixed(3)}`, "number"));

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from manyhot.data.reading import Reading
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule
-from manyhot.explain.contributions import LinearFactors
+from manyhot.explain.contributions import STEPS, LinearFactors
 from manyhot.explain.explanation import Explanation, LabelWords
 from manyhot.training.rows.description import (
     COUNTS,
@@ -81,7 +81,7 @@ class TrainedModel(ScoringModel):
         return found
 
     def explain(
-        self, inputs: Any, *, labels: Sequence[str] | None = None, top: int = 3, most: int = 10, steps: int = 1
+        self, inputs: Any, *, labels: Sequence[str] | None = None, top: int = 3, most: int = 10, steps: int = STEPS
     ) -> list[Explanation]:
         """Explain the labels of each row: the inputs that count for and against them.
 

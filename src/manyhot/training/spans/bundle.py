@@ -12,9 +12,10 @@ import torch
 
 from manyhot._checks import check_at_least
 from manyhot._files import make_folder, remove_drafts, write_json, write_whole
-from manyhot.data.spans.examples import SpanExamples
+from manyhot.data.spans.examples import SpanExamples, as_span_examples
 from manyhot.decisions.span_choice import MODES
 from manyhot.decisions.span_decoding import Span
+from manyhot.explain.contributions import STEPS
 from manyhot.explain.span_explanation import TextExplanation
 from manyhot.training.run.bundle_folder import (
     DESCRIPTION,
@@ -121,9 +122,7 @@ class TrainedSpanModel:
     def iter_predict(self, texts: SpanExamples | Sequence[str], *, batch_size: int = 64) -> Iterator[list[FoundSpan]]:
         """The spans of each text, as they are found."""
         check_at_least("TrainedSpanModel.predict", "batch_size", batch_size, 1)
-        if isinstance(texts, str):
-            raise TypeError("TrainedSpanModel.predict: `texts` must be a list of strings; got one string.")
-        examples = texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])
+        examples = as_span_examples("TrainedSpanModel.predict", texts)
         for start in range(0, len(examples), CHUNK):
             yield from self.read_windows(self.windows(examples[start : start + CHUNK]), batch_size=batch_size)
 
@@ -175,7 +174,7 @@ class TrainedSpanModel:
         types: Sequence[str] | None = None,
         top: int = 3,
         most: int = 8,
-        steps: int = 1,
+        steps: int = STEPS,
     ) -> list[TextExplanation]:
         """Which tokens count for and against each span: gradient times input, with the unexplained rest.
 
@@ -184,13 +183,11 @@ class TrainedSpanModel:
             types: the types to explain; None for all.
             top: explain at least this many spans per text: the predicted ones, then the best others.
             most: list at most this many tokens per span.
-            steps: points between the baseline (padding) and the tokens at which gradients are taken; more are more exact.
+            steps: points on the path from the baseline (unknown tokens) at which gradients are taken; more are more exact.
         """
         from manyhot.training.spans.explaining import explain_spans
 
-        if isinstance(texts, str):
-            raise TypeError("TrainedSpanModel.explain: `texts` must be a list of strings; got one string.")
-        examples = texts if isinstance(texts, SpanExamples) else SpanExamples(list(texts), [[] for _ in texts])
+        examples = as_span_examples("TrainedSpanModel.explain", texts)
         return list(explain_spans(self, examples, types=types, top=top, most=most, steps=steps))
 
     def describe(self) -> dict[str, Any]:

@@ -90,6 +90,14 @@ class TokenVectors(nn.Module):
         """Set the probability of replacing an entry: ``a / (a + count)``."""
         self.hide.copy_(torch.cat([strength / (strength + count) for count in counts]))
 
+    @torch.no_grad()
+    def unknown(self) -> Tensor:
+        """``[1, D]``: the vector of an unknown token, without letters."""
+        parts = [self.tables[use].weight[UNKNOWN] for use in self.uses]
+        if self.letters is not None:
+            parts.append(parts[0].new_zeros(self.letters.width))
+        return torch.cat(parts).unsqueeze(0)
+
     def forward(self, features: Tensor, letters: Tensor) -> Tensor:
         """``[B, T, D]``."""
         if self.training:

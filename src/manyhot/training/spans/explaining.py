@@ -91,7 +91,7 @@ def _candidates(
 
 
 def _split(model: TrainedSpanModel, batch: SpanBatch, spans: Sequence[Span], steps: int) -> Attribution:
-    """Split the scores of some cells of a window among the vectors of its tokens. The baseline is padding."""
+    """Split the scores of some cells of a window among the vectors of its tokens. The baseline is a text of unknown tokens."""
     network = model.network
     vectors = _vectors(network.encoder)
     kept: list[Tensor] = []
@@ -129,9 +129,13 @@ def _vectors(encoder: Any) -> nn.Module:
 
 
 def _baseline(encoder: Any, x: Tensor) -> Tensor:
-    """The baseline tokens: padding, whose vector is 0 in encoders trained from scratch."""
+    """The baseline: as many unknown tokens, or in a pretrained encoder padding.
+
+    Vectors of 0, which an encoder trained from scratch never sees inside a text, are no baseline: near them the scores of a
+    recurrent encoder change so fast that no number of steps explained them.
+    """
     if hasattr(encoder, "vectors"):
-        return torch.zeros_like(x)
+        return encoder.vectors.unknown().expand_as(x).clone()  # type: ignore[no-any-return]
     padding: Tensor = encoder.model.get_input_embeddings().weight[encoder.padding]
     return padding.detach().to(x.dtype).expand_as(x).clone()
 

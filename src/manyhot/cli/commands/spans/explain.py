@@ -15,6 +15,7 @@ from manyhot.cli.commands.spans.reading import read_span_files
 from manyhot.cli.io.blocks import STDIN
 from manyhot.cli.io.console import say, show_text
 from manyhot.cli.io.terminal import safe_json
+from manyhot.explain.explanation import LabelExplanation
 from manyhot.explain.span_explanation import SpanExplanation, TextExplanation
 
 TEXTS_SHOWN = 10
@@ -65,4 +66,10 @@ def _show_span(span: SpanExplanation) -> None:
     parts = ", ".join(f"{each.feature} {each.part:+.3f}" for each in span.contributions)
     rest = f", the rest {span.rest:+.3f}" if abs(span.rest) > 5e-4 else ""
     show_text(f"    base {span.base:+.3f}, {parts}{rest}")
-    show_text(f"    gradient x input leaves {span.error:+.3f} unexplained; --steps lowers that")
+    show_text(f"    {unexplained(span)}")
+
+
+def unexplained(found: LabelExplanation | SpanExplanation) -> str:
+    """What gradients leave unexplained, with a warning if that is much."""
+    advice = "--steps lowers that" if found.reliable else "too much to rely on the parts; --steps may lower that"
+    return f"gradient x input leaves {found.error:+.3f} unexplained; {advice}"
