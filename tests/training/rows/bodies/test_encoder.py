@@ -278,7 +278,7 @@ def test_a_name_without_a_connection_is_one_line_with_a_remedy(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match="give the folder of one") as caught:
+    with pytest.raises(ValueError, match="give the folder of an encoder") as caught:
         read("nobody/no-such-encoder")
     assert "\n" not in str(caught.value)
 

@@ -164,7 +164,7 @@ def test_the_rule_of_softmax_is_the_best_label():
     test = single_label_examples(seed=1)
     assert [row for (row,) in model.predict(test).lists()] == model.logits(test).argmax(dim=1).tolist()
     for refused in ({"tune": "micro-F1"}, {"tune": "balanced"}, {"min_labels": 2}):
-        with pytest.raises(ValueError, match=f"`{next(iter(refused))}` must be left out: the loss softmax decides for"):
+        with pytest.raises(ValueError, match=f"`{next(iter(refused))}` must be left out: the loss softmax predicts"):
             train(single_label_examples(), replace(QUICK, loss="softmax", **refused))
 
 
