@@ -40,7 +40,8 @@ def test_test_rows_get_a_report_of_their_own(run, tmp_path, posts):
     done = run("train", posts / "train.jsonl", "--test", posts / "test.jsonl", "--run", tmp_path / "run", "--quiet")
     assert done.code == 0, done.err
     assert f"Report: {tmp_path / 'run' / 'report.html'}" in done.out
-    assert re.search(r"^On \d+ rows \((held out|cross-fitted)\): micro-F1 [01]\.\d{4}, macro-F1 ", done.out, re.MULTILINE)
+    line = r"^On \d+ rows \((held out|cross-fitted), also used for tuning\): micro-F1 [01]\.\d{4}, macro-F1 "
+    assert re.search(line, done.out, re.MULTILINE)
     told = json.loads((tmp_path / "run" / "test" / "report.json").read_text())
     assert told["rows"]["what"] == "test"
     assert told["rows"]["count"] == 80

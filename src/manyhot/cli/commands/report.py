@@ -101,8 +101,9 @@ def headline(folder: Path) -> str | None:
 
     found = read_report(folder)
     named = [f"{each['name']} {each['value']:.4f}" for each in found["metrics"][:HEADLINES] if each["value"] is not None]
-    unit = "texts" if found["kind"] == "spans" else "rows"
-    return f"On {found['rows']['count']:,} {unit} ({found['rows']['what']}): {', '.join(named)}"
+    unit, what = "texts" if found["kind"] == "spans" else "rows", found["rows"]["what"]
+    what += "" if what == "test" else ", also used for tuning"
+    return f"On {found['rows']['count']:,} {unit} ({what}): {', '.join(named)}"
 
 
 def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None) -> None:
