@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import statistics
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.compiled_gpu import step_milliseconds
 from benchmarks.gpu_engine import table
 from benchmarks.spans_cpu import make_labels
 from benchmarks.spans_gpu import ROWS, SHARED, TYPED, dense_step, errors, make_scores, our_step, parts_of
@@ -38,20 +37,6 @@ class Nothing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(map(torch.empty_like, ctx.saved_tensors))
-
-
-def step_milliseconds(steps: list[Callable[[], object]], calls: int = 50, rounds: int = 9) -> list[float]:
-    """The medians of steps that take turns, the host counted."""
-    taken: list[list[float]] = [[] for _ in steps]
-    for _ in range(rounds + 1):
-        for step, own in zip(steps, taken, strict=True):
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            for _ in range(calls):
-                step()
-            torch.cuda.synchronize()
-            own.append((time.perf_counter() - begun) / calls * 1e3)
-    return [statistics.median(own[1:]) for own in taken]
 
 
 def launches(step: Callable[[], object]) -> int:
