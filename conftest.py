@@ -53,6 +53,25 @@ def pytest_configure(config):
             importlib.import_module("transformers.integrations.integration_utils")
 
 
+def pytest_sessionstart(session):
+    """Tests that run in several processes print nothing but dots until the end."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal and session.config.getoption("numprocesses", None):
+        session.config.pluginmanager.register(NamesFailures(terminal))
+
+
+class NamesFailures:
+    """Names a failure when it happens, so that an interrupted run has named those it found."""
+
+    def __init__(self, terminal):
+        self.terminal = terminal
+
+    def pytest_runtest_logreport(self, report):
+        """Called for every phase of every test."""
+        if report.failed:
+            self.terminal.write_line(f"\nFAILED {report.nodeid} ({report.when})")
+
+
 def pytest_ignore_collect(collection_path, config):
     """Without the option they are left out, whatever happens to be installed."""
     if not config.getoption("--integrations") and any(

@@ -185,3 +185,13 @@ def test_what_outlives_a_call_is_allocated_by_another_thread_and_waited_for(monk
     assert replay.kept_tensor(0, make).tolist() == [0, 0, 0]
     assert threads != [threading.get_ident()]
     assert waits == ["default", current]
+
+
+def test_the_template_of_losses_is_kept_outside_graphs_and_not_made_while_one_is_captured(monkeypatch):
+    made = []
+    monkeypatch.setattr(replay, "_scalar_of", lambda device: made.append(device) or torch.empty(()))
+    scores = types.SimpleNamespace(is_cuda=True, get_device=lambda: 3)
+    for capturing in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
+        assert (replay.scalar_for(scores) is None) == capturing
+    assert made == [3]

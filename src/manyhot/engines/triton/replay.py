@@ -135,10 +135,11 @@ def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: La
     """Cache the launches for the loss and for the total, unless a tensor had to be copied for them."""
     first = bound(call.layout.programs, launched)
     last = None if total is None else bound(1, total)
-    if as_given(call, x, inputs) and first and (last or not total):
+    like = scalar_for(x) if as_given(call, x, inputs) and first and (last or not total) else None
+    if first and like is not None:
         if len(REPLAYS) >= MOST:
             REPLAYS.clear()
-        REPLAYS[key] = Replay(first, last, x.new_empty((), dtype=torch.float32))
+        REPLAYS[key] = Replay(first, last, like)
 
 
 def as_given(call: Call, x: Tensor, inputs: list[Tensor]) -> bool:
@@ -177,6 +178,19 @@ def workspace_for(x: Tensor) -> Tensor:
 def workspace_of(device: int, stream: int) -> Tensor:
     """The workspace of a stream."""
     return kept_tensor(device, lambda: torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}"))
+
+
+def scalar_for(x: Tensor) -> Tensor | None:
+    """A float32 scalar on the device of ``x`` that outlives the call: the template of losses. None while a graph is captured,
+    because nothing may be allocated outside its memory pool then."""
+    if not x.is_cuda:
+        return x.new_empty((), dtype=torch.float32)
+    return None if torch.cuda.is_current_stream_capturing() else _scalar_of(x.get_device())
+
+
+@functools.cache
+def _scalar_of(device: int) -> Tensor:
+    return kept_tensor(device, lambda: torch.empty((), dtype=torch.float32, device=f"cuda:{device}"))
 
 
 def kept_tensor(device: int, make: Callable[[], Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from manyhot.engines.plain_spans.terms import SpanParts
 from manyhot.engines.triton.launch.direct import DirectKernel, KernelTable, TableStep, copy_on_device
 from manyhot.engines.triton.launch.launcher import Launch, Launched, Numbers, stream_for
+from manyhot.engines.triton.replay import scalar_for
 from manyhot.engines.triton.spans.plans import ENTRIES, SpanPlan, empty_gradients
 from manyhot.engines.triton.spans.workspace import Kept, SpanCells, aligned
 
@@ -162,19 +163,16 @@ def remember_loss(
     summed: Launched | None,
 ) -> LossReplay | None:
     """The replay of a loss that was just launched; None if there is none."""
-    if summed is None or plan.rounds != 1 or addresses_of(parts, cells) is None:
+    like = scalar_for(state)
+    if summed is None or like is None or plan.rounds != 1 or addresses_of(parts, cells) is None:
         return None
     sections = [state, kept.starts, kept.flags, kept.peaks, kept.lifts, kept.tops, kept.sums, kept.scores, kept.unpacked]
     total = summed[0].kernel_for(state[7], (None, state[:1]))
     try:
         names = _names([*_named(parts, cells), *sections])
-        return (
-            None
-            if total is None
-            else LossReplay(
-                plan, plan.sums_of(parts, cells, kept, state, *settings), names, total, summed[1], state.new_empty(())
-            )
-        )
+        if total is None:
+            return None
+        return LossReplay(plan, plan.sums_of(parts, cells, kept, state, *settings), names, total, summed[1], like)
     except (LookupError, ValueError):
         return None
 
