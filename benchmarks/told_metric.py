@@ -29,10 +29,12 @@ from benchmarks.compare_groups import TABULAR, find_sets
 from benchmarks.text_peers import METRICS as PEER_METRICS
 from benchmarks.text_sets import SETS as TEXT_SETS
 from manyhot.comparison.plan import hardware
+from manyhot.comparison.settings import CompareSettings
 from manyhot.comparison.statistics import PAPER_METRICS
 from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
+from manyhot.labels.split import stratified_split
 from manyhot.training.rows.bodies.info import MEMBERS
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel
@@ -49,12 +51,15 @@ LARGE = ("enron", "corel5k", "bibtex", "delicious")
 
 
 @lru_cache(maxsize=2)
-def examples_of(name: str, folder: str) -> tuple[Examples, Examples]:
-    """Training and test rows."""
+def examples_of(name: str, folder: str, seed: int) -> tuple[Examples, Examples]:
+    """Training and test rows. A set of one file is split as a comparison splits it: each seed has its own test rows."""
     if name in TEXT_SETS:
         return TEXT_SETS[name](Path(folder))
     (files,) = find_sets(Path(folder), [name])
     first = read_examples(files.train[0])
+    if not files.test:
+        kept, tested = stratified_split(first.labels, test_size=CompareSettings().test_size, seed=seed)
+        return first[kept], first[tested]
     second = read_examples(files.test[0]).with_labels(first.label_names)
     plain = first.features is None or first.feature_names is not None
     return first, second if plain else second.with_features(first.num_features)
@@ -96,7 +101,7 @@ def with_rule(model: TrainedModel, metric: str, tuning: Tuning | None, rows: Exa
 def run(name: str, body: str, seed: int, folder: str) -> dict[str, Any]:
     """One cell: a model for each metric, each judged by its own."""
     torch.set_num_threads(1)
-    rows, test = examples_of(name, folder)
+    rows, test = examples_of(name, folder, seed)
     began = time.process_time()
     models = told_models(
         rows, TEXT_METRICS if name in TEXT_SETS else PAPER_METRICS, model=body, seed=seed, device="cpu", threads=1
@@ -116,7 +121,7 @@ def run(name: str, body: str, seed: int, folder: str) -> dict[str, Any]:
 
 def check(name: str, folder: str) -> None:
     """Print whether shared trainings decide as trainings of their own do."""
-    rows, test = examples_of(name, folder)
+    rows, test = examples_of(name, folder, 0)
     for body in ("linear", "mlp"):
         given = {"model": body, "device": "cpu", "threads": 1}
         for metric, model in told_models(rows, PAPER_METRICS, **given).items():
