@@ -306,7 +306,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=0, help="cells at a time; 0: 12 with MPS, 5 without, 1 on a CPU")
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of cells, or: speed, spacy, page")
-    parser.add_argument("--try", nargs="*", default=[], dest="tried", help="DATA:METHOD:NAME=VALUE,... cells to try, seed 0")
+    parser.add_argument("--try", nargs="*", default=[], dest="tried", help="DATA:METHOD:NAME=VALUE,... cells to try")
+    parser.add_argument("--try-seeds", type=int, default=1, help="seeds of the cells to try")
     parser.add_argument("--set", nargs="*", default=[], dest="changes", help="settings to try, name=value")
     parser.add_argument("--earlier", default="", help="a folder of cells of an earlier run that hold here too")
     parser.add_argument("--spacy-python", default="", help="a Python with spaCy; its cells run on the CPU")
@@ -323,7 +324,8 @@ def main(arguments: list[str] | None = None) -> None:
     special = {"speed", "spacy", "page"} & set(options.only)
     wanted = [] if "spacy" in special else [each for each in options.only if each not in special]
     cells = [cell for cell in all_cells(options.seeds) if not options.only or any(part in cell.name for part in wanted)]
-    cells += [Cell(data, method, 0, changes) for data, method, changes in (each.split(":") for each in options.tried)]
+    tried = [each.split(":") for each in options.tried]
+    cells += [Cell(data, method, seed, changes) for seed in range(options.try_seeds) for data, method, changes in tried]
     cells = [cell for cell in cells if not (out / f"{cell.name}.json").exists()]
     assert all(cell.method in METHODS for cell in cells)
     run_all(options, cells, out, begun)
