@@ -80,7 +80,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: features ``[N, F]``, dense or sparse, N texts, or images ``[N, C, H, W]``.
             y: N collections of names; indicators ``[N, L]``, dense or sparse, hard or soft, NaN for unknown labels; or N
                 classes.
-            sample_weight: N numbers >= 0, the weights of the rows; 0 excludes a row.
+            sample_weight: N row weights >= 0; 0 excludes a row.
         """
         settings = TrainSettings.from_dict(self.get_params(deep=False))
         if y is None:
@@ -131,7 +131,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(chosen_labels.dense(torch.int64).numpy())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose prediction is exactly right (subset accuracy); soft labels count from one half on."""
+        """Subset accuracy: the share of rows whose prediction is exactly right. Soft labels above one half are positive."""
         check_is_fitted(self)
         predicted = self.predict(X)
         if self._target == NAMES:
