@@ -38,15 +38,15 @@ def balanced_thresholds(
     threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
     threshold of a label without positives is never below the common one.
 
-    If the rows were scored by several models, thresholds are found for each model and averaged, and once for all rows
-    together; the higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000 rows
-    per model, only those for all rows together are used.
+    If the rows were scored by several models, thresholds are tuned twice: for each model separately and averaged, and for all
+    rows together. The higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000
+    rows per model, only the thresholds for all rows together are used.
 
     Args:
         logits: ``[..., L]`` of held-out rows.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
         shrink: pseudo-positives per label, divided among the folds.
-        flood: most predictions per positive of a label.
+        flood: the largest number of predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
         fold: ``[R]``, the number of the model that scored each row; None if one model scored all.
 
