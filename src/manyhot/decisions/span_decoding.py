@@ -98,8 +98,8 @@ def decode_spans(
     if crowded.any() and not direct:
         warnings.warn(
             f"decode_spans: {int(crowded.sum())} of {len(counts)} rows have more than {max_spans} candidates above the"
-            f" threshold, up to {int(counts.max())}; the best {max_spans} of each are kept. An untrained model does this;"
-            " otherwise raise `threshold` or `max_spans`.",
+            f" threshold, up to {int(counts.max())}; the best {max_spans} of each are kept. This is normal for an"
+            " untrained model; otherwise raise `threshold` or `max_spans`.",
             stacklevel=2,
         )
     edges = np.searchsorted(cells.rows, np.arange(len(counts) + 1))

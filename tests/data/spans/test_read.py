@@ -224,7 +224,7 @@ def test_wrong_marks_are_named_under_their_own_file(brat, marks, message):
 
 def test_a_text_without_marks_and_marks_without_a_text_are_errors(brat):
     (brat / "two.ann").unlink()
-    with pytest.raises(DataError, match="must have its annotations beside it"):
+    with pytest.raises(DataError, match="must have annotations beside it"):
         read_span_examples(brat)
     assert len(read_span_examples(brat, need_spans=False)) == 2
     (brat / "three.ann").write_text("")

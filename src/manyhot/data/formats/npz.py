@@ -45,7 +45,7 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
     unused: dict[str, str] = {}
     if loaded.partner is not None:
         features, labels = loaded
-        unused["label_file"] = "the labels are in the file"
+        unused["label_file"] = "the file itself has the labels"
     else:
         path = options.label_file or _partner(Path(file.name))
         if path is None and options.need_labels:

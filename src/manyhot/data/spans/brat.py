@@ -92,7 +92,7 @@ def _pairs(path: Path, need_spans: bool, problems: ProblemLog) -> list[tuple[Pat
         (alone, "must have its text beside it, with the same name and .txt; there is none."),
         (
             bare,
-            "must have its annotations beside it, with the same name and .ann; there are none. Create the file; it may be empty.",
+            "must have annotations beside it, with the same name and .ann; there are none. Create the file; it may be empty.",
         ),
     ):
         for child in children:

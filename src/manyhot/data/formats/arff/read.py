@@ -35,8 +35,8 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
     lines = file.lines()
     relation, attributes = read_header(lines, problems)
     label_names, chosen = _label_names(file, relation, attributes, options, problems)
-    unused = {"label_file": "the labels are named"} if options.labels or options.label_names else {}
-    unused |= {"label_names": "`labels` names them"} if options.labels else {}
+    unused = {"label_file": "`labels` or `label_names` names the labels"} if options.labels or options.label_names else {}
+    unused |= {"label_names": "`labels` names the labels"} if options.labels else {}
     own = set(label_names)
     label_places = [number for number, attribute in enumerate(attributes) if attribute.name in own]
     inputs = [number for number, attribute in enumerate(attributes) if attribute.name not in own]
