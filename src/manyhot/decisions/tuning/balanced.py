@@ -74,7 +74,8 @@ def balanced_thresholds(
 
 
 def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
+    """float64 ``[L]``: the thresholds from the rows of ``data``. ``positives [L]`` are counted over all rows, of which ``data``
+    may be a part."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
         return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))
