@@ -115,6 +115,23 @@ def test_soft_labels_train():
     assert fitted.score(new, np.where(truth == 1, 0.9, 0.2)) > 0.75
     fitted = ManyhotClassifier().fit(X, sparse.csr_matrix(soft))
     assert f1_score(truth, fitted.predict(new), average="micro") > 0.9
+    assert fitted.score(new, sparse.csr_matrix(np.where(truth == 1, 0.9, 0.2))) == fitted.score(new, truth)
+
+
+def test_the_score_does_not_compare_unknown_labels():
+    X, y = table()
+    fitted = ManyhotClassifier().fit(X, y)
+    predicted = fitted.predict(X).astype(float)
+    wrong = predicted.copy()
+    wrong[:50, 0] = 1 - wrong[:50, 0]
+    assert fitted.score(X, wrong) == 0.75
+    unknown = wrong.copy()
+    unknown[:50, 0] = np.nan
+    assert fitted.score(X, unknown) == 1
+    unknown[:10, 1] = 1 - unknown[:10, 1]
+    assert fitted.score(X, unknown) == 0.95
+    with pytest.raises(ValueError, match="inconsistent"):
+        fitted.score(X, unknown[:1])
 
 
 def kinds():

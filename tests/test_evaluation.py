@@ -99,7 +99,7 @@ def test_metrics_of_probabilities_are_refused_where_scores_only_rank():
     assert ranking.link is None
     assert "AvgPrec" in evaluate(ranking, test)
     for name in ("ECE", "macro-Brier", "mAP-binned"):
-        with pytest.raises(ValueError, match=f"{name} must have probabilities, and these scores only rank"):
+        with pytest.raises(ValueError, match=f"probabilities are needed for {name}, but these scores only rank"):
             evaluate(ranking, test, ["AvgPrec", name])
     calibration = fit_calibration(ranking.logits(test), test.labels)
     assert evaluate(ranking, test, ["ECE"], link=calibration)["ECE"] < 0.2

@@ -1,7 +1,7 @@
 """The generated parts of docs/losses/NAME.md, from the catalog of losses: ``python website/loss_pages.py`` rewrites them.
 
-A page is written by hand, but for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script
-begins a page: what its empty sections should say is on the pages of the other losses.
+A page is written by hand, except for the lines between ``<!-- made: PART -->`` and ``<!-- end -->``. For a new loss the script
+creates a page with empty sections; the pages of the other losses show what belongs there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DECISIONS = {
     "zero": "Predict the labels with `s > 0`. Neither the number of labels nor a threshold has to be known. A threshold tuned"
     " on held-out rows is usually better for F1 ([decisions](../decisions.md)).",
     "threshold": "Predict the labels with `s > s0`, where `s0` is the threshold, given or learned.",
-    "top-k": "Predict the `k` best labels. The scores have no zero, so `k` must be known, or a threshold tuned on held-out"
-    " rows.",
+    "top-k": "Predict the `k` best labels. The scores have no natural zero: `k` must be known, or a threshold must be tuned on"
+    " held-out rows.",
     "argmax": "Predict the label with the largest score.",
-    "tuned": "Tune a threshold on held-out rows: the scores have no natural zero.",
+    "tuned": "Tune a threshold on held-out rows, because the scores have no natural zero.",
 }
 LINKS = {
-    "hard": "`sigma(s)`, which is approximate: check it with the reliability curve of a report, and fit a calibration"
+    "hard": "`sigma(s)`, which is approximate. Check it with the reliability curve of a report, and fit a calibration"
     " (`manyhot tune`, `fit_calibration`) if probabilities matter.",
     "soft": "`sigma(2 s)`, which recovers the soft labels exactly.",
     "softmax": "They are `softmax(s)` and add up to 1 in a row.",
@@ -43,7 +43,7 @@ FEATURES = {
     "rdrop": "R-Drop",
     "learned_threshold": "a learned threshold",
 }
-# What the comparison calls a loss, where that is not its title; several are shown one below the other.
+# The names of a loss in the comparison, if they differ from its title; one row for each name.
 METHODS = {"tlpr": ("ZLPR, learned threshold",), "zlpr": ("ZLPR", "ZLPR, automatic weight")}
 _PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -79,10 +79,10 @@ def decision(info: LossInfo) -> str:
 
 
 def link(info: LossInfo) -> str:
-    """The probabilities after hard and after soft labels."""
+    """The probabilities of models trained on hard and on soft labels."""
     if info.link == info.soft_link:
         return LINKS[info.link]
-    return f"After hard labels {LINKS[info.link]} After soft labels {LINKS[info.soft_link]}"
+    return f"For a model trained on hard labels: {LINKS[info.link]} For one trained on soft labels: {LINKS[info.soft_link]}"
 
 
 def options(info: LossInfo) -> str:

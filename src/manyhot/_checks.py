@@ -109,7 +109,7 @@ def check_not_swapped(who: str, logits: Tensor, labels: Tensor) -> None:
 
 
 def check_masked_scores(who: str, logits: Tensor) -> None:
-    """Check that no score looks masked by a constant: with smoothed labels it would add its size to the loss. Reads values."""
+    """Check that no score looks like a masking constant: smoothed labels would add its size to the loss. Reads values."""
     masked = logits <= MASKING_SCORE
     if bool(masked.any()):
         place = tuple(masked.nonzero()[0].tolist())
@@ -138,7 +138,7 @@ def check_where(who: str, where: Any, shape: Sequence[int]) -> None:
 
 
 def check_device(who: str, name: str, part: Any, device: torch.device) -> None:
-    """Check that ``part``, a tensor or anything with a device, is on ``device``; a tensor of one number may be on any."""
+    """Check that ``part``, a tensor or anything with a device, is on ``device``; a tensor without axes may be on any device."""
     if part.device != device and not (isinstance(part, Tensor) and part.ndim == 0):
         raise ValueError(
             f"{who}: `{name}` must be on the device of `logits`, {device}; got {part.device}."
@@ -216,7 +216,7 @@ def check_hard_labels(who: str, name: str, labels: Any) -> None:
 
 
 def check_first_nan(who: str, name: str, row: int) -> None:
-    """Raise an error if ``row``, the first row with a NaN, is not negative."""
+    """Raise an error if there is a NaN. ``row`` is the first row with one, or negative if there is none."""
     if row >= 0:
         raise ValueError(
             f"{who}: `{name}` must not be NaN; got one in row {row}. Find out where the model computes it, or exclude the entry"
@@ -225,7 +225,7 @@ def check_first_nan(who: str, name: str, row: int) -> None:
 
 
 def check_first_soft(who: str, name: str, row: int) -> None:
-    """Raise an error if ``row``, the first row with an entry other than 0 and 1, is not negative."""
+    """Raise an error if an entry is not 0 or 1. ``row`` is the first row with one, or negative if there is none."""
     if row >= 0:
         raise ValueError(
             f"{who}: `{name}` must be 0 or 1 in every entry; got another value in row {row}. Round soft labels yourself,"
@@ -234,7 +234,7 @@ def check_first_soft(who: str, name: str, row: int) -> None:
 
 
 def check_first_outside(who: str, name: str, row: int) -> None:
-    """Raise an error if ``row``, the first row with a number outside [0, 1], is not negative."""
+    """Raise an error if a number is outside [0, 1]. ``row`` is the first row with one, or negative if there is none."""
     if row >= 0:
         raise ValueError(
             f"{who}: `{name}` must be probabilities, in [0, 1]; got another number in row {row}. Choose the link that the"

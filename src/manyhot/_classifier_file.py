@@ -1,4 +1,4 @@
-"""``classifier.json``, which ``ManyhotClassifier.save`` writes beside the model: the form of predictions."""
+"""``classifier.json``, which ``ManyhotClassifier.save`` writes beside the model: the form in which predictions are returned."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def open_door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[
 
 
 def read_stub(path: Path) -> dict[str, str]:
-    """Public names and the modules they live in, from ``from home import name as name`` lines."""
+    """Public names and the modules that define them, from lines ``from module import name as name``."""
     lines = ast.parse(path.read_text(encoding="utf-8")).body
     return {
         alias.name: node.module

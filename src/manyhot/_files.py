@@ -129,7 +129,7 @@ def remove_drafts(folder: Path, name: str = "") -> None:
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a folder is empty, apart from files that a process killed at its start leaves."""
+    """Whether a folder is empty. Files left by a process that was killed at its start do not count."""
     return all(path.suffix == DRAFT_SUFFIX or path.name == LOCK for path in folder.iterdir())
 
 
@@ -144,9 +144,9 @@ def _remove_quietly(path: Path) -> None:
 def storage_error(path: Path, error: OSError) -> StorageError:
     """An error that says what went wrong at ``path``, and what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        why, remedy = "the disk is full", " Free some space and resume; what was saved before is still there."
+        why, remedy = "the disk is full", " Free some space and resume; files saved before are intact."
     elif error.errno == errno.EFBIG:
-        why, remedy = "the file size limit is reached", " Raise the limit and resume; what was saved before is still there."
+        why, remedy = "the file size limit is reached", " Raise the limit and resume; files saved before are intact."
     elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         why, remedy = "writing is not permitted", " Choose another folder."
     else:

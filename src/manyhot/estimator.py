@@ -80,7 +80,7 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: features ``[N, F]``, dense or sparse, N texts, or images ``[N, C, H, W]``.
             y: N collections of names; indicators ``[N, L]``, dense or sparse, hard or soft, NaN for unknown labels; or N
                 classes.
-            sample_weight: N numbers >= 0, the weights of the rows; 0 excludes a row.
+            sample_weight: N row weights >= 0; 0 excludes a row.
         """
         settings = TrainSettings.from_dict(self.get_params(deep=False))
         if y is None:
@@ -131,7 +131,10 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(chosen_labels.dense(torch.int64).numpy())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose prediction is exactly right (subset accuracy); soft labels count from one half on."""
+        """Subset accuracy: the share of rows whose prediction is exactly right.
+
+        Soft labels above one half are positive. Unknown labels (NaN) are not compared.
+        """
         check_is_fitted(self)
         predicted = self.predict(X)
         if self._target == NAMES:
@@ -140,8 +143,13 @@ class ManyhotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{WHO}: y must be collections of names, as the model was trained on; got {type(y).__name__}.")
             right = [set(ours) == set(row) for ours, row in zip(predicted, sets, strict=True)]
             return float(np.average(right, weights=sample_weight))
-        if self._target == INDICATORS and not hasattr(y, "tocsr"):
-            y = (np.asarray(y, dtype=np.float64) > 0.5).astype(np.int64)
+        if self._target == INDICATORS and hasattr(y, "tocsr"):
+            y = (y.tocsr() > 0.5).astype(np.int64)
+        elif self._target == INDICATORS:
+            given = np.asarray(y, dtype=np.float64)
+            y = (given > 0.5).astype(np.int64)
+            if y.shape == predicted.shape:
+                y = np.where(np.isnan(given), predicted, y)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def save(self, folder: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of a model, or of scores, on examples; only one batch of scores is in memory."""
+"""Metrics of a model, or of scores, on examples. Only one batch of scores is in memory at a time."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def evaluate(
         examples: rows with labels; for a model they are mapped to its label names. Labels that the model does not know are
             ignored; ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
             (``Examples.hardened``).
-        metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. None: ``DEFAULT_METRICS`` and, if
-            propensities are known, PSP@1, PSP@3 and PSP@5, each if there are enough labels.
+        metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. Default: ``DEFAULT_METRICS`` and, if
+            propensities are known, PSP@1, PSP@3 and PSP@5; a metric at k is left out if there are fewer than k labels.
         rule: a decision rule in place of the model's.
         link: a link or calibration in place of the model's. Metrics of probabilities are an error if the model's scores only
             rank and no link is given; for logits the default is ``"hard"``.
-        propensities: ``[L]`` for PSP@k; None: those of the model's training rows, ``TrainedModel.propensities``.
+        propensities: ``[L]`` for PSP@k. Default: those of the model's training rows, ``TrainedModel.propensities``.
         batch_size: rows scored at a time.
 
     Returns:
@@ -97,15 +97,15 @@ def _measured(metrics: Sequence[str] | None, num_labels: int, *, with_propensiti
     """The metrics to compute; a requested metric at k is an error if k exceeds the number of labels."""
     if metrics is None:
         usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS
-        return [name for name in usual if not _beyond(name, num_labels)]
+        return [name for name in usual if not _k_exceeds(name, num_labels)]
     for name in metrics:
-        if _beyond(name, num_labels):
+        if _k_exceeds(name, num_labels):
             raise ValueError(f"evaluate: k in `metrics` must not exceed the number of labels, {num_labels}; got {name!r}.")
     return list(dict.fromkeys(metrics))
 
 
-def _beyond(name: str, num_labels: int) -> bool:
-    """Whether k of a metric exceeds the number of labels."""
+def _k_exceeds(name: str, num_labels: int) -> bool:
+    """Whether the k of a metric at k exceeds the number of labels."""
     _, at, k = name.partition("@")
     return bool(at) and k.isdigit() and int(k) > num_labels
 

@@ -47,7 +47,7 @@ def predict_rows(
         rule: the decision rule.
         scores: whether to return the scores of the labels.
         probabilities: whether to return their probabilities, for a model with a link or a calibration.
-        close: changes the predicted labels, as a hierarchy does.
+        close: a function that changes the predicted labels, for example to make them consistent with a hierarchy.
     """
     link = model.calibration or model.link
     for found in model.iter_scores(inputs):
@@ -76,8 +76,8 @@ class Predictor:
         top_k: predict the k best labels of each row instead of applying the model's rule.
         scores: also return the score of each label.
         probabilities: also return the probability of each label.
-        threads: CPU threads of torch in a process that uses it; 0 does not change them. Several processes on one machine
-            should share its cores.
+        threads: the number of CPU threads that torch uses in each process; 0 keeps torch's setting. Several processes on one
+            machine should share its cores.
 
     Example:
         >>> import tempfile

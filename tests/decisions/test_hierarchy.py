@@ -122,7 +122,7 @@ def test_files_are_read_and_their_lines_named(tmp_path):
 
 def test_widths_and_modes_are_checked():
     tree = Hierarchy(NAMES, PAIRS)
-    with pytest.raises(ValueError, match="7 wide; got 3"):
+    with pytest.raises(ValueError, match="must have 7 columns, one per label name; got 3"):
         tree.close(SparseLabels.from_lists([[0]], num_labels=3))
     with pytest.raises(ValueError, match="`mode` must be one of 'up', 'down'"):
         tree.close(labels("a"), "sideways")

@@ -158,7 +158,7 @@ def test_too_many_candidates_are_cut_to_the_best_with_a_warning(monkeypatch, ele
     monkeypatch.setattr(span_tiles, "CPU_ELEMENTS", elements)
     monkeypatch.setattr(span_tiles, "BLOCK_ROWS", 3)
     scores = make_scores(lengths=[9, 9, 1], shift=20.0)
-    with pytest.warns(UserWarning, match="2 of 3 rows have more than 10 candidates above the threshold, at most 180"):
+    with pytest.warns(UserWarning, match="2 of 3 rows have more than 10 candidates above the threshold, up to 180"):
         found = decode_spans(scores, mode="all", max_spans=10)
     assert [len(row) for row in found] == [10, 10, 4]
     dense = torch.where(scores.where(), scores.dense(), -math.inf)

@@ -32,5 +32,5 @@ def test_names_must_be_unique_and_fit():
         encode_label_sets([], names=["a", "a"])
     with pytest.raises(ValueError, match="one name per label, 3; got 1"):
         decode_label_sets(torch.zeros(1, 3, dtype=torch.bool), names=["a"])
-    with pytest.raises(TypeError, match="must be decided"):
+    with pytest.raises(TypeError, match="must be labels or predictions, bool or integer"):
         decode_label_sets(torch.zeros(1, 1), names=["a"])

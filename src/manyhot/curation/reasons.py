@@ -10,8 +10,8 @@ from manyhot.curation.suspects import MISSING, Suspect
 from manyhot.data.examples import Examples
 from manyhot.training.rows.bundle import TrainedModel
 
-# Number of contributions among which those of the right sign are searched.
-LOOKED_AT = 50
+# Reasons are chosen among this many of the largest contributions: those with the right sign.
+NUM_CANDIDATES = 50
 
 
 class Reasons:
@@ -53,6 +53,6 @@ class Reasons:
         if model is None:
             return []
         label = examples.label_names[suspect.label]
-        found = model.explain(examples[suspect.row : suspect.row + 1], labels=[label], most=LOOKED_AT)[0].labels[0]
+        found = model.explain(examples[suspect.row : suspect.row + 1], labels=[label], most=NUM_CANDIDATES)[0].labels[0]
         sign = 1 if suspect.kind == MISSING else -1
         return [(each.feature, each.part) for each in found.contributions if sign * each.part > 0][:most]

@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least
 from manyhot.decisions.rule import DecisionRule
 
-# Number of uncertain candidates for each row that is sampled.
+# Number of candidates per row to sample: the most uncertain rows.
 POOL = 5
 
 
@@ -69,7 +69,7 @@ def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int =
 
 
 def _distinct(points: Tensor, order: Tensor, most: int) -> Tensor:
-    """The first ``most`` of ``order``; rows that equal an earlier one come after all others."""
+    """The first ``most`` of ``order``, with duplicates of earlier rows moved to the end."""
     seen: set[bytes] = set()
     fresh: list[int] = []
     again: list[int] = []

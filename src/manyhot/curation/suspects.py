@@ -17,7 +17,7 @@ WRONG, MISSING = "wrong", "missing"
 # Lower and upper limit of the assumed share of mistaken labels. With a weak model the estimate is far too high, and the ranking
 # hardly depends on it.
 LEAST_NOISE, MOST_NOISE = 1e-4, 0.02
-# Bins of scores for the estimate of the rate of mistakes.
+# Number of score bins for estimating the rate of mistakes.
 BINS = 5
 # Number of calibration fits, each without the entries that looked mistaken in the one before.
 ROUNDS = 3
@@ -57,7 +57,7 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
     Args:
         logits: ``[R, L]``, cross-fitted: no model has seen the row that it scores.
         labels: hard labels ``[R, L]``.
-        where: bool ``[R, L]``; False is not known and never suspect.
+        where: bool ``[R, L]``; False marks an unknown label, which is never suspect.
     """
     if tuple(logits.shape) != tuple(labels.shape):
         raise ValueError(
@@ -67,7 +67,7 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
     given = labels.dense(torch.float64)
     counts = given.sum(dim=0)
     dropped = _noise_rate(logits, given)
-    # As many labels are added by mistake as dropped.
+    # Mistakes add as many labels as they remove.
     added = (dropped * counts / (len(given) - counts).clamp(min=1)).clamp(min=LEAST_NOISE * dropped, max=0.5)
     counted = torch.ones_like(logits, dtype=torch.bool) if where is None else where.expand(logits.shape)
     clean, doubt = counted, given
@@ -95,7 +95,7 @@ def _noise_rate(logits: Tensor, given: Tensor) -> float:
     ]
     high = [(rank >= part * counts // (2 * BINS)) & (rank < (part + 1) * counts // (2 * BINS)) for part in range(BINS)]
     lacking = _lowest(1 - ranked, high)
-    # A rate among the rows without a label, as a share of those that have it.
+    # The rate among the rows without the label, converted to a share of the rows with it.
     surplus = _lowest(ranked, low) * float((rows - counts).sum()) / max(float(counts.sum()), 1.0)
     return min(max(min(lacking, surplus), LEAST_NOISE), MOST_NOISE)
 
@@ -121,7 +121,7 @@ def find_suspects(
         labels: hard labels ``[R, L]``.
         most: the largest number of suspects.
         kinds: ``"wrong"``, ``"missing"`` or both.
-        where: bool ``[R, L]``; False is not known and never suspect.
+        where: bool ``[R, L]``; False marks an unknown label, which is never suspect.
 
     Example:
         >>> truth = torch.eye(2).repeat(50, 1)

@@ -33,7 +33,7 @@ class Source:
         chosen: the given or detected columns, separator, label file, ...
         problems: the first problems, if they were collected.
         num_problems: the number of problems; each one is a row that was skipped.
-        remarks: guesses of the reader that a user should know, one sentence each.
+        remarks: guesses of the reader that a user should know about, one sentence each.
         unused: options that this file does not use, each with the reason.
     """
 
@@ -55,7 +55,7 @@ class Examples:
         label_names: one name per label.
         texts: one string per row, or None.
         features: scipy CSR matrix or float32 array ``[R, F]``, or None; a missing value is NaN (see ``fill_missing``).
-        images: a tensor ``[R, C, H, W]``, or None; an array becomes one.
+        images: a tensor ``[R, C, H, W]``, or None; an array is converted to a tensor.
         unknown: the unknown entries, as index lists ``[R, L]``; None if all are known.
         feature_names: one name per feature, or None if the file has none.
         ids: one string per row, or None.
@@ -190,7 +190,8 @@ class Examples:
     def with_features(self, features: Sequence[str] | int) -> Examples:
         """The same rows with the given feature columns: by name, or the first ``features`` columns if they have no names.
 
-        Missing columns are 0; other columns are dropped. Names that are numbers are the numbers of unnamed columns, from 0.
+        Missing columns are 0; other columns are dropped. Columns of features without names can be listed as strings of
+        their numbers from 0.
         """
         if self.features is None:
             raise ValueError(f"with_features: the inputs must be features; they are {self.kind}.")

@@ -96,7 +96,7 @@ class Inspection:
         more = "; and others" if len(self.alike_labels) > 3 else ""
         return (
             f"{len(self.alike_labels)} labels differ from another one only in case, spaces or Unicode form: {shown}{more}."
-            " If they mean the same, spell them alike in the file."
+            " If they mean the same, spell them the same way in the file."
         )
 
     def to_dict(self) -> dict[str, Any]:

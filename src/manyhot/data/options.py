@@ -17,7 +17,7 @@ MAX_LABELS = 2**22
 class ReadOptions:
     """The arguments of ``read_examples``, which describes them.
 
-    ``nominal`` is not an argument there: with it, a model's ``Reading`` names the nominal feature columns and their values.
+    ``nominal`` is not an argument there. A model's ``Reading`` sets it to its categorical feature columns and their categories.
     """
 
     text: str | Sequence[str] | None = None

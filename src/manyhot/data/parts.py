@@ -26,17 +26,18 @@ from manyhot.data.options import ReadOptions
 from manyhot.data.packed import from_messages, to_messages
 from manyhot.data.read import folder_entry, joined, read_path
 from manyhot.data.tables.label_rows import in_order
-from manyhot.data.tables.numbered import by_number, column_numbers, number_what_occurs
+from manyhot.data.tables.numbered import by_number, column_numbers, compact_columns
 
 # Smaller files are not worth splitting.
 LEAST_BYTES = 1 << 16
 EMPTY_CELLS = "empty_label_cells"
-# Sends this process's messages to all, and returns those of all processes in turn; each must be consumed before the next.
+# Sends the messages of this process to all processes and returns the messages of each process, in order of rank. Those of one
+# process must be consumed before those of the next.
 Gather = Callable[[Iterable[bytes]], Iterable[Iterable[bytes]]]
 
 
 class Unit(NamedTuple):
-    """The share of one process: part ``place`` of ``total`` of a file, or all of it."""
+    """A piece of work for one process: part ``place`` of ``total`` of a file, or the whole file."""
 
     path: PathLike
     entry: Format | None
@@ -67,7 +68,7 @@ def read_together(
     try:
         mine = [_read_unit(unit, options) for unit, owner in shared if owner == rank]
     except (ValueError, OSError, MemoryError):
-        # Every process reads whole files, and reports problems like a single process.
+        # Then every process reads the whole files and reports problems as a single process would.
         mine = None
     can_be_sent = mine is not None and all(each.images is None for each in mine)
     told = [list(messages) for messages in gather([b"read"] if can_be_sent else [])]
@@ -88,7 +89,7 @@ def _exchanged(mine: list[Examples], rank: int, gather: Gather) -> list[Iterator
     found = []
     for place, messages in enumerate(gather(to_messages(mine))):
         if place == rank:
-            deque(messages, maxlen=0)  # sent, and not built again
+            deque(messages, maxlen=0)  # only drains them: this process has the examples already
         found.append(iter(mine if place == rank else list(from_messages(messages))))
     return found
 
@@ -119,7 +120,7 @@ def _read_unit(unit: Unit, options: ReadOptions) -> Examples:
 
 
 def merged(parts: Sequence[Examples]) -> Examples | None:
-    """The examples of a file from those of its parts; None if the whole file must be read instead.
+    """Merge the examples of the parts of a file; None if the whole file must be read instead.
 
     Example:
         >>> from manyhot.labels.sparse import SparseLabels
@@ -139,7 +140,7 @@ def merged(parts: Sequence[Examples]) -> Examples | None:
         return None
     bare = [replace(part, texts=part.texts or [""] * len(part), features=None, feature_names=None) for part in parts]
     order = list(dict.fromkeys(name for part in parts for name in part.label_names))
-    # Columns of labels have the order of the file.
+    # If each label has a column, labels keep the order of the columns.
     fixed = all(part.label_names == parts[0].label_names for part in parts) and parts[0].absent == "unknown"
     rows = concatenate_examples(bare).with_labels(parts[0].label_names if fixed else in_order(order))
     texts = rows.texts if parts[0].texts is not None else None
@@ -166,7 +167,7 @@ def _merged_features(parts: Sequence[Examples]) -> tuple[Any, tuple[str, ...] | 
         return (np.concatenate(every), parts[0].feature_names) if same else (None, None)
     if any(each is None or isinstance(each, np.ndarray) for each in every) or "first_index" not in parts[0].source[0].chosen:
         return None, None
-    return number_what_occurs(_stacked(parts))
+    return compact_columns(_stacked(parts))
 
 
 def _stacked(parts: Sequence[Examples]) -> Any:

@@ -47,8 +47,8 @@ def read_examples(
     Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
     ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
     numbers), ``npz``, ``mapped`` (a folder that ``manyhot pack`` wrote) and ``text`` (one text per line, to predict); gz, bz2,
-    xz and zst files are decompressed. What was detected and chosen is in ``Examples.source``. Labels may be soft: a number
-    beside each label in JSON lines, fractions in 0/1 columns.
+    xz and zst files are decompressed. ``Examples.source`` records what was detected and chosen. Labels may be soft: a number
+    for each label in JSON lines, or fractions in 0/1 columns.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input. Labels of several files share one vocabulary.
@@ -56,22 +56,23 @@ def read_examples(
         text: the column with the text, or several, joined by line feeds (tables).
         labels: a string names the one column that holds each row's labels, as a list or a delimited string; a list, or a
             pattern with ``*``, names columns of 0 and 1, one per label (tables). In ARFF: the attributes that are labels.
-        separator: between the labels of a delimited string; None takes the one of ``|``, ``;`` and ``,`` that occurs.
+        separator: between the labels of a delimited string; None detects which of ``|``, ``;`` and ``,`` occurs.
         features: feature columns or patterns (tables); None takes all other columns if there is no text.
         ids: the column with the row ids (tables); None takes a column named ``id`` or similar.
         label_names: all label names in order, or a file with one per line. Labels in the file are these names or their
             numbers from 0; others are an error.
         label_file: MULAN's XML for ARFF, or the ``.npz`` of the labels; None takes the file with the same name beside the data.
         delimiter: between the columns of CSV and TSV; None detects it.
-        header: whether the first line of CSV and TSV names the columns; with False they are named 1, 2, ...
-        quoting: whether quotation marks enclose fields in CSV and TSV.
+        header: whether the first line of CSV and TSV names the columns; with False they are named 1, 2, ... None is True, but a
+            first line of numbers is an error.
+        quoting: whether quotation marks enclose fields in CSV and TSV; None detects it.
         empty_labels: what an empty cell means in a column of delimited labels: ``"none"``, the row has no label, or
             ``"unknown"``. Null in JSON and Parquet is always unknown, and so is an empty cell in a 0/1 column.
         index_base: whether the features of svmlight count from 0 or from 1; None takes 1 unless some row has a feature 0.
         need_labels: False reads rows to predict, without labels in the file.
         max_line_bytes: a longer line is an error.
         max_expansion: a compressed file that expands by more than this factor is an error.
-        max_labels: the most labels that the header of a file or a matrix may claim.
+        max_labels: the largest number of labels that the header of a file or a matrix may claim.
         on_problem: ``"raise"``, or ``"collect"``: rows with problems are skipped, the first ten problems are in
             ``Examples.source``. Errors that make a whole file unreadable are always raised.
 
@@ -219,7 +220,7 @@ def _check_same_columns(parts: Sequence[Examples]) -> None:
         if numeric:
             raise ValueError(
                 f"column {sorted(numeric)[0]!r} must hold names in every file; in {source.path} it holds numbers."
-                " Make it one kind."
+                " Use names or numbers in all files."
             )
 
 

@@ -1,5 +1,5 @@
-"""How the training files of a model were read. It is saved with the model, so that other files are read the same way or are an
-error."""
+"""How the training files of a model were read. This is saved with the model, so that other files are read the same way; a file
+that does not fit is an error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Reading:
             raise self._refused(examples, list(dict.fromkeys(lost)))
 
     def to_json(self) -> dict[str, Any]:
-        """The choices for a model's JSON, without those that were not made."""
+        """The choices for a model's JSON; choices that were not made are left out."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found["nominal"] = {name: list(values) for name, values in self.nominal.items()}
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

@@ -11,7 +11,7 @@ from manyhot.data.files.problems import DataError
 from manyhot.data.formats.registry import formats
 from manyhot.data.options import ReadOptions
 
-# Limits and permissions apply to every file, even if it does not reach them.
+# Options that apply to every file, such as limits.
 _FOR_ALL = {"need_labels", "max_line_bytes", "max_expansion", "max_labels", "on_problem", "skip_bad", "format", "nominal"}
 
 

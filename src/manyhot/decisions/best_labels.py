@@ -17,7 +17,8 @@ from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
-# Entries of a block of dense scores on a GPU with a limit on the number of labels: if the best are found in groups, and else.
+# Block sizes, in entries, of dense scores on a GPU if the number of labels per row is limited: the first if the best labels are
+# found in groups, the second if rows are sorted.
 LARGE_BLOCK, SORTED_BLOCK = 1 << 28, 1 << 26
 
 
@@ -32,8 +33,8 @@ class Case(NamedTuple):
     lower: int
     upper: int | None
     sets: SetValues | None = None
-    # The threshold as a number of the type of the scores, if it is one for all: torch compares with a number several times
-    # faster than with a tensor of another type.
+    # The threshold as a Python number, rounded to the type of the scores, if all rows and labels share one. torch compares with
+    # a number several times faster than with a tensor of another type.
     number: float | None = None
 
     @property
@@ -68,7 +69,7 @@ def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 
 def dense_predictions(case: Case, scores: Tensor) -> Tensor:
-    """bool ``[R, L]``: the predictions of dense scores; those of one block as they are."""
+    """bool ``[R, L]``: the predictions of dense scores; a single block is returned without a copy."""
     chosen = torch.empty((0, case.labels), dtype=torch.bool, device=scores.device)
     for start, stop, part in row_blocks(case, scores):
         if stop - start == case.rows:
@@ -85,7 +86,7 @@ def _above(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Ten
 
 
 def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tensor:
-    """bool ``[r, L]``: what is predicted where a row has a least or a largest number of labels."""
+    """bool ``[r, L]``: the predictions if the rule has a minimum or maximum number of labels per row."""
     most = min(case.lower if case.upper is None else case.upper, case.labels)
     shift = -cut.reshape(-1) if case.per_label else None
     best = best_in_groups(scores, shift, where, most, nan_first=False) if cut.dtype == torch.float32 and most else None
@@ -96,7 +97,7 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
         if case.upper != case.lower:
             limits = cut.expand(len(scores), -1).gather(1, places) if case.per_label else cut
             taken = taken | (scores.gather(1, places) > limits)
-        # A place is listed once, so that every entry has one writer.
+        # ``places`` has no duplicates in a row, so the scatter writes every entry at most once.
         chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(case, scores, cut, where)
         return chosen.scatter_(1, places, taken & (values > -INF) | chosen.gather(1, places))
     key = _key(case, scores, cut, where)
@@ -133,7 +134,7 @@ def _key(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> Tenso
 
 
 def _first_best(key: Tensor, k: int) -> Tensor:
-    """bool ``[..., L]`` with exactly k True per row, k from 1 to L: the best, ties to the lower position."""
+    """bool ``[..., L]`` with exactly k True per row, k from 1 to L: the best labels; ties go to the lower position."""
     least = key.topk(k, dim=-1).values.amin(dim=-1, keepdim=True)
     better, equal = key > least, key == least
     free = k - better.sum(dim=-1, keepdim=True)

@@ -137,7 +137,7 @@ def fit_calibration(
     exactly 0 and 1.
 
     Args:
-        logits: ``[..., L]``, finite where they count; lazy scores are made dense.
+        logits: ``[..., L]``, finite in all entries that count; lazy scores are made dense.
         labels: ``[..., L]`` in [0, 1], or ``SparseLabels``.
         kind: ``"temperature"``, ``"platt"``, ``"per-label"`` or ``"isotonic"``.
         where: bool, broadcastable to ``logits``; False excludes an entry.

@@ -1,4 +1,4 @@
-"""Cuts: thresholds midway between scores, and clear of their rounding."""
+"""Cuts: candidate thresholds. A cut lies in a gap between two scores, outside the rounding error of both."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ from torch import Tensor
 from manyhot.decisions.threshold_values import round_down
 
 INF = math.inf
-# A cut keeps this many units of rounding from every score: sums in another order were seen to differ by up to a hundred.
-ROOM = 256
-# The share of an objective that may be given up to cut in a gap that is wide enough.
+# A cut keeps this distance from every score, in units of the relative precision of floats (eps). Sums in another order were
+# seen to differ by up to a hundred.
+MARGIN = 256
+# The share of the objective that may be given up for a cut in a gap that is wide enough.
 SLACK = 1e-3
-# How far from a cut a wider gap is looked for, relative to max(1, |cut|).
+# How far from a cut to search for a wider gap, relative to max(1, |cut|).
 WINDOW = 0.1
 
 
 def rounding(scores: Tensor) -> Tensor:
-    """float64: how far from a score a cut must lie to be clear of its rounding; 0 for an infinite score.
+    """float64: the distance that a cut must keep from a score because of rounding; 0 for an infinite score.
 
-    The same row scores a little differently in another batch, on another device and in other software.
+    The score of a row differs a little in another batch, on another device and in other software.
     """
-    near = scores.abs().double().clamp(min=1.0) * (ROOM * torch.finfo(scores.dtype).eps)
+    near = scores.abs().double().clamp(min=1.0) * (MARGIN * torch.finfo(scores.dtype).eps)
     return torch.where(near.isfinite(), near, 0.0)
 
 
 def midway(upper: Tensor, lower: Tensor) -> Tensor:
-    """float64: a cut that includes ``upper`` and excludes ``lower``; next to the other one if one of them is infinite."""
+    """float64: a cut that predicts ``upper`` and not ``lower``. If one of them is infinite, the cut lies next to the other."""
     high, low = upper.double(), lower.double()
     middle = (high + low) / 2
     middle = torch.where(low == -INF, high - rounding(upper), torch.where(high == INF, low + rounding(lower), middle))
     middle = torch.where((low == -INF) & (high == INF), torch.finfo(upper.dtype).max, middle)
-    # Between neighbouring floats of a large size there is nothing, and the cut is the lower one.
+    # There is no number between large neighbouring floats; the cut is then the lower one.
     return torch.where((middle < high) & (middle >= low), middle, low)
 
 
 def just_above(score: Tensor) -> Tensor:
-    """float64: a cut that excludes a score and all below it; 0 where that is ``-inf``."""
+    """float64: a cut that predicts neither a score nor any lower one; 0 if the score is ``-inf``."""
     return torch.where(score == -INF, 0.0, score.double() + rounding(score))
 
 
 def clearance(upper: Tensor, lower: Tensor) -> Tensor:
-    """float64 from 0 to 1: the width of a gap in which to cut, 1 where a cut midway is clear of the rounding of both sides."""
+    """float64 from 0 to 1: the relative width of a gap; 1 if a cut midway is outside the rounding error of both scores."""
     gap = upper.double() - lower.double()
     return (gap / (2 * torch.maximum(rounding(upper), rounding(lower)))).nan_to_num(0.0, posinf=1.0).clamp(0.0, 1.0)
 
 
 def best_gap(value: Tensor, clear: Tensor) -> int:
-    """The gap to cut in: the best that is clear, if none is better by more than ``SLACK``; else the widest of the nearly best.
+    """The index of the gap to cut in: the best gap if it is wide enough, otherwise the widest of the nearly best.
+
+    A gap is nearly best if its value is at most the share ``SLACK`` below the best; among equally wide ones the best is chosen.
 
     Args:
-        value: ``[C]``, what a cut in each gap reaches; ``-inf`` bars a gap. Ties go to the first.
-        clear: ``[C]``, of ``clearance``.
+        value: ``[C]``, the objective of a cut in each gap; ``-inf`` excludes a gap. Ties go to the first.
+        clear: ``[C]``, from ``clearance``.
     """
     best = int(value.argmax())
     if float(clear[best]) >= 1:
@@ -65,11 +68,11 @@ def best_gap(value: Tensor, clear: Tensor) -> int:
 
 
 def clear_cut(scores: Tensor, cut: float) -> float:
-    """``cut``, or the middle of the next gap that is wide enough where it lies within the rounding of one of ``scores [N]``.
+    """``cut``, unless it lies within the rounding error of a score; then the middle of the nearest gap that is wide enough.
 
     Args:
-        scores: what the cut is compared with.
-        cut: one that was not found as a gap between them.
+        scores: ``[N]``, the scores that are compared with the cut.
+        cut: a threshold that need not lie midway between two scores.
     """
     apart, reach = scores.double() - cut, WINDOW * max(1.0, abs(cut))
     near = scores[apart.abs() <= reach]
@@ -93,7 +96,7 @@ def ascending(values: Tensor) -> Tensor:
 
 
 def at_least(values: Tensor, least: float) -> Tensor:
-    """``[N]``: the values that are not below ``least``."""
+    """The values that are not below ``least``, with one axis."""
     if values.device.type != "cpu":
         return values[values >= least]
     # NumPy picks several times faster than torch does on a CPU.

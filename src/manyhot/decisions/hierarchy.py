@@ -27,7 +27,7 @@ class Hierarchy:
             name stay connected.
 
     Raises:
-        ValueError: for a name that is not a label, or a cycle, which is printed.
+        ValueError: for a name that is not a label, or for a cycle, which the message prints.
 
     Example:
         >>> tree = Hierarchy(("animal", "dog", "poodle", "tool"), [("dog", "animal"), ("poodle", "dog")])
@@ -55,7 +55,7 @@ class Hierarchy:
         for name in order:
             own = above.get(name, set())
             ancestors[name] = own.union(*(ancestors.get(parent, set()) for parent in own))
-        # Direct parents that are labels, or the nearest labels above a parent that is not.
+        # The parents that are labels; a parent that is not a label is replaced by the nearest labels above it.
         nearest_known = _nearest_known(order, above, number)
         self.parents = [sorted(number[each] for each in nearest_known.get(name, ())) for name in self.label_names]
         self.ancestors = [
@@ -159,7 +159,9 @@ class Hierarchy:
 
     def _check(self, labels: Any) -> None:
         if labels.num_labels != len(self.label_names):
-            raise ValueError(f"Hierarchy: labels must be {len(self.label_names)} wide; got {labels.num_labels}.")
+            raise ValueError(
+                f"Hierarchy: labels must have {len(self.label_names)} columns, one per label name; got {labels.num_labels}."
+            )
 
 
 def _ordered(above: dict[str, set[str]]) -> list[str]:

@@ -38,15 +38,16 @@ class NaturalDecision:
         return self.make(cardinality, min_labels)
 
 
-def _as_many_as_usual(cardinality: float, min_labels: int) -> DecisionRule:
+def _top_cardinality(cardinality: float, min_labels: int) -> DecisionRule:
+    """The k best labels, with k the rounded mean number of labels per row."""
     return DecisionRule(top_k=max(1, round(cardinality), min_labels))
 
 
 _ENTRIES = (
     NaturalDecision("zero", "s > 0", True, True, lambda _, least: DecisionRule(min_labels=least)),
     NaturalDecision("threshold", "s > s0, learned or given", True, True, lambda _, least: DecisionRule(min_labels=least)),
-    NaturalDecision("top-k", "the k best, k the mean number of labels", False, True, _as_many_as_usual),
-    NaturalDecision("tuned", "a tuned threshold; untuned, the k best", False, True, _as_many_as_usual),
+    NaturalDecision("top-k", "the k best, k the mean number of labels", False, True, _top_cardinality),
+    NaturalDecision("tuned", "a tuned threshold; untuned, the k best", False, True, _top_cardinality),
     NaturalDecision("argmax", "the best label", False, False, lambda *_: DecisionRule(top_k=1)),
 )
 

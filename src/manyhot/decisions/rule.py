@@ -39,10 +39,10 @@ INF = float("inf")
 class DecisionRule:
     """The rule from scores to predictions; saved with the model.
 
-    A label is predicted if ``s > threshold``. ``min_labels`` adds the best labels of a row until it has at least so many,
-    ``max_labels`` keeps at most so many of those above the threshold. ``top_k`` predicts exactly the k best and uses no
-    threshold. The best labels have the highest score, or the highest ``s - threshold`` with a threshold per label; ties go to
-    the lower label number. NaN, ``-inf`` and labels excluded by ``where`` are never predicted, not even to reach
+    A label is predicted if ``s > threshold``. ``min_labels`` adds the best labels of a row until it has that many.
+    ``max_labels`` keeps only the best labels above the threshold, at most that many. ``top_k`` predicts exactly the k best and
+    uses no threshold. The best labels have the highest score, or the highest ``s - threshold`` with a threshold per label; ties
+    go to the lower label number. NaN, ``-inf`` and labels excluded by ``where`` are never predicted, not even to reach
     ``min_labels``; nor is a label whose threshold is ``inf``.
 
     Args:
@@ -140,8 +140,8 @@ def decide(
 ) -> Tensor:
     """Predict labels by a rule, as a bool tensor.
 
-    Lazy scores are computed in parts, those of a linear head in chunks of labels, those of a span head in tiles: the result is
-    dense, one byte per entry, but the scores never are. For span scores a rule has only thresholds, one for all types or one
+    Lazy scores are computed in parts: in chunks of labels for a linear head, in tiles for a span head. The result is dense, one
+    byte per entry, but the scores are never dense. For span scores a rule has only thresholds, one for all types or one
     per type; ``decode_spans`` decides which spans may overlap. Values are not checked, so nothing syncs with the device,
     except to find the best labels of lazy scores.
 

@@ -16,7 +16,7 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.linear import LinearScores
 
 INF = math.inf
-# Most rows times sets scored at once.
+# The largest number of rows times sets that are scored at once.
 BLOCK_ELEMENTS = 1 << 22
 # Replaces infinite scores, so that the sum over a set is finite.
 LARGEST = 1e30

@@ -75,8 +75,8 @@ def decode_spans(
         exact: for ``"flat"``: the set with the largest sum of ``s - threshold`` (weighted interval scheduling) instead of the
             greedy one.
         top_k: at most this many compatible spans per row, the best ones; None for no limit.
-        max_spans: at most this many candidates per row, the best ones; a warning says if there are more. For an untrained
-            model half of all cells are candidates.
+        max_spans: at most this many candidates per row, the best ones; a warning is issued if there are more. With an
+            untrained model half of all cells are candidates.
 
     Returns:
         A list of ``Span`` for each row, in reading order.
@@ -98,8 +98,8 @@ def decode_spans(
     if crowded.any() and not direct:
         warnings.warn(
             f"decode_spans: {int(crowded.sum())} of {len(counts)} rows have more than {max_spans} candidates above the"
-            f" threshold, at most {int(counts.max())}; the best {max_spans} of each are kept. An untrained model does this;"
-            " otherwise raise `threshold` or `max_spans`.",
+            f" threshold, up to {int(counts.max())}; the best {max_spans} of each are kept. This is normal for an"
+            " untrained model; otherwise raise `threshold` or `max_spans`.",
             stacklevel=2,
         )
     edges = np.searchsorted(cells.rows, np.arange(len(counts) + 1))
@@ -161,7 +161,7 @@ def _row(cells: _Cells, part: slice, mode: str, exact: bool, top_k: int | None) 
 
 
 def reading_order(span: Span) -> tuple[int, int, int]:
-    """The key that sorts spans by where they start."""
+    """The sort key for reading order: start, then end, then type."""
     return span.start, span.end, span.type
 
 

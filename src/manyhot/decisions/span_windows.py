@@ -36,8 +36,9 @@ def merge_windows(
     top_k: int | None = None,
     threshold: float = 0.0,
 ) -> list[Span]:
-    """Merge the spans of the overlapping windows of a long text: a span of several windows keeps its best score, and conflicts
-    are resolved by score, as in ``decode_spans``.
+    """Merge the spans of the overlapping windows of a long text.
+
+    A span found in several windows keeps its best score. Conflicts are resolved by score, as in ``decode_spans``.
 
     Args:
         windows: the spans of each window, in token numbers of the window.

@@ -14,7 +14,7 @@ INF = float("inf")
 
 
 def checked_thresholds(given: Any) -> float | tuple[float, ...]:
-    """A number, or a tuple with one per label; anything else is an error."""
+    """Check thresholds: a number, or a sequence with one number per label, which becomes a tuple."""
     if isinstance(given, Tensor):
         given = given.tolist()
     listed = isinstance(given, (list, tuple))

@@ -60,10 +60,10 @@ def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLab
 
 
 def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | None = None) -> tuple[DecisionRule, float]:
-    """Find the common threshold with the best micro-F1, if a row gets at most as many labels as are listed.
+    """Find the threshold for all labels with the best micro-F1; a row gets at most as many labels as its list has.
 
-    All cuts between two scores are compared; see ``tune_rule`` for scores within rounding of each other. The rule has
-    ``max_labels``, the length of the lists, so that its micro-F1 on all scores is that on the lists.
+    All thresholds between two scores are compared; ``tune_rule`` explains scores that are equal up to rounding. ``max_labels``
+    of the rule is the length of the lists, so that its micro-F1 on all scores is the same as on the lists.
 
     Args:
         scores: the best labels of each held-out row.
@@ -71,7 +71,7 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
         rule: its ``min_labels`` and ``softmax`` are kept.
 
     Returns:
-        ``(rule, micro-F1)``; among equally good cuts the highest.
+        ``(rule, micro-F1)``; among equally good thresholds the highest.
 
     Example:
         >>> top = TopScores.from_dense(torch.tensor([[0.1, 2.0, -1.0, 0.5], [0.4, -2.0, 0.2, -3.0]]), k=2)
@@ -85,7 +85,7 @@ def tune_top(scores: TopScores, labels: SparseLabels, *, rule: DecisionRule | No
     rows = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(there)[there]
     values = scores.values.to(accumulation_dtype(scores.values.dtype), copy=True)
     hits = labels.contains(rows, scores.indices[there])
-    # Labels of `min_labels` are predicted at every cut.
+    # The labels that `min_labels` adds are predicted at every cut.
     values[:, : kept.min_labels] = torch.inf
     values, order = values[there].sort(descending=True, stable=True)
     found = hits[order].cumsum(0)

@@ -1,4 +1,4 @@
-"""Tune a decision rule on held-out scores: the exact optimum, without a grid, and a cross-fitted estimate of the gain."""
+"""Tune a decision rule on held-out scores: the exact optimum without a grid search, and a cross-fitted estimate of the gain."""
 
 from __future__ import annotations
 
@@ -79,10 +79,11 @@ def tune_rule(
     """Find the best threshold for an objective on held-out data, one for all labels or one per label.
 
     All thresholds are compared, without a grid: they lie midway between neighbouring scores, equal scores are never split, and
-    ties go to the highest threshold. One threshold for all labels is the exact optimum for every objective; thresholds per
-    label are it for ``shrink=0, flood=inf`` (micro-F1 by Dinkelbach's iteration). A gap between scores that is narrower than
-    their rounding is not used if a wider one costs at most 0.1 % of the objective: the score of a row differs a little in
-    another batch, on another device and in exported form, and the decision must not.
+    ties go to the highest threshold. One threshold for all labels is the exact optimum for every objective. Thresholds
+    per label are the exact optimum with ``shrink=0, flood=inf`` (for micro-F1 by Dinkelbach's iteration). A gap
+    between scores that is narrower than their rounding error is not used if a wider one costs at most 0.1 % of the objective:
+    the score of a row differs a little in another batch, on another device and in exported form, and the decision must be
+    the same.
 
     The threshold of a rare label depends on few positives. ``shrink`` adds that many pseudo-positives to each label, which
     behave like the positives of all labels together at the same threshold: for micro-F1 and hamming-error with the pooled
@@ -102,7 +103,7 @@ def tune_rule(
             ``"SubACC"``, ``"jaccard"`` (mean over rows) or ``"hamming-error"``.
         per_label: one threshold per label; for micro-F1, macro-F1 and hamming-error, which are sums over labels.
         shrink: pseudo-positives per label; 0 for none.
-        flood: most predictions per positive of a label.
+        flood: the largest number of predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
         folds: number of folds to cross-fit over; 0 for none, which gives no estimate for new data.
         seed: the seed of the stratified folds.
@@ -177,7 +178,7 @@ def _check_kind(who: str, objective: str, *, per_label: bool, sets: bool) -> Non
     if per_label and not OBJECTIVES[objective].per_label:
         known = ", ".join(name for name, each in OBJECTIVES.items() if each.per_label)
         raise ValueError(
-            f"{who}: `per_label` must be False for {objective}: its labels cannot be tuned apart. It goes with {known}."
+            f"{who}: `per_label` must be False for {objective}: its labels cannot be tuned separately. Use it with {known}."
         )
     if sets and objective != "SubACC":
         raise ValueError(f"{who}: `sets` needs the objective SubACC, the metric of whole sets; got {objective}.")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least
 
-# Points on the path from the baseline at which gradients are taken.
+# Number of points on the path from the baseline at which gradients are computed.
 STEPS = 16
-# An explanation that leaves a larger share of the score's distance from the baseline unexplained is not reliable.
+# An explanation is not reliable if its error is a larger share of the score's distance from the baseline.
 RELIABLE = 0.1
 
 
@@ -41,7 +41,7 @@ class Attribution(NamedTuple):
 
 
 class LinearFactors(NamedTuple):
-    """Scores that are linear in the inputs: ``s = x A + b``, or ``s = (x A) B^T + b`` in two thin factors.
+    """Scores that are linear in the inputs: ``s = x A + b``, or ``s = (x A) B^T + b`` with two low-rank factors.
 
     Args:
         first: A, ``[F, L]``, or ``[F, H]`` with a second factor.

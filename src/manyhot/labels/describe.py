@@ -19,7 +19,7 @@ PAIRED_LABELS = 1000
 
 @dataclass(frozen=True)
 class LabelPair:
-    """Two labels that occur together; ``lift`` compares their frequency with that of independent labels.
+    """Two labels that occur together; ``lift`` is their frequency divided by that of independent labels.
 
     Example:
         >>> describe_labels(torch.ones(3, 2)).pairs
@@ -44,8 +44,9 @@ class LabelStatistics:
         counts: the number of positives of each label.
         empty_rows: rows without a positive.
         distinct_sets: different label sets, the empty one included.
-        imbalance: positives of the most frequent label over those of the rarest that has any.
-        mean_imbalance: mean over labels with positives of (positives of the most frequent label / its own), IRLbl.
+        imbalance: positives of the most frequent label divided by those of the rarest label that occurs.
+        mean_imbalance: the mean of IRLbl, the positives of the most frequent label divided by those of a label. Labels that
+            never occur are skipped.
         without_positives: the labels that never occur.
         pairs: the most frequent pairs; with more than 1,000 labels, among the 1,000 most frequent labels.
 
@@ -98,7 +99,7 @@ def describe_labels(
     Args:
         labels: ``[R, L]``, hard or soft (entries above 0 count), or ``SparseLabels``.
         names: the names of the labels; None uses label numbers.
-        where: bool, broadcastable to ``labels``; False is unknown and counts neither as positive nor as an entry.
+        where: bool, broadcastable to ``labels``; False marks an unknown entry, which is not counted at all.
         top_pairs: the number of pairs to list.
 
     Returns:
@@ -153,7 +154,7 @@ def describe_labels(
 
 
 def _imbalance(counts: Tensor) -> tuple[float, float]:
-    """The frequency of the most frequent label divided by that of the rarest that occurs, and its mean over labels."""
+    """``imbalance`` and ``mean_imbalance`` of ``LabelStatistics``."""
     present = counts[counts > 0].double()
     if len(present) == 0:
         return 1.0, 1.0
@@ -174,7 +175,8 @@ def _top_pairs(row: Any, column: Any, shape: tuple[int, int], top: int) -> list[
 
     labels = np.arange(shape[1])
     if shape[1] > PAIRED_LABELS:
-        # All pairs of very many labels do not fit in memory. No pair is more frequent than the rarer of its two labels.
+        # Counts of all pairs of very many labels do not fit in memory. A pair is at most as frequent as its rarer label, so the
+        # most frequent pairs are nearly always among frequent labels.
         counts = np.bincount(column, minlength=shape[1])
         labels = np.sort(np.argsort(-counts, kind="stable")[:PAIRED_LABELS])
         place = np.full(shape[1], -1)

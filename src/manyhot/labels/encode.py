@@ -68,8 +68,8 @@ def decode_label_sets(labels: Tensor | SparseLabels, *, names: Sequence[str]) ->
     if isinstance(labels, Tensor):
         if labels.is_floating_point() or labels.ndim != 2:
             raise TypeError(
-                "decode_label_sets: `labels` must be decided, bool or integer [R, L];"
-                f" got {labels.dtype} {shape_text(labels.shape)}. Call decide first."
+                "decode_label_sets: `labels` must be labels or predictions, bool or integer [R, L];"
+                f" got {labels.dtype} {shape_text(labels.shape)}. Turn scores into predictions with decide."
             )
         labels = SparseLabels.from_dense(labels)
     return [[names[place] for place in row] for row in labels.lists()]

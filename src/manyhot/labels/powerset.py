@@ -8,16 +8,16 @@ from torch import Tensor
 from manyhot._checks import shape_text
 from manyhot.labels.sparse import SparseLabels
 
-# Below the log of every positive float32 probability.
+# Probabilities below this are raised to it before a logarithm is taken, so that log odds are finite.
 TINY = 1e-30
-# Most float32 numbers in the table of sets and labels: 400 MB.
+# The largest number of float32 entries in the table of sets and labels: 400 MB.
 LARGEST_TABLE = 100_000_000
 
 
 class LabelSets:
     """Distinct label sets as classes.
 
-    A set is found by its key, the sum of one random 64-bit number for each of its labels.
+    A set is looked up by its key: each label has a random 64-bit number, and the key is the sum over the set.
 
     Args:
         members: ``[C, L]``, one distinct set per row, 0 or 1.

@@ -55,7 +55,7 @@ def flip_labels(labels: Tensor, epsilon: float, *, kind: str = "uniform", genera
     expected loss is lower with flipping than with smoothing, and the labels stay hard.
 
     - ``"uniform"``: each label flips with probability e / 2;
-    - ``"single"``: with probability e the row's class becomes another one, each with e / (K - 1).
+    - ``"single"``: with probability e the class of a row is replaced, by each other class with probability e / (K - 1).
 
     Args:
         labels: ``[..., L]`` in [0, 1], of any number type; a soft t flips to 1 - t.
@@ -108,12 +108,12 @@ def mix_labels(labels_a: Tensor, labels_b: Tensor, share: float | Tensor) -> Ten
 
 
 def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
-    """Sample a share from Beta(alpha, alpha), and a partner for each row: another row, unless there is only one.
+    """Sample a share from Beta(alpha, alpha), and a partner for each row: another row, if there is more than one.
 
     Args:
         num_rows: B.
         alpha: > 0; the smaller, the closer the share is to 0 or 1.
-        generator: the source of randomness, on the CPU; None is torch's own.
+        generator: the random generator, on the CPU; None is torch's default.
 
     Returns:
         The share in [0, 1], and row numbers, int64 ``[B]`` on the CPU; every row is the partner of one other.
@@ -136,13 +136,13 @@ def draw_mix(num_rows: int, *, alpha: float, generator: torch.Generator | None =
 def mixup(
     inputs: Tensor, labels: Tensor, *, alpha: float = 0.2, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor, float]:
-    """Mix each row with another one of the batch, inputs and labels by one share sampled from Beta(alpha, alpha).
+    """Mix each row with another row of the batch. One share, sampled from Beta(alpha, alpha), mixes inputs and labels.
 
     Args:
         inputs: ``[B, ...]``, floating-point.
         labels: ``[B, L]``.
         alpha: > 0; the smaller, the closer the share is to 0 or 1.
-        generator: the source of randomness, on the CPU; None is torch's own.
+        generator: the random generator, on the CPU; None is torch's default.
 
     Returns:
         Mixed inputs ``[B, ...]``, soft labels ``[B, L]``, and the share of each row's own part.
@@ -169,7 +169,7 @@ def cutmix(
         images: ``[B, C, H, W]``.
         labels: ``[B, L]``.
         alpha: the share of the area that is kept is sampled from Beta(alpha, alpha), then rounded to pixels.
-        generator: the source of randomness, on the CPU; None is torch's own.
+        generator: the random generator, on the CPU; None is torch's default.
 
     Returns:
         Images of the same shape, soft labels ``[B, L]``, and the share of each image's own pixels.

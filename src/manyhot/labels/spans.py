@@ -203,7 +203,7 @@ def _as_spans(who: str, number: int, row: Any) -> np.ndarray[Any, np.dtype[np.in
         return np.zeros((0, 3), dtype=np.int64)
     if spans.ndim != 2 or spans.shape[1] != 3 or spans.dtype.kind not in "iu":
         raise ValueError(
-            f"{who}: each span must be three whole numbers (type, first token, last token); row {number} has another one."
+            f"{who}: each span must be three whole numbers (type, first token, last token); row {number} has one that is not."
         )
     return spans.astype(np.int64)
 

@@ -17,7 +17,7 @@ def stratified_split(labels: Tensor | SparseLabels, *, test_size: float = 0.2, s
     """Split rows into training and test rows, with every label in the same proportion in both, as far as possible.
 
     Args:
-        labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
+        labels: ``[R, L]``, hard or soft (entries above 0 count), or ``SparseLabels``.
         test_size: the share of rows to test on, in (0, 1); the number of rows is exact.
         seed: the random seed.
 
@@ -47,7 +47,7 @@ def stratified_folds(labels: Tensor | SparseLabels, *, num_folds: int = 5, seed:
     """Split rows into ``num_folds`` folds of equal size (up to one row), with every label in the same proportion in each.
 
     Args:
-        labels: ``[R, L]``, hard or soft (what is above 0 counts), or ``SparseLabels``.
+        labels: ``[R, L]``, hard or soft (entries above 0 count), or ``SparseLabels``.
         num_folds: the number of folds, from 2 to R.
         seed: the random seed.
 
@@ -79,7 +79,8 @@ def _positives(who: str, labels: Tensor | SparseLabels) -> SparseLabels:
 
 
 def _stratify(labels: SparseLabels, sizes: Sequence[int], seed: int) -> list[Tensor]:
-    """The rarest label is distributed first, each of its rows to the part that needs it most; full parts get no more rows."""
+    """Iterative stratification: the rarest label comes first. Each of its rows goes to the part that needs the label most; full
+    parts get no more rows."""
     draw = random.Random(seed)
     lists, rows_of = labels.lists(), labels.transposed().lists()
     shares = [size / len(labels) for size in sizes]

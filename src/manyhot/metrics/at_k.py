@@ -18,7 +18,7 @@ from manyhot.metrics.blocks import Labels, Scores, arrange, checked_blocks
 from manyhot.metrics.ranking import Ranks, order_in_rows, over_ranks, rank_positives
 from manyhot.scores.top import TopScores
 
-# Propensities are defined from this many training rows on.
+# The smallest number of training rows for which propensities are defined.
 LEAST_ROWS = 3
 # The constants of propensities are about 0.5 and 1; much larger ones overflow.
 MOST_A, MOST_B = 10.0, 1e6
@@ -69,7 +69,7 @@ def check_k(who: str, scores: Scores | None, k: int) -> None:
 
 
 def check_propensities(who: str, propensities: Tensor, num_labels: int) -> None:
-    """Check that there is one number per label, as ``label_propensities`` gives them."""
+    """Check that there is one propensity per label, as ``label_propensities`` returns."""
     if not isinstance(propensities, Tensor) or not propensities.is_floating_point():
         raise TypeError(f"{who}: `propensities` must be a floating-point tensor [L]. Make them with label_propensities.")
     check_broadcast(who, "propensities", propensities, (num_labels,), "one number per label")
@@ -83,7 +83,7 @@ def precision_at_k(scores: Scores, labels: Labels, *, k: int, where: Tensor | No
     Args:
         scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores`` with at least k labels per row.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels`` with one row for each row of ``scores``.
-        k: how many of the first labels count.
+        k: the number of labels at the top of the ranking that count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
         reduction: ``"mean"`` over rows (NaN for no rows), ``"sum"`` or ``"none"``.
 
@@ -162,14 +162,14 @@ def propensity_precision_at_k(
 ) -> Tensor:
     """PSP@k: precision at k in which a hit counts ``1 / p_l``, so that rare labels are worth more.
 
-    The sum over rows of ``hits / p``, divided by its largest possible value, as published tables report it; with
-    ``normalize=False`` divided by ``k`` times the number of rows. 0 if no row has a positive.
+    The sum over rows of ``hits / p`` is divided by its largest possible value, as in published tables, or with
+    ``normalize=False`` by ``k`` times the number of rows. The value is 0 if no row has a positive.
 
     Args:
         scores: ``[..., L]``, lazy scores of a linear head, or ``TopScores``.
         labels: ``[..., L]``, 0 or 1, or ``SparseLabels``.
         propensities: ``[L]``, from ``label_propensities``.
-        k: how many of the first labels count.
+        k: the number of labels at the top of the ranking that count.
         where: bool, broadcastable to ``[..., L]``; False leaves an entry out of the ranking.
         normalize: whether to divide by the largest possible value.
 

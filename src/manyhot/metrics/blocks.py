@@ -34,8 +34,8 @@ NO_FAULT = 1 << 62
 
 
 def block_elements(device: torch.device) -> int:
-    """The number of entries of a block: about the CPU's cache, or enough to keep a GPU busy. A GPU with enough memory takes
-    whole batches at once, because every block smaller than the table syncs with the device."""
+    """The number of entries of a block: about the size of the CPU's cache, or enough to keep a GPU busy. A GPU with enough
+    memory processes a whole batch as one block, because splitting a table into blocks syncs with the device."""
     if device.type == "cpu":
         return 1 << 20
     most = torch.cuda.get_device_properties(device).total_memory // 512 if device.type == "cuda" else 0
@@ -69,7 +69,7 @@ class Block:
 
     Attributes:
         start: the number of the first row.
-        scores: ``[r, L]`` in float32 or float64, ``-inf`` for excluded entries; or the best of each row; or None.
+        scores: ``[r, L]`` in float32 or float64, ``-inf`` for excluded entries; or the best scores of each row; or None.
         positives: the positives that count.
         predictions: bool ``[r, L]`` or index lists, without excluded entries; or None.
         where: bool ``[r, L]``, or None if all entries count.
@@ -88,7 +88,7 @@ class Block:
 
     @property
     def num_rows(self) -> int:
-        """R, of this block."""
+        """The number of rows of this block."""
         return len(self.positives)
 
 
@@ -170,7 +170,7 @@ def _rows(lists: SparseLabels, start: int, stop: int) -> SparseLabels:
 
 
 def _positives(table: Table, start: int, stop: int, where: Tensor | None) -> tuple[SparseLabels, Tensor | None]:
-    """The positives that count, and for each row whether it has a label that is not hard (None: impossible)."""
+    """The positives that count, and for each row whether it has a label that is not hard; None if that is impossible."""
     if isinstance(table.labels, SparseLabels):
         return counting(_rows(table.labels, start, stop), where), None
     part = table.labels[start:stop]

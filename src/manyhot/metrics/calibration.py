@@ -30,8 +30,8 @@ def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
     """Add entries to equally wide bins of probability; bin b is ``[b / bins, (b + 1) / bins)``, the last one closed.
 
     Args:
-        total: float64 ``[2 or 3, N, bins]``, N = L, or 1 for all labels as one: entries, positives and, if it is there,
-            the sum of probabilities. Changed in place.
+        total: float64 ``[2 or 3, N, bins]``; N is L, or 1 if labels are pooled. Holds the number of entries, the number of
+            positives and, if there is a third part, the sum of probabilities. Changed in place.
         probs: ``[r, L]`` in [0, 1]; excluded entries may have any value.
         block: the block of the probabilities, with its positives and ``where``.
 
@@ -40,7 +40,8 @@ def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
     """
     rows, bins = probs.shape[0], total.shape[2]
     if total.shape[1] == 1:
-        # Add by row first: with all entries in a few cells, the threads of a GPU would wait for each other.
+        # Scatter into one histogram per row first: with all entries in a few bins, atomic adds on a GPU would wait for each
+        # other.
         cells = torch.arange(rows, device=probs.device).unsqueeze(1)
         target = total.new_zeros((total.shape[0], rows * bins))
     else:
@@ -61,7 +62,7 @@ def add_bins(total: Tensor, probs: Tensor, block: Block) -> Tensor:
 
 
 def add_squares(total: Tensor, probs: Tensor, block: Block) -> Tensor:
-    """Add ``sum (p - t)^2`` and the number of entries to ``total``, float64 ``[2, N]``, N = L, or 1 for all as one."""
+    """Add ``sum (p - t)^2`` and the number of entries to ``total``, float64 ``[2, N]``; N is L, or 1 if labels are pooled."""
     exact = probs.double() if block.where is None else torch.where(block.where, probs, 0).double()
     squares = exact.square()
     listed = (block.positives.rows, block.positives.indices)
@@ -99,13 +100,13 @@ def calibration_error(
     """ECE, the expected calibration error: the mean difference between probability and share of positives, over bins.
 
     ``sum_b |sum_{i in b} p_i - sum_{i in b} t_i| / N`` over equally wide bins. With thousands of labels nearly all
-    entries lie in the lowest bin, and the pooled error is small for every model; then look at single labels.
+    entries lie in the lowest bin, and the pooled error is small for every model; then use the errors of single labels.
 
     Args:
         probs: ``[..., L]`` in [0, 1]; see ``manyhot.probabilities``.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
         bins: the number of bins.
-        average: ``"pooled"`` takes all entries together, ``"macro"`` is the mean over labels, ``"none"`` returns each label.
+        average: ``"pooled"`` is over all entries together, ``"macro"`` is the mean over labels, ``"none"`` returns each label.
         where: bool, broadcastable to ``probs``; False excludes an entry. A label without entries is NaN and excluded from the
             mean.
 

@@ -69,7 +69,7 @@ def subset_accuracy_of(rows: Confusion) -> Tensor:
 
 
 def f1_of(counts: Confusion, empty: float) -> Tensor:
-    """F1 of each row or label, ``empty`` where nothing is predicted and nothing true."""
+    """F1 of each row or label, ``empty`` where nothing is predicted and nothing is true."""
     return share(2 * counts.hits, counts.predicted + counts.positive, empty)
 
 
@@ -99,5 +99,5 @@ def label_count_error_of(rows: Confusion) -> Tensor:
 
 
 def average_labels(values: Tensor, positive: Tensor, absent: str) -> Tensor:
-    """The mean over labels; labels without positives count as they are or are skipped. NaN if no label is left."""
+    """The mean over labels; ``absent="skip"`` skips labels without positives. NaN if no label is left."""
     return values.mean() if absent == "zero" else values[positive > 0].mean()

@@ -53,7 +53,7 @@ def confusion_counts(predictions: Labels, labels: Labels, *, where: Tensor | Non
     Args:
         predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
-        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+        where: bool, broadcastable to ``[..., L]``; False excludes an entry.
 
     Returns:
         ``Confusion`` with int64 ``hits``, ``predicted``, ``positive``, each ``[L]``.
@@ -100,7 +100,7 @@ def subset_accuracy_score(
     Args:
         predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
-        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+        where: bool, broadcastable to ``[..., L]``; False excludes an entry.
         reduction: ``"mean"`` over rows (NaN for no rows), ``"sum"`` or ``"none"``.
 
     Returns:
@@ -119,7 +119,7 @@ def example_f1_score(
 ) -> Tensor:
     """MLC-F1: the mean over rows of ``2 |Y n P| / (|Y| + |P|)``.
 
-    ``empty`` is the value of a row in which nothing is true and nothing predicted: 1 by default, 0 in scikit-learn. Other
+    ``empty`` is the value of a row in which nothing is true and nothing is predicted: 1 by default, 0 in scikit-learn. Other
     arguments and result as in ``subset_accuracy_score``.
 
     Example:
@@ -154,7 +154,7 @@ def label_count_error(predictions: Labels, labels: Labels, *, where: Tensor | No
 
 
 def hamming_error(predictions: Labels, labels: Labels, *, where: Tensor | None = None) -> Tensor:
-    """The share of wrong entries among those that count; NaN if none does. See ``subset_accuracy_score``.
+    """The share of wrong entries among those that count; NaN if no entry counts. See ``subset_accuracy_score``.
 
     Example:
         >>> hamming_error(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
@@ -180,8 +180,8 @@ def f1_score(
         predictions: bool ``[..., L]``, or ``SparseLabels``; see ``decide``.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
         average: ``"micro"`` over all entries, ``"macro"`` over labels, or ``"none"``.
-        absent: in the macro average, labels without a positive count as ``"zero"`` or are left out, ``"skip"``.
-        where: bool, broadcastable to ``[..., L]``; False leaves an entry out.
+        absent: labels without a positive in the macro average: ``"zero"`` counts them as 0, ``"skip"`` leaves them out.
+        where: bool, broadcastable to ``[..., L]``; False excludes an entry.
 
     Returns:
         A float64 scalar, or ``[L]`` with ``average="none"``.

@@ -1,7 +1,7 @@
 """Areas under curves over all thresholds: average precision and AUROC, of each label or pooled over all entries.
 
-Exact areas need all scores at once. Binned areas need two counts for each of some equally wide bins of probability: they are
-the exact areas of the scores rounded to bins.
+Exact areas need all scores at once. Binned areas need only two counts for each of a number of equally wide bins of probability;
+they are the exact areas of scores that were rounded to bins.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _areas(scores: Tensor, truth: Tensor) -> Areas:
     hits, misses = sorted_truth == 1, sorted_truth == 0
     hits_to, misses_to = hits.cumsum(dim=1).gather(1, last), misses.cumsum(dim=1).gather(1, last)
     misses_in = misses_to - (misses.cumsum(dim=1) - misses.long()).gather(1, first)
-    return _close(hits.long(), hits_to, misses_to, misses_in, hits.sum(dim=1), misses.sum(dim=1))
+    return _areas_from_steps(hits.long(), hits_to, misses_to, misses_in, hits.sum(dim=1), misses.sum(dim=1))
 
 
 def binned_areas(sums: Tensor) -> Areas:
@@ -68,11 +68,22 @@ def binned_areas(sums: Tensor) -> Areas:
     falling = sums[:2].flip(-1)
     hits = falling[1].long()
     misses = falling[0].long() - hits
-    return _close(hits, hits.cumsum(-1), misses.cumsum(-1), misses, hits.sum(-1), misses.sum(-1))
+    return _areas_from_steps(hits, hits.cumsum(-1), misses.cumsum(-1), misses, hits.sum(-1), misses.sum(-1))
 
 
-def _close(hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, positive: Tensor, negative: Tensor) -> Areas:
-    """Areas from steps of falling score ``[N, T]``: positives of the step, both kinds down to it, negatives tied with it."""
+def _areas_from_steps(
+    hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, positive: Tensor, negative: Tensor
+) -> Areas:
+    """Areas from the steps of the curves, in order of falling score.
+
+    Args:
+        hits: ``[N, T]``, the positives of each step.
+        hits_to: ``[N, T]``, the positives up to and including the step.
+        misses_to: ``[N, T]``, the negatives up to and including the step.
+        misses_in: ``[N, T]``, the negatives tied with the step.
+        positive: ``[N]``, all positives.
+        negative: ``[N]``, all negatives.
+    """
     purity = hits_to.double() / (hits_to + misses_to).clamp(min=1)
     precision = (hits * purity).sum(dim=1) / positive.clamp(min=1)
     # A pair of a positive and a negative is wrong if the negative scores higher; ties count half.
@@ -82,7 +93,7 @@ def _close(hits: Tensor, hits_to: Tensor, misses_to: Tensor, misses_in: Tensor, 
 
 
 def average_auroc(areas: Areas) -> Tensor:
-    """The mean over labels that have positives and negatives; NaN if none has."""
+    """The mean over labels that have positives and negatives; NaN if there is no such label."""
     return areas.auroc.nanmean()
 
 
@@ -116,10 +127,10 @@ def mean_average_precision_score(
     Args:
         scores: ``[..., L]``, or lazy scores of a linear head; probabilities if ``bins`` are given.
         labels: ``[..., L]``, 0 or 1 of any number type, or ``SparseLabels``.
-        average: ``"macro"`` over labels, ``"micro"`` over all entries as one, or ``"none"``.
-        absent: in the macro average, labels without a positive count as ``"zero"`` or are left out, ``"skip"``.
+        average: ``"macro"`` over labels, ``"micro"`` over all entries together, or ``"none"``.
+        absent: labels without a positive in the macro average: ``"zero"`` counts them as 0, ``"skip"`` leaves them out.
         bins: round probabilities to this many equally wide bins first; None is exact.
-        where: bool, broadcastable to ``scores``; False leaves an entry out.
+        where: bool, broadcastable to ``scores``; False excludes an entry.
 
     Returns:
         A float64 scalar, or ``[L]`` with ``average="none"``.
@@ -146,7 +157,7 @@ def auroc_score(
     bins: int | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
-    """AUROC: the share of pairs of a positive and a negative in the right order, a tie counting half.
+    """AUROC: the share of pairs of a positive and a negative that are in the right order; a tie counts half.
 
     Pairs are rows of one label; with ``average="micro"`` all pairs of entries. A label without positives or without
     negatives has no pairs: it is NaN, and skipped in the macro average. Arguments as in ``mean_average_precision_score``.

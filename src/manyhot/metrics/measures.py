@@ -87,7 +87,7 @@ class RowMeasure:
 
 @dataclass(frozen=True)
 class LabelMeasure:
-    """A number from the confusion counts of all labels; ``per_entry`` divides it by the entries that count."""
+    """A number computed from the confusion counts of all labels; ``per_entry`` divides it by the number of entries."""
 
     value: Callable[[Confusion], Tensor]
     per_entry: bool = False
@@ -95,12 +95,12 @@ class LabelMeasure:
 
 @dataclass(frozen=True)
 class AreaMeasure:
-    """A number from the areas under the curves of the labels.
+    """A number computed from the areas under the curves of the labels.
 
     Attributes:
         value: ``Areas -> scalar``.
         pooled: one curve over all entries instead of one for each label.
-        binned: from bins of probability instead of all scores, so that no scores are kept.
+        binned: computed from bins of probability instead of all scores, so that no scores are kept.
     """
 
     value: Callable[[Areas], Tensor]
@@ -110,7 +110,7 @@ class AreaMeasure:
 
 @dataclass(frozen=True)
 class ProbabilityMeasure:
-    """A number from sums over probabilities.
+    """A number computed from sums over probabilities.
 
     Attributes:
         state: ``"calibration"`` (bins, as ``add_bins`` fills them) or ``"squares"`` (as ``add_squares`` does).

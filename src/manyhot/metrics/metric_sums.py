@@ -170,7 +170,7 @@ class MetricSums:
 
     @torch.no_grad()
     def compute(self) -> dict[str, float]:
-        """The values by name, in the order of ``names``; the mean of nothing is NaN."""
+        """The values by name, in the order of ``names``; a mean over no rows or labels is NaN."""
         self._raise_faults("Metrics.compute, rows counted since the last reset", self.faults)
         values = self._row_values() | self._label_values() | self._area_values() | self._probability_values()
         found = torch.stack([values[name.text].to(torch.float64) for name in self.names])

@@ -41,6 +41,6 @@ def refuse_probabilities(who: str, names: Sequence[MetricName]) -> None:
     asked = [name.text for name in names if name.info.needs == PROBABILITIES]
     if asked:
         raise ValueError(
-            f"{who}: {', '.join(asked)} must have probabilities, and these scores only rank. Leave it out, or train with"
-            " `calibrate`, or fit a calibration (manyhot.fit_calibration) and pass it as `link`."
+            f"{who}: probabilities are needed for {', '.join(asked)}, but these scores only rank. Leave these metrics out, or"
+            " train with `calibrate`, or fit a calibration (manyhot.fit_calibration) and pass it as `link`."
         )

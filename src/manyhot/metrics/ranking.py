@@ -18,7 +18,8 @@ from manyhot.metrics.blocks import Block, Labels, Scores, arrange, block_element
 from manyhot.metrics.ties import differs, tie_bounds
 from manyhot.scores.top import TopScores
 
-# Comparing a whole row with one number costs about 1/100 of sorting it.
+# Rows are sorted if they have more positives than this on average: comparing a row with one score costs about 1/100 of
+# sorting it.
 SORT_FROM = 96
 
 
@@ -243,7 +244,7 @@ def coverage_error(scores: Scores, labels: Labels, *, where: Tensor | None = Non
 
 
 def one_error(scores: Scores, labels: Labels, *, where: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """How often the best label is wrong: ``1 - P@1``.
+    """The share of rows whose best label is wrong: ``1 - P@1``.
 
     Labels that share the best score count equally. A row without positives gives 1. Takes ``TopScores`` too; otherwise
     arguments and result as in ``ranking_average_precision_score``.

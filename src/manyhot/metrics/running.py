@@ -18,8 +18,8 @@ class Metrics(MetricSums, Metric):
 
     All metrics of label sets share one confusion count, and all ranking metrics one rank count. Memory does not grow with the
     number of rows, except for the exact mAP and AUROC, which keep every score; their ``-binned`` forms do not. States are
-    sums, so that ``compute`` on several processes returns the value over all rows. Invalid values are an error that names the
-    row: on a CPU raised by ``update``, on a GPU by ``compute``, so that updates do not sync, with rows counted since the last
+    sums, so that ``compute`` on several processes returns the value over all rows. Invalid values raise an error that names the
+    row: on a CPU in ``update``; on a GPU in ``compute``, so that updates do not sync, with row numbers counted from the last
     reset. After an error call ``reset``.
 
     Args:
@@ -28,7 +28,7 @@ class Metrics(MetricSums, Metric):
         rule: the decision rule; None is ``s > 0``.
         link: the link to probabilities: ``"hard"``, ``"soft"``, ``"softmax"``, a ``Calibration``, ``"identity"`` if scores are
             probabilities already, or None if they only rank: metrics of probabilities are then an error.
-        empty: MLC-F1 and jaccard of a row in which nothing is true and nothing predicted.
+        empty: MLC-F1 and jaccard of a row in which nothing is true and nothing is predicted.
         propensities: ``[L]`` for PSP@k, from ``label_propensities``.
         bins: bins of probability for the ``-binned`` metrics.
         calibration_bins: bins of probability for ECE.

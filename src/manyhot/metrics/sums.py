@@ -1,6 +1,6 @@
 """Metrics over batches in one process.
 
-Importing torchmetrics takes seconds, and a single process does not need it. ``Metrics`` is the same over several processes.
+Importing torchmetrics takes seconds, and a single process does not need it. ``Metrics`` does the same with several processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sums(MetricSums, nn.Module):
         self._set_up(names, num_labels, rule, link, empty, propensities, bins, calibration_bins)
 
     def add_state(self, name: str, default: Any, how: str) -> None:
-        """Add a state; ``how`` says how several processes would merge theirs."""
+        """Add a state; ``how`` says how the states of several processes would be merged."""
         del how
         self._defaults[name] = default
         if isinstance(default, Tensor):

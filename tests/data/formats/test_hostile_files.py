@@ -269,7 +269,7 @@ def test_a_line_of_a_hundred_megabytes_is_refused(put):
 def test_a_cut_gzip_says_after_which_line(put):
     rows = b"".join(json.dumps({"text": str(n) * 50, "labels": ["a"]}).encode() + b"\n" for n in range(5000))
     packed = gzip.compress(rows)
-    with pytest.raises(DataError, match=r"is cut short or damaged as gz after line \d+"):
+    with pytest.raises(DataError, match=r"is truncated or damaged: it cannot be decompressed as gz after line \d+"):
         read_examples(put("a.jsonl.gz", packed[: len(packed) // 2]))
 
 

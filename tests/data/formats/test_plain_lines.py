@@ -121,7 +121,7 @@ def test_a_damaged_file_has_the_message_of_the_usual_reader(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     messages = []
     for read in (read_examples, by_line):
-        with pytest.raises(DataError, match="cut short or damaged as gz") as caught:
+        with pytest.raises(DataError, match="is truncated or damaged: it cannot be decompressed as gz") as caught:
             read(path)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]

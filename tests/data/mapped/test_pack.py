@@ -146,7 +146,7 @@ def test_a_folder_belongs_to_its_files(tmp_path):
         ('{"text": "a", "labels": {"x": 0.5}}\n', "labels must be hard"),
         ('{"text": "a", "labels": null}\n{"text": "b", "labels": ["x"]}\n', "all labels must be known"),
         ('{"size": 1.5, "labels": ["x"]}\n{"size": 2.5, "labels": ["y"]}\n', "features must be sparse"),
-        ("text,labels\na b,x\nc d,y\n", "must have one row per line to be packed: jsonl, svmlight, fasttext"),
+        ("text,labels\na b,x\nc d,y\n", r"a file must have one row per line \(jsonl, svmlight, fasttext"),
     ],
 )
 def test_rows_that_cannot_be_packed_are_refused(content, why, tmp_path):

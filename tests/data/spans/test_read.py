@@ -76,7 +76,7 @@ def test_a_repeated_span_is_read_once_and_counted(tmp_path):
         ({"text": 3, "spans": []}, "column 'text': must be a string; got 3"),
         ({"texts": "Ada"}, "must have a key 'text'"),
         ({"text": "Ada"}, "must have a key 'spans' with a list of spans"),
-        ({"text": "Ada", "label": {"PER": {"Bob": [[0, 2]]}}}, "both ends inclusive; at .0, 2. it says 'Ada'"),
+        ({"text": "Ada", "label": {"PER": {"Bob": [[0, 2]]}}}, "both ends inclusive; the text at .0, 2. is 'Ada'"),
         ({"text": "Ada", "label": {"PER": {"Ada": [[0, 3]]}}}, "must lie in the text"),
         ({"text": "Ada", "label": {"PER": [[0, 2]]}}, "must be an object"),
         ({"text": "Ada", "spans": [], "tokens": [{"start": 0, "end": 2}, {"start": 1, "end": 3}]}, "must not overlap"),
@@ -99,7 +99,7 @@ def test_a_wrong_row_is_named_with_place_value_and_remedy(tmp_path, record, mess
         ('{"text": "\\ud800", "spans": []}', "half a surrogate pair"),
         (b'{"text": "\xe4", "spans": []}', "must be UTF-8; got the byte 0xe4"),
         ("just some words\n", "its format was not recognised"),
-        (b"\x1f\x8b\x08\x00broken", "is cut short or damaged"),
+        (b"\x1f\x8b\x08\x00broken", "is truncated or damaged"),
         ("[" * 100_000, "could not be parsed|must be a JSON object"),
     ],
 )
@@ -209,10 +209,10 @@ def test_brat_folders_keep_what_is_in_pieces_apart_and_count_it(brat):
     ("marks", "message"),
     [
         ("T1\tPER 0 99\tAda", "line 1: must lie in the text"),
-        ("T1\tPER 0 3\tBob", "must be where the text says 'Bob'; there it says 'Ada'"),
-        ("T1 PER 0 3 Ada", "must be a mark such as"),
+        ("T1\tPER 0 3\tBob", "must give the position of 'Bob'; the text there is 'Ada'"),
+        ("T1 PER 0 3 Ada", "must be an annotation such as"),
         ("T1\tPER 3 0\tAda", "must lie in the text"),
-        ("X1\tPER 0 3\tAda", "must be a mark such as"),
+        ("X1\tPER 0 3\tAda", "must be an annotation such as"),
     ],
 )
 def test_wrong_marks_are_named_under_their_own_file(brat, marks, message):
@@ -224,7 +224,7 @@ def test_wrong_marks_are_named_under_their_own_file(brat, marks, message):
 
 def test_a_text_without_marks_and_marks_without_a_text_are_errors(brat):
     (brat / "two.ann").unlink()
-    with pytest.raises(DataError, match="must have its marks beside it"):
+    with pytest.raises(DataError, match="must have annotations beside it"):
         read_span_examples(brat)
     assert len(read_span_examples(brat, need_spans=False)) == 2
     (brat / "three.ann").write_text("")

@@ -52,8 +52,8 @@ class InputFile:
 
     Args:
         path: the file.
-        max_line_bytes: a longer line is an error, so that a file without line ends cannot fill the memory.
-        max_expansion: a compressed file that expands by more than this factor is an error (from 8 MiB on).
+        max_line_bytes: a longer line is an error, so that a file without line feeds cannot fill the memory.
+        max_expansion: a compressed file that expands by more than this factor is an error, once it exceeds 8 MiB.
 
     If ``problems`` is set, lines that are not UTF-8 are reported to it; they are skipped if problems are collected.
 
@@ -103,10 +103,10 @@ class InputFile:
         return self.compression is None and self.name != "-" and Path(self.name).is_file()
 
     def peek(self) -> bytes:
-        """The first bytes, a quarter of a MiB or fewer, which stay unread."""
+        """The first bytes, at most 256 KiB, without consuming them."""
         try:
             if self._ahead is None and not self.on_disk and self.compression is None:
-                # A pipe returns what was written so far; wait until there is enough to recognise the format.
+                # A pipe returns only the bytes written so far; wait for enough to recognise the format.
                 self._ahead = self.stream.read(PEEK_BYTES)
                 self.stream = io.BufferedReader(JoinedStream(self._ahead, self.stream), buffer_size=2**20)
             return self._ahead if self._ahead is not None else self.stream.peek(PEEK_BYTES)[:PEEK_BYTES]
@@ -184,7 +184,7 @@ class InputFile:
         )
 
     def _damaged(self, error: BaseException, lines_read: int) -> DataError:
-        what = "is cut short or damaged" if self.compression else "could not be read"
+        what = "is truncated or damaged: it cannot be decompressed" if self.compression else "could not be read"
         kind = f" as {self.compression}" if self.compression else ""
         return DataError(
             f"{what}{kind} after line {lines_read} ({str(error) or type(error).__name__}). Copy or download it again.",

@@ -43,7 +43,7 @@ def json_objects(
 def json_object(
     text: str, line: int, problems: ProblemLog, *, adapt: Callable[[Any], Any] | None = None
 ) -> dict[str, Any] | None:
-    """The object in one line; None if there is none, with the problem reported."""
+    """The object in one line. If there is none, the problem is reported and the result is None."""
     try:
         record = _decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -51,7 +51,7 @@ def json_object(
     except _RepeatedKeyError as error:
         problems.add("the keys of an object must differ; one occurs twice. Rename it.", line=line, column=error.args[0])
     except json.JSONDecodeError as error:
-        what = "one JSON object, which is all on one line" if text.strip() in "[{" else "a JSON object"
+        what = "a complete JSON object" if text.strip() in "[{" else "a JSON object"
         hint = ARRAY_HINT if text.lstrip().startswith("[") else ""
         problems.add(
             f"the line must be {what}; {error.msg.removesuffix(' at')} at {shown(text[error.pos : error.pos + 30])}.{hint}",

@@ -1,4 +1,4 @@
-"""Files beside the data that name its labels: MULAN's XML, or one name per line."""
+"""Label files, which name the labels of a data file: MULAN's XML, or one name per line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def names_in_mulan_xml(path: PathLike, *, max_expansion: int = MAX_EXPANSION) ->
 def find_mulan_xml(path: PathLike) -> Path | None:
     """The XML beside an ARFF file: the same name, or the name without suffixes such as -train, -test, -sparse.
 
-    The first that exists of ``name-train-sparse.xml``, ``name-train.xml``, ``name.xml``, in upper or lower case.
+    For ``name-train-sparse.arff``: the first of ``name-train-sparse.xml``, ``name-train.xml`` and ``name.xml`` that exists, in
+    upper or lower case.
     """
     folder = Path(path).parent
     xml = [child for child in sorted(folder.glob("*")) if child.name.lower().endswith(".xml") and child.is_file()]

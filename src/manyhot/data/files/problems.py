@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 OnProblem = Literal["raise", "collect"]
-NO_MEMORY = "needs more memory than there is. Read fewer rows or columns at a time, or use a machine with more memory."
-# Shortens a value without reading all of it.
+NO_MEMORY = "needs more memory than is available. Read fewer rows or columns at a time, or use a machine with more memory."
+# Shortens a value for a message without reading all of it.
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxtuple = 20
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 120
@@ -110,5 +110,5 @@ def shown(value: Any, length: int = 60) -> str:
 
 
 def missing_package(what: str, package: str, *, file: str) -> DataError:
-    """The error for ``what``, which needs a package that is not installed."""
+    """The error for a missing package that ``what`` needs."""
     return DataError(f"{what} needs the package {package}. Install it with: pip install manyhot[data]", file=file)

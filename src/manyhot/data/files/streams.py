@@ -17,6 +17,7 @@ from manyhot.data.files.problems import DataError, missing_package
 
 # The largest factor by which a compressed file may expand. Texts expand 3 to 30 times, zeros 1,000 times and more.
 MAX_EXPANSION = 256
+# Up to this size a file may expand by any factor.
 FREE_BYTES = 8 * 2**20
 
 PathLike = str | os.PathLike[str]
@@ -85,7 +86,7 @@ class UnclosedStream(io.RawIOBase):
 
 
 class CountedStream(UnclosedStream):
-    """A raw stream that counts what was read from it."""
+    """A raw stream that counts the bytes read from it."""
 
     def __init__(self, read: Callable[[int], bytes], *, close: Callable[[], None]) -> None:
         super().__init__(read)

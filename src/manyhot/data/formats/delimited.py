@@ -95,7 +95,7 @@ def _fields(file: InputFile, delimiter: str, quoting: bool, problems: ProblemLog
             if text:
                 yield line, text.split(delimiter)
         return
-    # The module's field size limit is global to the process and too low for documents; it is only ever raised.
+    # The csv module's field size limit is global to the process and too low for documents; never lower it.
     csv.field_size_limit(max(csv.field_size_limit(), file.max_line_bytes))
     reader = csv.reader((text for _, text in file.lines(keep_ends=True)), delimiter=delimiter, strict=True)
     while True:

@@ -1,4 +1,4 @@
-"""The registry entry of a file format: everything that the rest of the library needs to know about it."""
+"""The registry entry of a file format: all that the rest of the library needs to know about it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Format:
         likely_suffixes: suffixes of files that have this format if the content fits no other.
         magic: the first bytes of every such file.
         looks: whether the start of a file looks like this format; formats are tried in the order of the registry.
-        certain: whether it cannot be another format; used to tell a user who wants labels that a file holds spans.
+        certain: whether the start of a file rules out all other formats; used to tell a user who wants labels that a file
+            holds spans.
         by_lines: whether each line is a row independent of the others, so that a file can be read in blocks.
         read_part: ``(some lines, the file, options, problems)`` to examples, if merging parts that were read separately gives
             the same as reading the whole file; otherwise None.

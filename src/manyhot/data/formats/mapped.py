@@ -17,7 +17,7 @@ from manyhot.data.options import ReadOptions
 from manyhot.labels.sparse import SparseLabels
 
 NAME = "mapped"
-# Choices of the reader that other files are read with.
+# Choices of the reader that are reused to read other files the same way.
 CHOSEN = ("text", "labels", "separator", "first_index")
 _LABELS = {"labels": "int64", "label.ends": "int64"}
 _TEXTS = {"text.content": "uint8", "text.ends": "int64"}
@@ -45,7 +45,7 @@ def read_mapped(folder: Path, options: ReadOptions, problems: ProblemLog) -> Exa
         return Examples(labels, tuple(names), texts=held, source=source)  # type: ignore[arg-type]
     width, feature_names = about.get("width"), about.get("feature_names")
     if not isinstance(width, int) or width < 0 or not (feature_names is None or isinstance(feature_names, list)):
-        raise damaged(folder, "it must say how many columns there are")
+        raise damaged(folder, "it must state the number of columns")
     check_lists(folder, "features", arrays["feature.ends"], len(arrays["columns"]))
     check_numbers(folder, "columns", arrays["columns"], width)
     matrix = MappedMatrix(folder, arrays["feature.ends"], arrays["columns"], arrays["feature.values"], width)
@@ -67,7 +67,7 @@ def _labels(folder: Path, numbers: Any, ends: Any, num_labels: int) -> SparseLab
 
 
 def _writable(folder: Path, name: str, array: Any) -> Any:
-    """The same as a private map: torch needs writable memory, and the file must not change."""
+    """The same array as a copy-on-write memory map: torch needs writable memory, and the file must not change."""
     if not len(array):
         return np.array(array)
     return np.asarray(np.memmap(folder / f"{name}.bin", dtype=array.dtype, mode="c", shape=array.shape))

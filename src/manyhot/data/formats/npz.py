@@ -1,7 +1,8 @@
 """numpy and scipy ``.npz``: features and labels in two files, or as two arrays of one file.
 
-A scipy sparse matrix fills a file, so labels are in a second one: named by ``label_file``, or found beside the first by its
-name with Y for X or labels for features. One file may hold both as arrays ``X`` and ``Y``, or ``features`` and ``labels``.
+A file holds only one scipy sparse matrix, so the labels are in a second file: the one that ``label_file`` names, or one beside
+the first with the same name, but Y in place of X, or labels in place of features. One file may hold both as arrays ``X`` and
+``Y``, or ``features`` and ``labels``.
 Nothing is unpickled, and claimed sizes are checked against the bytes of the file: see ``npz_arrays``.
 """
 
@@ -22,7 +23,7 @@ from manyhot.data.formats.npz_arrays import NpzArrays
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.feature_rows import LARGEST
 from manyhot.data.tables.label_values import WANTED
-from manyhot.data.tables.numbered import number_what_occurs
+from manyhot.data.tables.numbered import compact_columns
 from manyhot.data.tables.reorder import index_lists
 from manyhot.data.tables.table import source_of
 
@@ -44,13 +45,13 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
     unused: dict[str, str] = {}
     if loaded.partner is not None:
         features, labels = loaded
-        unused["label_file"] = "the labels are in the file"
+        unused["label_file"] = "the file itself has the labels"
     else:
         path = options.label_file or _partner(Path(file.name))
         if path is None and options.need_labels:
             raise problems.fatal(
-                "labels must come with the features: as an array 'Y' in the file, or in a second file, whose name has Y for X"
-                " or labels for features, or that `label_file` names."
+                "labels must be an array 'Y' in the file, or a second file: one with the same name, but Y in place of X or"
+                " labels in place of features, or the one that `label_file` names."
             )
         features, labels = loaded.main, np.zeros((loaded.main.shape[0], 0))
         if path is not None:
@@ -66,7 +67,7 @@ def read_npz(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exa
     positive, unknown, bad_labels = _labels(labels, problems)
     feature_names = None
     if not isinstance(single, np.ndarray):
-        single, feature_names = number_what_occurs(single)
+        single, feature_names = compact_columns(single)
     source = source_of(problems, "npz", chosen, unused=unused)
     given = {"features": single, "feature_names": feature_names, "unknown": unknown, "source": (source,)}
     examples = Examples(positive, tuple(names), absent="unknown", **given)
@@ -93,7 +94,7 @@ def _load(file: InputFile, wanted: tuple[str, ...], options: ReadOptions) -> _Lo
     except Exception as error:
         # zipfile, zlib, numpy's header parser and scipy's constructors each raise their own errors for a damaged file.
         raise DataError(
-            f"could not be read as .npz ({error}). Is the file whole, and without pickled objects?", file=file.name
+            f"could not be read as .npz ({error}). Is the file complete, and without pickled objects?", file=file.name
         ) from None
 
 

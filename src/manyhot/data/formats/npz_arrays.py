@@ -16,7 +16,7 @@ import numpy as np
 from manyhot.data.files.streams import FREE_BYTES
 
 Array = np.ndarray[Any, Any]
-# Most rows of a matrix stored by columns or by entries, whose index pointers cannot confirm their number.
+# The largest number of rows of a csc or coo matrix, whose index arrays cannot confirm that number.
 MOST_ROWS = 2**24
 
 
@@ -65,7 +65,7 @@ class NpzArrays:
                 raise ValueError(f"array {name!r} holds pickled objects, which are never read")
             size = math.prod(shape) * kind.itemsize
             if not 0 <= size <= info.file_size - stream.tell():
-                raise ValueError(f"array {name!r} claims the shape {list(shape)}, but its bytes end before")
+                raise ValueError(f"array {name!r} claims the shape {list(shape)}, but has fewer bytes")
             content = stream.read(size)
         if len(content) != size:
             raise ValueError(f"array {name!r} is truncated")
@@ -81,11 +81,13 @@ class NpzArrays:
             raise ValueError(f"a sparse matrix must be stored as csr, csc or coo; got {kind!r}. Save matrix.tocsr()")
         shape = tuple(self.array("shape").astype(np.int64).tolist())
         if len(shape) != 2 or min(shape) < 0:
-            raise ValueError(f"the matrix must have two sizes; got {list(shape)}")
+            raise ValueError(f"the matrix must have two axes; got the shape {list(shape)}")
         if kind != "csr" and shape[0] > MOST_ROWS:
-            raise ValueError(f"a matrix stored as {kind} may claim {MOST_ROWS:,} rows; got {shape[0]:,}. Save matrix.tocsr()")
+            raise ValueError(
+                f"a matrix stored as {kind} must have at most {MOST_ROWS:,} rows; got {shape[0]:,}. Save matrix.tocsr()"
+            )
         if kind == "csc" and shape[1] + 1 != self.array("indptr").size:
-            raise ValueError(f"the matrix claims {shape[1]:,} columns, but its index pointers do not")
+            raise ValueError(f"the matrix claims {shape[1]:,} columns, but its index pointers have another number")
         names = ("data", "row", "col") if kind == "coo" else ("data", "indices", "indptr")
         data, one, other = (self.array(name).copy() for name in names)
         if kind == "coo":

@@ -18,7 +18,7 @@ from manyhot.data.tables.columns import choose_columns
 from manyhot.data.tables.table import TableExamples
 
 BATCH_ROWS = 8192
-# Up to this many cells are accepted for any number of bytes.
+# Up to this many cells are accepted whatever the size of the file.
 FREE_CELLS = 2**22
 
 
@@ -34,7 +34,7 @@ def read_parquet(file: InputFile, options: ReadOptions, problems: ProblemLog) ->
             opened = pyarrow.parquet.ParquetFile(source)
             return _read(opened, source.seek(0, io.SEEK_END), options, problems)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
-        raise problems.fatal(f"could not be read as Parquet ({error}). Is the file whole?") from None
+        raise problems.fatal(f"could not be read as Parquet ({error}). Is the file complete?") from None
 
 
 def _source(file: InputFile) -> Any:

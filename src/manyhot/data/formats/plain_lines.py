@@ -1,7 +1,7 @@
 """A fast path for JSON lines of texts with label lists: the native engine parses them in blocks.
 
-The result is the same as that of the line-by-line reader. A file with anything unusual (a damaged line, a line that is not an
-object, a label that is not a name) is read by that reader from the start, because it has the error messages.
+The result is the same as that of the line-by-line reader. If a file has anything unusual (a damaged line, a line that is not an
+object, a label that is not a name), that reader reads it again from the start and reports the errors.
 """
 
 from __future__ import annotations

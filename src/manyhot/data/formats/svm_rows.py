@@ -23,9 +23,9 @@ class SvmRows:
     """Labels and features of svmlight lines, gathered in blocks.
 
     Args:
-        problems: takes the problems of lines.
-        first: the lowest index a feature may have.
-        width: one more than the highest.
+        problems: records the problems of lines.
+        first: the lowest index that a feature may have.
+        width: one more than the highest index that a feature may have.
         names: all label names, if the labels in the file are their numbers; None if they are names themselves.
     """
 

@@ -14,7 +14,7 @@ from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.formats.format import FileStart, Format, part_as_whole
 from manyhot.data.formats.svm_rows import SvmRows
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
+from manyhot.data.tables.numbered import MOST_COLUMNS, compact_columns
 from manyhot.data.tables.table import source_of
 
 _PAIRS = re.compile(r"[^\s:]*+(?:\s++\d++:[^\s:]++)*+\s*+(?:#.*)?", re.ASCII)
@@ -33,7 +33,8 @@ def xc_sizes(line: str) -> tuple[int, int, int] | None:
 
 
 def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
-    """All rows of a file in the XC repository's format; numbers count from 0 and must stay below the header's."""
+    """All rows of a file in the XC repository's format; feature and label numbers count from 0 and must be lower than the
+    header's counts."""
     lines = file.lines()
     first = next(lines, (1, ""))[1]
     sizes = xc_sizes(first)
@@ -46,16 +47,17 @@ def read_xc(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Exam
             raise problems.fatal(f"there must be at most {most:,} {what}; the header says {count:,}.{remedy}", line=1)
     names = options.label_names or tuple(map(str, range(num_labels)))
     if len(names) != num_labels:
-        raise problems.fatal(f"`label_names` must have the {num_labels} names that the header says; got {len(names)}.", line=1)
+        raise problems.fatal(f"`label_names` must have {num_labels} names, as the header says; got {len(names)}.", line=1)
     rows = SvmRows(problems, width=num_features, names=names)
     rows.read(pair for pair in lines if pair[0] <= num_rows + 1 or pair[1].strip())
     if len(rows.labels) + problems.count != num_rows:
         raise problems.fatal(
-            f"the header says {num_rows} rows; there are {len(rows.labels)}. Is the file cut short, or are two joined?", line=1
+            f"the header says {num_rows} rows; there are {len(rows.labels)}. Is the file truncated, or are two files joined?",
+            line=1,
         )
     gathered = rows.labels.finish(problems)
     source = source_of(problems, "xc", {"header": list(sizes), "first_index": 0})
-    features, feature_names = number_what_occurs(rows.matrix(num_features, 0))
+    features, feature_names = compact_columns(rows.matrix(num_features, 0))
     return Examples(gathered.labels, gathered.names, features=features, feature_names=feature_names, source=(source,))
 
 
@@ -74,7 +76,7 @@ def read_svmlight(file: InputFile, options: ReadOptions, problems: ProblemLog) -
         )
     gathered = rows.labels.finish(problems, wanted=options.label_names)
     source = source_of(problems, "svmlight", {"first_index": first}, remarks)
-    features, feature_names = number_what_occurs(rows.matrix(max(highest + 1 - first, 0), first))
+    features, feature_names = compact_columns(rows.matrix(max(highest + 1 - first, 0), first))
     return Examples(gathered.labels, gathered.names, features=features, feature_names=feature_names, source=(source,))
 
 

@@ -2,7 +2,7 @@
 
 - ``libmultilabel``: ``id TAB labels TAB text`` or ``labels TAB text``, labels separated by blanks.
 - ``text-ids``: ``text TAB numbers`` or ``text TAB numbers TAB id``, numbers separated by commas. A file ``labels.txt`` in
-  the same folder, one name per line, gives the numbers their names if all of them have one.
+  the same folder, one name per line, gives the names of the numbers, if it has one for every number.
 
 Fields are split at tabs only; quotation marks are ordinary characters.
 """
@@ -128,7 +128,7 @@ def _looks_like(name: str, start: FileStart) -> bool:
 
 TEXT_IDS = Format(
     name="text-ids",
-    about="text TAB label numbers, and TAB id",
+    about="text TAB label numbers, optionally followed by TAB id",
     read=partial(read_tabbed, format="text-ids"),
     looks=partial(_looks_like, "text-ids"),
     by_lines=True,
@@ -137,7 +137,7 @@ TEXT_IDS = Format(
 )
 LIBMULTILABEL = Format(
     name="libmultilabel",
-    about="labels TAB text, and id TAB before them",
+    about="labels TAB text, optionally preceded by id TAB",
     read=partial(read_tabbed, format="libmultilabel"),
     looks=partial(_looks_like, "libmultilabel"),
     by_lines=True,

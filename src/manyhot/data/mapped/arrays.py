@@ -98,10 +98,10 @@ def damaged(folder: Path, why: str) -> DataError:
 def check_lists(folder: Path, name: str, offsets: Array, total: int) -> None:
     """Check that ``offsets`` increase from 0 to ``total``: code that reads the lists relies on it."""
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != total:
-        raise damaged(folder, f"the lists of {name} must start at 0 and end at {total:,}")
+        raise damaged(folder, f"the offsets of {name} must start at 0 and end at {total:,}")
     for start in range(0, len(offsets), CHUNK):
         if (np.diff(offsets[start : start + CHUNK + 1]) < 0).any():
-            raise damaged(folder, f"the lists of {name} must follow each other")
+            raise damaged(folder, f"the offsets of {name} must not decrease")
 
 
 def check_numbers(folder: Path, name: str, numbers: Array, below: int) -> None:

@@ -72,7 +72,7 @@ class ArrayLog:
         whole = 0
         for name in self.kinds:
             if array_path(self.folder, name).exists():
-                # Killed while drafts were renamed.
+                # An earlier process was killed while it renamed drafts.
                 array_path(self.folder, name).replace(self._draft(name))
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
             record = _parsed(line)
@@ -117,7 +117,13 @@ class ArrayLog:
         return mapped_array(self._draft(name), self.kinds[name], self.ends[name])
 
     def finish(self, about: dict[str, Any], *, others: dict[str, tuple[str, int]] | None = None) -> None:
-        """Write ``about.json`` for the arrays and ``others`` (type and size), and remove the log; other arrays are deleted."""
+        """Write ``about.json`` and remove the log.
+
+        Args:
+            about: further fields of ``about.json``.
+            others: the arrays of the finished folder, with type and size; the arrays of the log that it does not list are
+                deleted. None keeps all arrays of the log.
+        """
         listed = {name: (kind, self.ends[name]) for name, kind in self.kinds.items()} if others is None else others
         try:
             for name in self.kinds.keys() & listed.keys():

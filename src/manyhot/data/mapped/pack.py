@@ -72,7 +72,7 @@ def pack(
 
 
 class _Packing:
-    """The rows so far; labels are numbered by first appearance until the end."""
+    """The rows packed so far. Labels are numbered by first appearance; ``finish`` renumbers them."""
 
     def __init__(self, log: ArrayLog, first: Examples, options: ReadOptions) -> None:
         self.log, self.first, self.options = log, first, options
@@ -111,7 +111,7 @@ class _Packing:
         return last
 
     def finish(self, files: list[str]) -> None:
-        """Renumber labels and columns as if the files were read at once, and complete the folder."""
+        """Renumber labels and columns as if the files had been read together, and complete the folder."""
         log = self.log
         names = list(self.options.label_names or in_order(list(self.number)))
         place = np.empty(len(self.number), dtype=np.int64)
@@ -141,13 +141,15 @@ def _nothing() -> dict[str, Any]:
 
 
 def _blocks(path: PathLike, named: Format | None, options: ReadOptions, skipped: int = 0) -> Iterator[tuple[int, Examples]]:
-    """``(last line, examples)`` of each block of a file after ``skipped`` lines; the first block sets the options for all."""
+    """``(last line, examples)`` of each block of a file after ``skipped`` lines. Columns are chosen from the first block."""
     problems = ProblemLog(options.on_problem, str(path))
     with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
         entry = named or recognise_format(file)
         if not entry.by_lines or entry.unlabelled:
             able = [each.name for each in formats("labels").values() if each.by_lines and not each.unlabelled]
-            raise problems.fatal(f"must have one row per line to be packed: {', '.join(able)}; its format is {entry.name}.")
+            raise problems.fatal(
+                f"to be packed, a file must have one row per line ({', '.join(able)}); its format is {entry.name}."
+            )
         lines, chosen = file.raw_lines(), False
         while block := list(itertools.islice(lines, ROWS)):
             content = b"".join(line for _, line in block)
@@ -178,7 +180,7 @@ def _check(examples: Examples, first: Examples) -> None:
     elif examples.unknown is not None and len(examples.unknown.indices):
         why = "all labels must be known"
     if why is not None:
-        raise DataError(f"{why} to be packed. Train on the file itself.", file=examples.source[0].path)
+        raise DataError(f"cannot be packed: {why}. Train on the file itself.", file=examples.source[0].path)
 
 
 def _key(files: Sequence[PathLike], options: ReadOptions, format: str | None) -> str:

@@ -62,7 +62,7 @@ class MappedTexts(Sequence[str]):
             yield from block
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[list[str]]:
-        """Lists of ``rows`` texts; the last has up to twice as many, so that none is very short."""
+        """Lists of ``rows`` texts; the last list has up to twice as many, so that no list is very short."""
         for first, last in block_places(len(self), rows):
             yield self[first:last]
 
@@ -93,7 +93,7 @@ class MappedMatrix:
         return len(self.offsets) - 1 if self.picked is None else len(self.picked), self.num_columns
 
     def numbers(self, rows: Array | slice) -> Array:
-        """The numbers in the files of some rows."""
+        """The row numbers in the files of some rows of this matrix."""
         if self.picked is not None:
             return np.asarray(self.picked[rows])
         return np.arange(*rows.indices(len(self.offsets) - 1)) if isinstance(rows, slice) else _places(rows)

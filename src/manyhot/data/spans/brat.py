@@ -85,12 +85,15 @@ def _pairs(path: Path, need_spans: bool, problems: ProblemLog) -> list[tuple[Pat
         stems = {_stem(child) for child in texts}
         alone = [child for child in children if _bare(child).endswith(".ann") and _stem(child) not in stems]
         if not texts and not alone:
-            raise DataError("must hold texts, NAME.txt with their marks in NAME.ann; it holds none.", file=str(path))
+            raise DataError("must hold texts NAME.txt with annotations NAME.ann; it holds none.", file=str(path))
     found = [(text, _beside(text, ".ann")) for text in texts]
     bare = [text for text, marks in found if marks is None] if need_spans else []
     for children, message in (
         (alone, "must have its text beside it, with the same name and .txt; there is none."),
-        (bare, "must have its marks beside it, with the same name and .ann; there is none. Create an empty file for no marks."),
+        (
+            bare,
+            "must have annotations beside it, with the same name and .ann; there are none. Create the file; it may be empty.",
+        ),
     ):
         for child in children:
             problems.file = str(child)
@@ -161,7 +164,7 @@ def _mark(content: str, text: str) -> TextSpan | Fragmented:
     parts = content.split("\t")
     found = _PLACES.fullmatch(parts[1]) if len(parts) >= 2 and content[0] == "T" else None
     if found is None:
-        raise ValueError(f"must be a mark such as T1<tab>Person 0 3<tab>Ada; got {shown(content)}.")
+        raise ValueError(f"must be an annotation such as T1<tab>Person 0 3<tab>Ada; got {shown(content)}.")
     places = [tuple(map(int, piece.split(" "))) for piece in found[2].split(";")]
     for start, end in places:
         if not 0 <= start < end <= len(text):
@@ -170,7 +173,7 @@ def _mark(content: str, text: str) -> TextSpan | Fragmented:
             )
     said = " ".join(text[start:end] for start, end in places)
     if len(parts) > 2 and _blanks(parts[2]) != _blanks(said):
-        raise ValueError(f"must be where the text says {shown(parts[2])}; there it says {shown(said)}.")
+        raise ValueError(f"must give the position of {shown(parts[2])}; the text there is {shown(said)}.")
     if len(places) > 1:
         return Fragmented(found[1], tuple((start, end) for start, end in places))
     return TextSpan(found[1], places[0][0], places[0][1])

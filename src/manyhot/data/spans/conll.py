@@ -81,7 +81,7 @@ def columns_of(start: Sequence[tuple[int, str]], tag_columns: int | None, name: 
         raise DataError("must hold a token and its tag per line; it holds none.", file=name)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     typical = [row for row in rows if len(row) == width]
-    # One invalid tag is a problem of its line, not of the column.
+    # A single invalid tag is reported as a problem of its line; it does not change which columns hold tags.
     tagged = [sum(TAG.fullmatch(row[column]) is not None for row in typical) > 0.8 * len(typical) for column in range(width)]
     if width < 2 or not tagged[-1]:
         line, row = next((line, split(text)) for line, text in start if _untagged(text))
@@ -151,7 +151,7 @@ def _offsets(words: Sequence[str]) -> Offsets:
 
 
 def _scheme(sentences: Sequence[Sequence[Line]], tags: int, name: str) -> str:
-    """The scheme that fits all tags of a file; if none does, the error names the first tag that fits none."""
+    """The scheme that fits all tags of a file; a mixture of IOB1 and IOB2 is an error that names a line."""
     letters: set[str] = set()
     begins_inside, needless_begin = 0, False
     for sentence in sentences:
@@ -190,7 +190,9 @@ def _spans(tags: Sequence[tuple[int, str]], offsets: Offsets, scheme: str, name:
         if scheme == "bioes" and not closed and not goes_on:
             raise DataError(f"an entity must end with E- or L-; {kind!r} is left open before {tag!r}.", file=name, line=line)
         if letter in "IE" and not goes_on and scheme != "iob1":
-            raise DataError(f"an entity must begin with B-; got {tag!r} after another or none.", file=name, line=line)
+            raise DataError(
+                f"an entity must begin with B-; got {tag!r}, which continues no entity of its type.", file=name, line=line
+            )
         if not goes_on:
             if not closed:
                 yield TextSpan(kind, offsets[first][0], offsets[place - 1][1])

@@ -85,7 +85,7 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
 
 
 def _where_all_have(column: Sequence[T | None]) -> list[T] | None:
-    """A column that every row has; None if a row lacks it, or there is no row."""
+    """The column if every row has a value; None if a row lacks one, or if there are no rows."""
     whole = [each for each in column if each is not None]
     return whole if whole and len(whole) == len(column) else None
 
@@ -96,7 +96,7 @@ def _valued(found: Sequence[tuple[TextSpan, float]]) -> dict[TextSpan, float]:
     for span, value in found:
         if soft.setdefault(span, value) != value:
             said = f"{span.type} from {span.start} to {span.end}"
-            raise WrongRowError(f"must mark a span with one value; {said} has {soft[span]} and {value}.", LIST_KEYS[0])
+            raise WrongRowError(f"must give each span one value; {said} has {soft[span]} and {value}.", LIST_KEYS[0])
     return soft
 
 
@@ -199,7 +199,8 @@ def _cluener(record: Mapping[str, Any], text: str, need_spans: bool) -> Iterator
                 said = text[span.start : span.end]
                 if said != surface:
                     raise WrongRowError(
-                        f"must be where the text says it, both ends inclusive; at {place} it says {shown(said)}.", column
+                        f"must give the position of this text, both ends inclusive; the text at {place} is {shown(said)}.",
+                        column,
                     )
                 yield span, 1.0
 

@@ -96,7 +96,7 @@ def _check_options(entry: Format, options: SpanReadOptions, problems: ProblemLog
     """Raise an error for options of CoNLL that files of other formats would ignore."""
     given = [name for name in ("tag_columns", "scheme") if getattr(options, name) is not None]
     if given and entry.name != CONLL.name:
-        raise problems.fatal(f"is read as {entry.name}, which has no tags: `{given[0]}` is for CoNLL. Leave it out.")
+        raise problems.fatal(f"is read as {entry.name}, which has no tags; `{given[0]}` is for CoNLL. Leave it out.")
 
 
 def _read_file(path: PathLike, entry: Format | None, options: SpanReadOptions, problems: ProblemLog) -> SpanExamples:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from manyhot.data.tables.label_values import TRUTH, is_missing
 
 SAMPLE_ROWS, SAMPLE_CELLS, LEAST_ROWS = 1000, 400_000, 20
-# From this many cells on, a tenth of them may be of another kind: they are problems of their rows, not of the column.
+# With at least this many cells, up to a tenth may be of another kind: they are reported as problems of their rows and do not
+# change the kind of the column.
 ENOUGH = 10
 _ODD_SHARE = 0.1
 

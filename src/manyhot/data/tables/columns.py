@@ -149,7 +149,7 @@ def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, pr
     for pattern in patterns:
         hits = [pattern] if pattern in kinds else [name for name in kinds if "*" in pattern and fnmatchcase(name, pattern)]
         if not hits:
-            more = f" ({len(missing)} such: {listed(missing, 5)})" if len(missing) > 1 else ""
+            more = f" ({len(missing)} are missing: {listed(missing, 5)})" if len(missing) > 1 else ""
             raise problems.fatal(
                 f"`{argument}` must name a column; there is no {pattern!r}{more}.{nearest(pattern, kinds)}"
                 f" The columns are {listed(kinds)}."

@@ -17,7 +17,7 @@ import numpy as np
 
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.tables.label_values import is_missing
-from manyhot.data.tables.numbered import MOST_COLUMNS, number_what_occurs
+from manyhot.data.tables.numbered import MOST_COLUMNS, compact_columns
 
 Array = np.ndarray[Any, Any]
 GatheredFeatures = tuple[Any, tuple[str, ...] | None]
@@ -44,8 +44,8 @@ class FeatureCells:
 
     Args:
         names: the columns.
-        nominal: the categorical columns; a mapping also lists the categories, and others are 0 in every column.
-        problems: takes cells that are not numbers.
+        nominal: the categorical columns. A mapping also gives their categories; other values are then 0 in every category.
+        problems: records cells that are not numbers.
 
     Example:
         >>> cells = FeatureCells(["size", "colour"], {"colour"}, ProblemLog("raise", "a file"))
@@ -70,7 +70,7 @@ class FeatureCells:
         self.num_rows = 0
 
     def add(self, cells: Sequence[Any], *, line: int) -> bool:
-        """Add a row; False if a cell is not a number, with the problem reported."""
+        """Add a row. If a cell is not a number, the problem is reported and the result is False."""
         try:
             row = [float(cells[place]) for place in self.numeric]
         except (TypeError, ValueError, OverflowError):
@@ -152,7 +152,7 @@ class FeatureCells:
         return rows, start + rank[codes[rows]]
 
     def _careful(self, cells: Sequence[Any], line: int) -> list[float]:
-        """The numbers of a row, NaN for missing ones; fewer if a cell is not a number, with the problem reported."""
+        """The numbers of a row, NaN for missing ones. A cell that is not a number is reported and ends the list."""
         row: list[float] = []
         for place in self.numeric:
             cell = cells[place]
@@ -214,7 +214,7 @@ class VectorCells:
         self.num_rows = 0
 
     def add(self, cell: Any, *, line: int) -> bool:
-        """Add a row; False if the cell does not fit, with the problem reported."""
+        """Add a row. If the cell does not fit, the problem is reported and the result is False."""
         kind = "list" if isinstance(cell, list) else "names" if isinstance(cell, dict) else "other"
         if kind == "names" and cell.keys() == {"indices", "values"}:
             kind = "numbers"
@@ -260,7 +260,7 @@ class VectorCells:
         if self.kind in (None, "list"):
             return np.frombuffer(self.dense, dtype=np.float32).reshape(self.num_rows, self.width).copy(), None
         if self.kind == "numbers":
-            return number_what_occurs(self.sparse.finish(self.width))
+            return compact_columns(self.sparse.finish(self.width))
         matrix, names = self.sparse.finish(len(self.number)), tuple(self.number)
         every_name_in_every_row = len(self.sparse.columns) == self.num_rows * len(names)
         return matrix.toarray() if every_name_in_every_row else matrix, names

@@ -54,7 +54,9 @@ class LabelCells:
             self.kind = kind
             return True
         self.problems.add(
-            f"labels must be {wanted}; got {shown(value)}. Make the column one kind.", line=line, column=self.column
+            f"labels must be {wanted}; got {shown(value)}. Correct the row, or use one kind of cell in the whole column.",
+            line=line,
+            column=self.column,
         )
         return False
 
@@ -82,7 +84,9 @@ class LabelCells:
         """All rows, with strings split."""
         if self.kind is not str:
             if self.kind is not None:
-                self.unused = dict.fromkeys(("separator", "empty_labels"), f"a row's labels are {_KINDS[self.kind]}, no string")
+                self.unused = dict.fromkeys(
+                    ("separator", "empty_labels"), f"a row's labels are {_KINDS[self.kind]}, not a string"
+                )
                 self.separator = None
             return self.rows
         filled = [text for line, text in self.strings if line > 0 and text.strip()]
@@ -125,7 +129,7 @@ class LabelCells:
         return marks[0] if marks else None
 
     def _list_in(self, text: str, line: int) -> list[str] | None:
-        """The names in a list written as JSON or Python; None if it is not one, with the problem reported."""
+        """The names in a list written as JSON or Python. If it is not one, the problem is reported and the result is None."""
         if not text.strip():
             return []
         try:
@@ -150,7 +154,7 @@ def _is_name(name: Any) -> bool:
 
 
 def _wrong_set(value: Sequence[Any] | Mapping[str, Any]) -> str:
-    """What a list or an object of labels should have been; empty if it is valid."""
+    """What an invalid list or object of labels must be, for a message; empty if it is valid."""
     if isinstance(value, Mapping):
         try:
             for name, cell in value.items():

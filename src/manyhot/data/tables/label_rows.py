@@ -99,10 +99,10 @@ class LabelRows:
         """The labels of all rows.
 
         Args:
-            problems: takes labels that are not wanted.
+            problems: raises the error for labels that are not among ``wanted``.
             wanted: the label names in order. The labels in the file are these names or their numbers from 0; others are an
                 error.
-            ids_of: names that the labels index, if all labels are valid numbers.
+            ids_of: names for label numbers; used if all labels in the file are valid indices into them.
         """
         names, moved = self._renumbering(problems, wanted, ids_of)
         shape = (len(self.counts), len(names))
@@ -156,7 +156,7 @@ class LabelRows:
             line = self.first_line[self.number[foreign[0]]] if foreign[0] in self.number else None
             raise problems.fatal(
                 f"labels must be among the {len(wanted)} `label_names`; got {shown(foreign[0])}"
-                f" ({len(foreign)} such).{nearest(foreign[0], wanted)} Add it, or read without `label_names`.",
+                f" ({len(foreign)} in all).{nearest(foreign[0], wanted)} Add it, or read without `label_names`.",
                 line=line,
             )
         return tuple(wanted), np.asarray([place[name] for name in own], dtype=np.int64)

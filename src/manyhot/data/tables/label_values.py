@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 MISSING = frozenset(("", "?", "nan", "NaN", "NA", "null", "None"))
-# 1, 1.0 and True are the same key; a missing value is None: unknown.
+# 1, 1.0 and True are the same key. None stands for an unknown label.
 TRUTH: dict[Any, float | None] = {0: 0.0, 1: 1.0, None: None}
 TRUTH |= dict.fromkeys(("0", "0.0", "false", "False", "FALSE"), 0.0)
 TRUTH |= dict.fromkeys(("1", "1.0", "true", "True", "TRUE"), 1.0)
 TRUTH |= dict.fromkeys(MISSING)
-# How messages describe a label.
+# How error messages describe a valid label.
 WANTED = "0, 1 or a number between them (a soft label)"
 
 

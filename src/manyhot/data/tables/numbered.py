@@ -1,4 +1,4 @@
-"""Unnamed features with very high column numbers. Later steps hold arrays with one value per column, so if few of very many
+"""Unnamed features with very high column numbers. Later steps allocate arrays with one value per column, so if few of very many
 columns occur, only these are kept, with their numbers as names: ``("7", "123456789")``.
 """
 
@@ -12,21 +12,23 @@ import numpy as np
 from manyhot.data.tables.label_rows import is_number_below
 
 MOST_COLUMNS = 2**31 - 1
-# Up to this many columns, all are kept.
+# Up to this many columns, all are kept. With more, all are kept if at least one in ``SHARE`` occurs.
 MANY_COLUMNS = 2**16
-# ... unless the columns that occur are fewer than all divided by this.
 SHARE = 4
 
 Array = np.ndarray[Any, Any]
 
 
-def number_what_occurs(features: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """A CSR matrix and None, or, if few of very many columns occur, these columns and their numbers as names.
+def compact_columns(features: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Drop the unused columns of a CSR matrix if few of very many occur.
+
+    Returns:
+        The matrix, and its column numbers as names; None in place of the names if no column was dropped.
 
     Example:
         >>> from scipy.sparse import csr_matrix
         >>> wide = csr_matrix(([1.0, 2.0], ([0, 0], [7, 123456789])), shape=(1, 123456790))
-        >>> features, names = number_what_occurs(wide)
+        >>> features, names = compact_columns(wide)
         >>> features.toarray().tolist(), names
         ([[1.0, 2.0]], ('7', '123456789'))
     """
@@ -50,7 +52,7 @@ def column_numbers(names: Sequence[str] | None) -> Array | None:
 
 
 def by_number(features: Any, numbers: Array, width: int) -> Any:
-    """Features ``[R, width]`` in which column ``i`` of ``features`` became column ``numbers[i]``; columns beyond ``width`` are
+    """Features ``[R, width]`` in which column ``i`` of ``features`` is column ``numbers[i]``; columns beyond ``width`` are
     dropped."""
     from scipy.sparse import csr_matrix
 

@@ -13,12 +13,12 @@ from manyhot.labels.sparse import SparseLabels
 
 Array = np.ndarray[Any, Any]
 Rows = int | slice | Sequence[int] | Array | Tensor
-# Most unknown entries: they are listed one by one, 8 bytes each.
+# The largest number of unknown entries; each takes 8 bytes.
 MAX_UNKNOWN = 2**25
 
 
 def row_numbers(rows: Rows, count: int) -> Array:
-    """``rows`` of ``count`` as int64 index numbers."""
+    """``rows`` as int64 indices into ``count`` rows."""
     if isinstance(rows, (int, np.integer)):
         return np.asarray([range(count)[rows]], dtype=np.int64)
     if isinstance(rows, slice):

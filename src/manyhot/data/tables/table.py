@@ -40,7 +40,7 @@ class TableExamples:
     Args:
         columns: the columns by purpose.
         options: the options of the reader.
-        problems: takes the problems of rows; such rows are skipped.
+        problems: records the problems of rows; such rows are skipped.
         format: the name of the file's format.
         places: the index of each column, if rows are sequences; None if rows are mappings.
     """
@@ -125,7 +125,7 @@ class TableExamples:
                 parts.append(cell)
             elif cell is None:
                 if len(self.columns.text) == 1 and isinstance(row, Mapping) and name not in row:
-                    self.problems.add("the row must have a text; the column is not there.", line=line, column=name)
+                    self.problems.add("the row must have a text; it has no such column.", line=line, column=name)
                     return None
             else:
                 self.problems.add(f"the text must be a string; got {shown(cell)}. Quote it.", line=line, column=name)
@@ -173,7 +173,7 @@ class TableExamples:
         features, feature_names = (None, None) if self.cells is None else self.cells.finish()
         if features is None and not self.columns.text:
             raise self.problems.fatal(f"must hold at least one row that can be read; it holds none.{self.problems.first()}")
-        told, remarks = self._told(chosen or {})
+        told, remarks = self._chosen_and_remarks(chosen or {})
         examples = Examples(
             gathered.labels,
             gathered.names,
@@ -188,7 +188,7 @@ class TableExamples:
         bad = [] if self.sets is None else self.sets.bad_rows
         return examples[np.setdiff1d(np.arange(len(examples)), bad)] if bad else examples
 
-    def _told(self, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _chosen_and_remarks(self, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The chosen columns, and remarks for the user."""
         told, remarks = {**self.columns.chosen(), **chosen}, list(self.columns.remarks)
         if self.sets is not None:

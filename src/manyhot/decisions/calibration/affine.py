@@ -32,10 +32,10 @@ def _logistic(scores: Tensor, targets: Tensor, counts: Tensor, theta: Tensor) ->
 
 
 def _newton(evaluate: Callable[[Tensor], Tensor], start: Tensor, *, with_intercept: bool) -> Tensor:
-    """``[2, C]``: C convex problems in slope and intercept at once; ``evaluate`` gives ``[6, C]`` as ``_logistic``.
+    """``[2, C]``: the minima of C convex problems in slope and intercept; ``evaluate`` returns ``[6, C]`` like ``_logistic``.
 
-    A step is halved until the loss falls by a share of what the gradient predicts, and is rejected if it never does. So the
-    loss never rises, even if it is flat at the start.
+    Backtracking line search: a step is halved until the loss falls by a fixed share of the decrease that the gradient predicts,
+    and is rejected if it never does. So the loss never rises, even if it is flat at the start.
     """
     theta, state = start, evaluate(start)
     for _ in range(100):
@@ -92,7 +92,7 @@ def _fit_pooled(data: CalibrationData, *, with_intercept: bool) -> tuple[Tensor,
 
 
 def _fit_each(data: CalibrationData, pooled: Tensor, prior: Tensor) -> Tensor:
-    """``[2, L]``: a fit for each label with the quadratic ``prior [3, 1]`` around the pooled one."""
+    """``[2, L]``: a fit for each label, with a quadratic ``prior [3, 1]`` around the pooled fit."""
     fits = []
     for columns, (scores, targets, counts) in data.label_blocks():
         block = (scores / data.scale, targets, counts)

@@ -1,1 +1,1 @@
-"""Tuning of thresholds: objectives, rows, one cut for all labels, one per label. The entry point is ``tune_rule``."""
+"""Tuning of thresholds, one for all labels or one per label; see ``tune_rule``. A cut is a candidate threshold."""

@@ -38,15 +38,15 @@ def balanced_thresholds(
     threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
     threshold of a label without positives is never below the common one.
 
-    If the rows were scored by several models, thresholds are found for each model and averaged, and once for all rows
-    together; the higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000 rows
-    per model, only those for all rows together are used.
+    If the rows were scored by several models, thresholds are tuned twice: for each model separately and averaged, and for all
+    rows together. The higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000
+    rows per model, only the thresholds for all rows together are used.
 
     Args:
         logits: ``[..., L]`` of held-out rows.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
         shrink: pseudo-positives per label, divided among the folds.
-        flood: most predictions per positive of a label.
+        flood: the largest number of predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
         fold: ``[R]``, the number of the model that scored each row; None if one model scored all.
 
@@ -74,7 +74,8 @@ def balanced_thresholds(
 
 
 def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
+    """float64 ``[L]``: the thresholds from the rows of ``data``. ``positives [L]`` are counted over all rows, of which ``data``
+    may be a part."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
         return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))

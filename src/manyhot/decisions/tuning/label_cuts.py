@@ -20,7 +20,7 @@ INF = math.inf
 
 
 class Candidates(NamedTuple):
-    """Possible cuts of all labels, unordered: label, cut, true positives, predictions, and ``clearance`` of the gap."""
+    """Cuts of all labels in any order: label, cut, true positives, predictions, and ``clearance`` of the gap."""
 
     label: Tensor
     cut: Tensor
@@ -46,8 +46,8 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
         common = pooled_cut(data, goal, steps)
         recall, load = pooled_rates(data, p.new_tensor([common]))
         price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
-        # Beyond this many predictions a label costs more than all its positives and pseudo-positives can gain; the tenth
-        # allows for a price that was estimated on a part of the rows.
+        # Beyond this many predictions a label costs more than all its positives and pseudo-positives can gain. The factor 0.9
+        # allows for a price that was estimated on part of the rows.
         bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
         found = candidates(data, common, torch.minimum(limit, bound))
         recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
@@ -65,7 +65,8 @@ def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
     """The number of predictions beyond which no cut of a label can be best: even with all positives found it would be worse
     than a known cut.
 
-    The value of a cut is ``P F1 + shrink M``, M the mean over labels, at most ``2 P^2 / (P + predictions) + shrink max M``.
+    The value of a cut is ``P F1 + shrink M``, where M is the mean over labels. It is at most
+    ``2 P^2 / (P + predictions) + shrink max M``.
     """
     value = OBJECTIVES["macro-F1"].value
     top = curve.start + float(curve.total.max())
@@ -119,15 +120,15 @@ def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | N
     size = max(1, row_blocks.block_elements(data.scores) // max(rows, 1))
     for start in range(0, num_labels, size):
         scores = data.scores[:, start : start + size].T.contiguous()
-        for chosen in _alike(limit[start : start + size], size):
+        for chosen in _similar_limits(limit[start : start + size], size):
             label = chosen + start
             parts += _cuts_of(scores[chosen], turned[label], label, limit[label].unsqueeze(1), common, least[label])
     return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _alike(limit: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Places of like limits, sixteen parts of a full block; on a GPU, which takes longer to begin, one for each power of
-    two."""
+def _similar_limits(limit: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Indices of ``limit [l]`` in groups of similar limits: sixteen groups for a full block, or one for each power of two on a
+    GPU, where every group costs kernel launches."""
     ranked = limit.argsort()
     if not limit.is_cuda:
         return ranked.split(max(1, size // 16))  # type: ignore[no-untyped-call, no-any-return]
@@ -140,7 +141,7 @@ def _alike(limit: Tensor, size: int) -> tuple[Tensor, ...]:
 def _cuts_of(
     scores: Tensor, positives: SparseLabels, label: Tensor, limit: Tensor, common: float, least: Tensor
 ) -> list[Candidates]:
-    """The cuts of some labels, ``scores [l, R]``; their ``positives [l, R]``."""
+    """The cuts of some labels, from their ``scores [l, R]`` and ``positives [l, R]``."""
     rows = scores.shape[1]
     take = min(int(limit.max()) + 1, rows)
     values, order = falling(scores, take)
@@ -161,8 +162,8 @@ def _cuts_of(
 
 
 def _at(positives: SparseLabels, order: Tensor) -> Tensor:
-    """Which of the rows ``order [l, k]`` are positives of each label; looked up on a GPU, where a dense table would be read
-    and written for a few entries a label."""
+    """bool ``[l, k]``: which of the rows ``order [l, k]`` are positives of each label. On a GPU entries are looked up: a
+    dense table would be written and read for only a few entries per label."""
     if not order.is_cuda:
         return positives.dense().gather(1, order)
     return positives.contains(torch.arange(len(order), device=order.device).unsqueeze(1), order)

@@ -21,7 +21,7 @@ INF = math.inf
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives.
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
-# Most rows times sets; with more, tuning uses every n-th row.
+# The largest number of rows times sets; with more, tuning uses every n-th row.
 LARGEST_TABLE = 1 << 22
 
 
@@ -34,7 +34,7 @@ class TunedSets(NamedTuple):
 
 
 def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
-    """The threshold and the values of label sets with the most exactly right rows; see ``tune_rule``.
+    """Find the threshold and the values of label sets with the best SubACC; see ``tune_rule``.
 
     Args:
         data: scores and labels. Each row is evaluated without counting its own set.
@@ -106,7 +106,8 @@ def _distinct(labels: SparseLabels) -> tuple[SparseLabels, Tensor, Tensor]:
 
 
 def _best_cost(gap: Tensor, right: Tensor, free_right: Tensor) -> tuple[float, float]:
-    """``(share of right rows, cost)``: rows whose gap is larger than the cost get the labels above the threshold."""
+    """``(share of right rows, cost)`` of the best cost. A row whose gap is larger than the cost gets the labels above the
+    threshold, any other row its best listed set."""
     order = np.argsort(gap.numpy(), kind="stable")
     gaps = gap.numpy()[order]
     listed = np.concatenate([[0], np.cumsum(right.numpy()[order])])
@@ -128,7 +129,7 @@ def _best_cost(gap: Tensor, right: Tensor, free_right: Tensor) -> tuple[float, f
 
 
 def _widest(total: np.ndarray, gaps: np.ndarray) -> int:
-    """How many rows get a listed set."""
+    """The best number of rows that get a listed set, as ``best_gap`` chooses."""
     ends = torch.from_numpy(gaps)
     low = torch.cat([ends.new_zeros(1), ends]).clamp(min=0.0)
     return best_gap(torch.from_numpy(total), clearance(torch.cat([ends, ends.new_tensor([INF])]), low))

@@ -14,10 +14,11 @@ from manyhot.decisions.tuning.goals import Goal
 from manyhot.decisions.tuning.rows import ScoredRows, group_of, sum_over
 
 INF = math.inf
+# The largest number of cuts that the search for a floor evaluates: without, and with an estimate from a sample.
 FLOOR_PASSES, CONFIRMED_PASSES = 8, 5
-# Gaps on either side of the best one that may be cut instead.
+# Number of gaps on either side of the best one that are considered if the best one is too narrow.
 NEIGHBOURS = 1000
-# Scores on which a floor is tried first.
+# Number of scores in the sample from which the floor is estimated first.
 SAMPLED = 1 << 21
 
 
@@ -36,8 +37,8 @@ def steps_of(data: ScoredRows) -> Tensor:
 
 
 def pooled_cut(data: ScoredRows, goal: Goal, steps: Tensor) -> float:
-    """The best cut for one group: the number of predictions is the position of the cut in the sorted scores. Only scores that a
-    best cut may predict are sorted."""
+    """The best cut if all entries are one group: the number of predictions follows from the position of the cut in the sorted
+    scores. Only scores that the best cut may predict are sorted."""
     floor, _ = _floor(data, goal, steps)
     everything = ascending(torch.cat([at_least(block, floor) for _, block in data.blocks()]))
     hits, steps = data.hits(), steps[steps >= floor]
@@ -120,7 +121,7 @@ def best_on(curve: Curve, data: ScoredRows) -> float:
 class _Search:
     """Bisection for a score below which no best cut lies.
 
-    From the groups' counts at a score follows an upper bound for all lower cuts: all positives found without further
+    The counts at a score give an upper bound for all lower cuts: the value if they found all positives without further
     predictions. Once the bound is at most the value of a known cut, lower scores need not be sorted.
     """
 
@@ -155,13 +156,14 @@ def _floor(data: ScoredRows, goal: Goal, steps: Tensor) -> tuple[float, list[tup
     search = _Search(data, goal, steps)
     for place in _likely(data, goal, steps):
         search.evaluate(place)
-    # Each evaluation reads all scores; a floor suggested by some rows and confirmed on all rows needs few more.
+    # Each evaluation reads all scores. If a floor estimated from a sample is confirmed on all rows, few more are needed.
     search.bisect(CONFIRMED_PASSES if search.low else FLOOR_PASSES)
     return float(steps[min(search.low, search.at)]), search.trials
 
 
 def _likely(data: ScoredRows, goal: Goal, steps: Tensor) -> list[int]:
-    """Estimates from every n-th row: a step near the best and one just below the floor; empty for few scores."""
+    """Steps to evaluate first, estimated from every n-th row: one near the best and one just below the floor. Empty if there
+    are few scores."""
     stride = data.scores.numel() // SAMPLED
     if stride < 8:
         return []

@@ -16,7 +16,7 @@ from manyhot.losses.core.lazy import is_lazy
 
 INF = math.inf
 BLOCK_ELEMENTS = 1 << 24
-# On a GPU, where a block takes several launches.
+# Larger blocks on a GPU, because every block costs several kernel launches.
 CUDA_ELEMENTS = 1 << 28
 
 
@@ -100,7 +100,7 @@ def sum_over(groups: str, chosen: Tensor) -> Tensor:
     """float64: the number of True entries of ``chosen [r, L]`` by group."""
     axis = {"all": None, "rows": 1, "labels": 0}[groups]
     if chosen.device.type == "cpu":
-        # NumPy counts Booleans tens of times faster than torch does on a CPU.
+        # On a CPU, NumPy counts Booleans tens of times faster than torch.
         counts = np.count_nonzero(chosen.numpy()) if axis is None else chosen.numpy().sum(axis=axis, dtype=np.int32)
         return torch.as_tensor(counts, dtype=torch.float64).reshape(-1)
     return chosen.sum(dim=axis).double().reshape(-1)

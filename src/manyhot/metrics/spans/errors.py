@@ -81,7 +81,7 @@ def _of_row(row: int, guesses: set[Key], truths: set[Key]) -> list[SpanError]:
 
 
 def _overlapping(guesses: set[Key], truths: set[Key]) -> Iterator[tuple[Key, Key]]:
-    """Every pair that shares a character, found by one pass over both in reading order; linear in the number of pairs."""
+    """Every pair of spans that share a character, found in one pass over all spans in reading order."""
     open_guesses: list[Key] = []
     open_truths: list[Key] = []
     marked = [(span[1], 0, span) for span in guesses] + [(span[1], 1, span) for span in truths]

@@ -20,7 +20,7 @@ Key = tuple[Hashable, int, int]
 
 
 class SpanCounts(NamedTuple):
-    """Spans found, predicted and true; 0 / 0 is 0."""
+    """The numbers of spans found, predicted and true; ratios of 0 / 0 are 0."""
 
     hits: int = 0
     predicted: int = 0
@@ -197,7 +197,7 @@ def span_f1_score(
 
 
 def _keys(spans: Spans) -> set[Key]:
-    """(type, start, end) of each span, once."""
+    """The distinct (type, start, end) of the spans."""
     return {(span[0], span[1], span[2]) for span in spans}
 
 

@@ -67,7 +67,7 @@ def read_header(lines: Iterator[tuple[int, str]], problems: ProblemLog) -> tuple
             raise problems.fatal(
                 f"before @data a line must begin with @relation, @attribute or %; got {shown(text)}.", line=line
             )
-    raise problems.fatal("must have a line @data; there is none. Is the file whole, and is it ARFF?")
+    raise problems.fatal("must have a line @data; there is none. Is the file complete, and is it ARFF?")
 
 
 def split_values(text: str) -> list[str] | None:
@@ -120,7 +120,9 @@ def _attribute(text: str, line: int, problems: ProblemLog) -> Attribute:
         values = split_values(declared[1:-1])
         if values is None or len(set(values)) < len(values):
             wrong = "a quotation mark does not close" if values is None else "one occurs twice"
-            raise problems.fatal(f"nominal values must differ and be quoted alike; {wrong}.", line=line, column=name)
+            raise problems.fatal(
+                f"nominal values must differ, and their quotation marks must close; {wrong}.", line=line, column=name
+            )
         return Attribute(name, "nominal", line, tuple(values))
     kind = declared.split(None, 1)[0].lower()
     types = {"numeric": "number", "real": "number", "integer": "number", "string": "string", "date": "date"}

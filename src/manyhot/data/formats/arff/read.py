@@ -1,8 +1,8 @@
 r"""ARFF, dense and sparse, with the labels named by MULAN's XML beside it.
 
-liac-arff is only the reference in the tests: on a malformed declaration its pattern for nominal values takes time exponential
-in their number (two seconds for 16 values), it reports a bad value without column and value, silently overwrites a column that
-occurs twice in a sparse row, and refuses dates.
+liac-arff is only the reference in the tests. On a malformed declaration its pattern for nominal values takes time exponential
+in their number (two seconds for 16 values). It reports a bad value without column and value, silently overwrites a column that
+occurs twice in a sparse row, and rejects dates.
 
 Every row is first parsed as numbers; a nominal value is its index in the declared list. In a sparse row an omitted value is 0,
 which for a nominal attribute means the first value. Then the label columns are split off. A nominal feature with the
@@ -35,8 +35,8 @@ def read_arff(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Ex
     lines = file.lines()
     relation, attributes = read_header(lines, problems)
     label_names, chosen = _label_names(file, relation, attributes, options, problems)
-    unused = {"label_file": "the labels are named"} if options.labels or options.label_names else {}
-    unused |= {"label_names": "`labels` names them"} if options.labels else {}
+    unused = {"label_file": "`labels` or `label_names` names the labels"} if options.labels or options.label_names else {}
+    unused |= {"label_names": "`labels` names the labels"} if options.labels else {}
     own = set(label_names)
     label_places = [number for number, attribute in enumerate(attributes) if attribute.name in own]
     inputs = [number for number, attribute in enumerate(attributes) if attribute.name not in own]

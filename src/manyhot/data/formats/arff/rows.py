@@ -84,7 +84,7 @@ class ArffRows:
             except ValueError:
                 raise _BadCellError(f"a sparse row must list 'number value' between commas; got {shown(item)}.", None) from None
             if not 0 <= place < width:
-                raise _BadCellError(f"the attribute's number must lie in [0, {width}); got {shown(key)}.", None)
+                raise _BadCellError(f"an attribute number must lie in [0, {width}); got {shown(key)}.", None)
             places.append(place)
             try:
                 values.append(convert[place](value))

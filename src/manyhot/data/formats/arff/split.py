@@ -51,7 +51,7 @@ def labels_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, Any, Array]
     """Labels, unknown entries, and the rows that are skipped."""
     inverted = np.asarray([_first_is_positive(table, place) for place in places], dtype=bool)
     if inverted.any():
-        # Dense files only: the first value has code 0 in the file and means a positive label.
+        # In dense files only: the first declared value, which has the code 0, means a positive label.
         flipped = table.matrix.copy()
         turned = np.asarray(places)[inverted]
         flipped[:, turned] = 1 - flipped[:, turned]
@@ -108,7 +108,7 @@ def features_of(table: ArffTable, places: Sequence[int]) -> tuple[Any, tuple[str
 
 
 def _bad_rows(table: ArffTable, simple: Sequence[int]) -> Array:
-    """Rows with infinite numbers, and with other numbers than 0 and 1 in {0,1} attributes."""
+    """Rows with an infinite number, or with a number other than 0 and 1 in a {0,1} attribute."""
     rows, columns, values = table.entries(simple)
     infinite = np.abs(values) > LARGEST
     bad = table.note(infinite, rows, columns, simple, "a feature must be a finite number in float32, or ?", values)
