@@ -1,4 +1,4 @@
-"""Metrics of a model, or of scores, on examples; only one batch of scores is in memory."""
+"""Metrics of a model, or of scores, on examples; the scores of a model are computed batch by batch."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def evaluate(
 
     Args:
         model_or_logits: a model, whose rule and link are used, or logits ``[N, L]`` in the order of ``examples``.
-        examples: rows with labels; for a model they are mapped to its label names. Labels that the model does not know are
-            ignored; ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
+        examples: rows with labels. For a model, the labels are matched to its label names; unknown ones are ignored, and
+            ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
             (``Examples.hardened``).
-        metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. None: ``DEFAULT_METRICS`` and, if
-            propensities are known, PSP@1, PSP@3 and PSP@5, each if there are enough labels.
+        metrics: names of the catalog; the k of ``P@k`` must not exceed the number of labels. None for ``DEFAULT_METRICS``, and
+            PSP@1, PSP@3 and PSP@5 if propensities are known; metrics whose k is too large are left out.
         rule: a decision rule in place of the model's.
-        link: a link or calibration in place of the model's. Metrics of probabilities are an error if the model's scores only
-            rank and no link is given; for logits the default is ``"hard"``.
-        propensities: ``[L]`` for PSP@k; None: those of the model's training rows, ``TrainedModel.propensities``.
-        batch_size: rows scored at a time.
+        link: a link or calibration in place of the model's; ``"hard"`` by default for logits. Metrics of probabilities need a
+            link: they are an error for a model whose scores only rank.
+        propensities: ``[L]`` for PSP@k; None for those of the model's training rows (``TrainedModel.propensities``).
+        batch_size: the number of rows scored at a time.
 
     Returns:
         The value of each metric by name, and under ``"empty"`` the share of rows without a predicted label.
@@ -78,7 +78,7 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
-    names = _measured(metrics, examples.num_labels, with_propensities=propensities is not None)
+    names = _chosen_metrics(metrics, examples.num_labels, with_propensities=propensities is not None)
     kind = _accumulator()
     measured = kind(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
@@ -93,18 +93,18 @@ def evaluate(
     return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
 
 
-def _measured(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
+def _chosen_metrics(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
     """The metrics to compute; a requested metric at k is an error if k exceeds the number of labels."""
     if metrics is None:
         usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS
-        return [name for name in usual if not _beyond(name, num_labels)]
+        return [name for name in usual if not _k_exceeds(name, num_labels)]
     for name in metrics:
-        if _beyond(name, num_labels):
+        if _k_exceeds(name, num_labels):
             raise ValueError(f"evaluate: k in `metrics` must not exceed the number of labels, {num_labels}; got {name!r}.")
     return list(dict.fromkeys(metrics))
 
 
-def _beyond(name: str, num_labels: int) -> bool:
+def _k_exceeds(name: str, num_labels: int) -> bool:
     """Whether k of a metric exceeds the number of labels."""
     _, at, k = name.partition("@")
     return bool(at) and k.isdigit() and int(k) > num_labels

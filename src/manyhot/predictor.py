@@ -43,11 +43,11 @@ def predict_rows(
 
     Args:
         model: the model.
-        inputs: the inputs of ``TrainedModel.iter_scores``.
+        inputs: inputs as for ``TrainedModel.iter_scores``.
         rule: the decision rule.
         scores: whether to return the scores of the labels.
         probabilities: whether to return their probabilities, for a model with a link or a calibration.
-        close: changes the predicted labels, as a hierarchy does.
+        close: a function that changes the predicted labels, such as that of a hierarchy.
     """
     link = model.calibration or model.link
     for found in model.iter_scores(inputs):
@@ -69,15 +69,17 @@ def predict_rows(
 
 
 class Predictor:
-    """A saved model that can be sent to other processes: its pickle holds a path and settings; a process loads it at first use.
+    """A saved model that can be sent to other processes.
+
+    Its pickle holds only the path and the settings; a process loads the model at the first use.
 
     Args:
         model: the folder of a run or of a model. Every process that uses the predictor must be able to read it.
         top_k: predict the k best labels of each row instead of applying the model's rule.
         scores: also return the score of each label.
         probabilities: also return the probability of each label.
-        threads: CPU threads of torch in a process that uses it; 0 does not change them. Several processes on one machine
-            should share its cores.
+        threads: the number of CPU threads of torch in a process that uses the predictor; 0 leaves it unchanged. Several
+            processes on one machine should share its cores.
 
     Example:
         >>> import tempfile
