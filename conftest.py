@@ -1,8 +1,7 @@
-"""Which folders are collected.
+"""Choose which tests are collected, and in which order the GPU tests run.
 
-Integrations need other people's packages, so only ``make test-integrations`` asks for them. Doctests of modules that need an
-extra are collected where it is installed, which it is for ``make test-production``; so are the tests with
-Ray and Spark, for ``make test-distributed``.
+Integrations need other packages, so only ``make test-integrations`` collects them. Doctests of modules that need an extra are
+collected if it is installed, as in ``make test-production``; so are the tests with Ray and Spark, in ``make test-distributed``.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ INTEGRATIONS = [
 ]
 EXTRAS = {ROOT / "src/manyhot/serve": "uvicorn", ROOT / "tests/distributed": "ray"}
 
-# A file with tests for a CUDA device names their mark, or takes the fixture that tries every device.
+# A file with tests for a CUDA device has the mark ``gpu``, or a test with the fixture ``place``, which runs on every device.
 ON_GPU = re.compile(r"mark\.gpu|def test\w*\([^)]*\bplace\b")
 
 ENVIRONMENT = {
@@ -35,20 +34,20 @@ ENVIRONMENT = {
 
 
 def pytest_addoption(parser):
-    """``--integrations`` collects them; ``--release`` the tests of the distributions."""
+    """Add ``--integrations`` and ``--release``, which collect tests that are left out otherwise."""
     parser.addoption("--integrations", action="store_true", help="collect the tests and pages of manyhot.integrations")
     parser.addoption("--release", action="store_true", help="collect the tests of the distributions (make test-release)")
 
 
 def pytest_configure(config):
-    """No network, one CPU with four devices for JAX, and a Keras backend that is installed."""
+    """For integrations: no network, four CPU devices for JAX, and an installed Keras backend."""
     if config.getoption("--integrations"):
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         # Other packages warn about each other; manyhot's own warnings are errors as everywhere.
         for line in ("default", "error:::manyhot"):
             config.addinivalue_line("filterwarnings", line)
-        # It prints a line when it is first imported, which a page would have to expect or not, by the order of the tests.
+        # Its first import prints a line, which would appear in the output of whichever page comes first.
         with contextlib.redirect_stdout(io.StringIO()):
             importlib.import_module("transformers.integrations.integration_utils")
 
@@ -73,14 +72,14 @@ class NamesFailures:
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Without the option they are left out, whatever happens to be installed."""
+    """Leave out tests whose option is not given, whatever is installed, and tests whose package is not installed."""
     if not config.getoption("--integrations") and any(
         folder == collection_path or folder in collection_path.parents for folder in INTEGRATIONS
     ):
         return True
     if not config.getoption("--release") and collection_path == ROOT / "tests/release":
         return True
-    # Collecting and importing all tests takes longer than a tenth of make test-gpu, in every one of its processes.
+    # For GPU tests, skip files without any: collecting and importing all tests would take more than a tenth of make test-gpu.
     if config.option.markexpr == "gpu" and collection_path.suffix == ".py" and collection_path.name != "conftest.py":
         return not ON_GPU.search(collection_path.read_text()) or None
     missing = [folder for folder, package in EXTRAS.items() if find_spec(package) is None]
@@ -91,9 +90,9 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """In ``make test-gpu`` every process begins with its share of the slow tests, so that none is left to the end.
+    """In ``make test-gpu`` every process starts with its share of the slow tests, so that none of them runs last.
 
-    Each process is given a stretch of the tests at first, and takes from others when it is done (``--dist worksteal``).
+    Each process first gets a contiguous block of tests, and takes tests from others when it is done (``--dist worksteal``).
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     if config.option.markexpr == "gpu" and count > 1:
@@ -101,7 +100,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def dealt(items, slow, count):
-    """The items in ``count`` stretches of nearly equal length, each with every ``count``-th of the slow ones first."""
+    """The items in ``count`` blocks of nearly equal length; each block starts with every ``count``-th slow item."""
     chosen = set(map(id, slow))
     others, order = (item for item in items if id(item) not in chosen), []
     for place in range(count):

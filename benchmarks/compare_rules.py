@@ -32,7 +32,7 @@ from manyhot.comparison.job import Job
 from manyhot.comparison.measure import measure_decisions
 from manyhot.comparison.methods import parse_methods
 from manyhot.comparison.plan import Plan
-from manyhot.comparison.records import CELLS, PLAN, add_cells, cell_key, heal, read_cells
+from manyhot.comparison.records import CELLS, PLAN, add_cells, cell_key, read_cells, remove_incomplete_line
 from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.links import probabilities
@@ -150,7 +150,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     write_json(given.out / PLAN, plan.to_dict())
     path, started, deadline = given.out / CELLS, time.monotonic(), time.time() + 60 * given.minutes
-    heal(path)
+    remove_incomplete_line(path)
     jobs = plan.missing(read_cells(path))
     shapes = shapes_of(plan, jobs)
     rank = {method.name: place for place, method in enumerate(methods)}

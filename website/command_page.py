@@ -50,12 +50,8 @@ def _flags(option: Any) -> str:
 def _table(first: str, rows: list[tuple[str, Any]]) -> str:
     lines = [f"| {first} | what it does |", "|---|---|"]
     for words, each in rows:
-        default = each.show_default if isinstance(each.show_default, str) else None
-        plain = each.default is None or isinstance(each.default, bool) or each.default in ((), [])
-        if default is None and each.show_default is True and not plain:
-            default = str(each.default)
         said = (each.help or "").strip().replace("\n", " ").replace("|", "\\|")
-        lines.append(f"| {words} | {said}{f' [default: {default}]' if default else ''} |")
+        lines.append(f"| {words} | {said} |")
     return "\n".join(lines)
 
 

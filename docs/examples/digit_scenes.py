@@ -1,4 +1,4 @@
-"""Makes the example report in ``digit_scenes/``: python docs/examples/digit_scenes.py"""
+"""Create the example report in ``digit_scenes/``: python docs/examples/digit_scenes.py"""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def examples(scenes: DigitScenes) -> Examples:
 
 
 def main() -> None:
-    """Train, judge scenes that nothing saw, and write the page."""
+    """Train a model, evaluate it on test scenes, and write the report."""
     seen = examples(digit_scenes(1500, frequencies=IMBALANCED, seed=0))
     test = examples(digit_scenes(1500, part="test", frequencies=IMBALANCED, seed=1))
     folder = Path(__file__).parent / "digit_scenes"

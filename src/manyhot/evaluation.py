@@ -37,8 +37,8 @@ def evaluate(
 
     Args:
         model_or_logits: a model, whose rule and link are used, or logits ``[N, L]`` in the order of ``examples``.
-        examples: rows with labels; for a model they are mapped to its label names. Labels that the model does not know are
-            ignored; ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
+        examples: rows with labels. For a model, the labels are matched to its label names; unknown ones are ignored, and
+            ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
             (``Examples.hardened``).
         metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. Default: ``DEFAULT_METRICS`` and, if
             propensities are known, PSP@1, PSP@3 and PSP@5; a metric at k is left out if there are fewer than k labels.
@@ -78,7 +78,7 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
-    names = _measured(metrics, examples.num_labels, with_propensities=propensities is not None)
+    names = _chosen_metrics(metrics, examples.num_labels, with_propensities=propensities is not None)
     kind = _accumulator()
     measured = kind(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
@@ -93,7 +93,7 @@ def evaluate(
     return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
 
 
-def _measured(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
+def _chosen_metrics(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
     """The metrics to compute; a requested metric at k is an error if k exceeds the number of labels."""
     if metrics is None:
         usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS

@@ -43,7 +43,7 @@ def predict_rows(
 
     Args:
         model: the model.
-        inputs: the inputs of ``TrainedModel.iter_scores``.
+        inputs: inputs as for ``TrainedModel.iter_scores``.
         rule: the decision rule.
         scores: whether to return the scores of the labels.
         probabilities: whether to return their probabilities, for a model with a link or a calibration.
@@ -69,7 +69,9 @@ def predict_rows(
 
 
 class Predictor:
-    """A saved model that can be sent to other processes: its pickle holds a path and settings; a process loads it at first use.
+    """A saved model that can be sent to other processes.
+
+    Its pickle holds only the path and the settings; a process loads the model at the first use.
 
     Args:
         model: the folder of a run or of a model. Every process that uses the predictor must be able to read it.

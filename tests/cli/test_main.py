@@ -58,8 +58,9 @@ def test_every_training_setting_is_a_flag_with_its_default(run):
     shown = run("train", "--help").out
     for each in fields(TrainSettings):
         assert "--" + each.name.replace("_", "-") in shown
-    assert "Rows per step. Default: 128, 4096 for wide" in " ".join(shown.replace("│", " ").split())
-    assert f"({TrainSettings().weight_decay})" in shown
+    text = " ".join(shown.replace("│", " ").split())
+    assert "Rows per step. Default: 128, 4096 for wide" in text
+    assert f"(not for linear on sparse inputs). Default: {TrainSettings().weight_decay}." in text
 
 
 @pytest.mark.parametrize(("verb", "catalog"), [("losses", LOSSES), ("metrics", METRICS)])
@@ -128,7 +129,7 @@ def test_only_the_command_line_imports_typer_and_rich():
 @pytest.mark.parametrize("verb", ["evaluate", "tune"])
 def test_rows_that_the_model_was_trained_on_are_remarked(run, trained, posts, verb):
     extra = ["--dry-run"] if verb == "tune" else []
-    remark = "rows the model was trained on"
+    remark = "the model was trained on these rows"
     assert remark in run(verb, trained, posts / "train.jsonl", *extra).err
     assert remark not in run(verb, trained, posts / "test.jsonl", *extra).err
     assert remark not in run(verb, trained, posts / "train.jsonl", "--quiet", *extra).err

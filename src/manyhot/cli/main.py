@@ -13,12 +13,13 @@ from typer.core import TyperCommand, TyperGroup
 import manyhot
 from manyhot.cli.commands import COMMANDS
 from manyhot.cli.io.errors import InterruptionError, check_streams, ending_of_error
+from manyhot.cli.io.help import complete_help
 
 ABOUT = "Multi-label learning: from a file of labelled examples to a model and its predictions."
 
 
 class LazyCommands(TyperGroup):
-    """A group that imports a command when it is called; the list of commands comes from the registry."""
+    """A group that imports a command only when it is called; the list of commands comes from the registry."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Names in the order of the registry: inspect, train, evaluate, predict, ..."""
@@ -34,7 +35,7 @@ class LazyCommands(TyperGroup):
         return name, load_command(str(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; without this, typer ends an interrupted command without a message."""
+        """Run the command. Ctrl-C becomes an ``InterruptionError``, because typer would end the command without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -55,6 +56,7 @@ def load_command(name: str) -> Any:
         found = app
     command = typer.main.get_command(found)
     command.name = name
+    complete_help(command)
     return command
 
 

@@ -1,4 +1,4 @@
-"""Running one job; a failure is recorded and does not end the grid."""
+"""Run one job. A failure is recorded and does not end the grid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoadedSets:
         self.kept: dict[str, ComparedSet] = {}
 
     def get(self, name: str) -> ComparedSet:
-        """One data set, read if it is not cached."""
+        """One data set; read from its files if it is not cached."""
         if name not in self.kept:
             while len(self.kept) >= self.most:
                 self.kept.pop(next(iter(self.kept)))
@@ -32,7 +32,7 @@ class LoadedSets:
 
 
 def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]:
-    """Run a job and return its records; those of a failed job have the error."""
+    """Run a job and return its records. If the seeds do not fit into memory together, they run one after the other."""
     data = sets.get(job.data)
     place = torch.device(device)
     if place.type == "cuda":
@@ -49,7 +49,7 @@ def run_job(job: Job, plan: Plan, sets: LoadedSets, device: str) -> list[Record]
 
 
 def attempt(job: Job, plan: Plan, sets: LoadedSets, device: str) -> tuple[list[Record], str | None]:
-    """The records of a job, and its error or None."""
+    """Run a job; returns its records, and its error or None. The records of a failed job hold the error."""
     try:
         return run_job(job, plan, sets, device), None
     except Exception as error:  # One failed cell must not end the grid: it is recorded, reported, and tried again next time.

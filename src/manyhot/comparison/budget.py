@@ -1,4 +1,4 @@
-"""The training budget of members: batch size and epochs."""
+"""The training budget of a model: batch size and epochs."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def batch_size(rows: int, settings: CompareSettings) -> int:
 
 
 def num_epochs(steps_per_epoch: int, settings: CompareSettings) -> int:
-    """The number of epochs: the setting, fewer if they would take more than ``steps`` steps, but at least 8."""
+    """The number of epochs: ``epochs``, or fewer to stay within ``steps`` steps, but at least 8."""
     return min(settings.epochs, max(8, settings.steps // max(steps_per_epoch, 1)))

@@ -1,4 +1,4 @@
-"""One job of the grid: training, selection of trials and evaluation; one record per seed."""
+"""One job of the grid: train the trials, select the best, evaluate it; one record per seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manyhot.comparison.records import cell_key
 from manyhot.metrics.at_k import LEAST_ROWS, label_propensities
 
 DECISIONS = ("SubACC", "MLC-F1", "micro-F1", "macro-F1")
-# Fewer scores than this are evaluated on the CPU: metrics read many single numbers, and each read syncs with a GPU.
+# Fewer scores than this are evaluated on the CPU: metrics read many single numbers, and each read would wait for the GPU.
 FEW_SCORES = 1 << 20
 
 

@@ -35,14 +35,16 @@ def compare(
     """Compare losses on your data: the same body, splits, budget and early stopping for all.
 
     Args:
-        files: data sets; two files whose names differ only in ``train`` and ``test`` are one set, other files are split.
-        losses: names of the catalog or ``powerset``, with options after ``+`` as in ``zlpr+smoothing``.
-        settings: the budget; None is the defaults.
+        files: data sets. Two files whose names differ only in ``train`` and ``test`` are one set; the rows of other files are
+            split.
+        losses: names of the catalog, or ``powerset``; options follow a ``+``, as in ``zlpr+smoothing``.
+        settings: the budget; None for the defaults.
         models: bodies, ``linear`` and ``mlp``.
         seeds: the number of seeds, for splits, initial weights and the order of rows.
-        reference: the loss that the others are compared with; None is zlpr, or else the first one.
+        reference: the loss that the others are compared with; None for zlpr, or the first one if zlpr is not among them.
         reading: arguments of ``read_examples``.
-        folder: the folder for results, saved cell by cell; an existing comparison is resumed. None saves nothing.
+        folder: the folder for results. Every cell is saved when it finishes, and an existing comparison is resumed. None saves
+            nothing.
         workers: the number of processes.
         progress: called after every job.
 

@@ -27,7 +27,7 @@ def memory_of(step: Callable[[], None], device: torch.device) -> int | None:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    if not _give_back_free_memory():
+    if not _release_free_memory():
         step()
         return None
     try:
@@ -51,7 +51,7 @@ def seconds_of(predict: Callable[[], object], device: torch.device) -> float:
     return min(found)
 
 
-def _give_back_free_memory() -> bool:
+def _release_free_memory() -> bool:
     """Have glibc return freed pages to the system: otherwise a step would reuse them and appear to need no memory."""
     if not sys.platform.startswith("linux"):
         return False

@@ -1,8 +1,9 @@
 """Many small models trained together: S seeds, each with T trials on the same batches.
 
 Axes: S seeds, T trials, B rows of a batch, F features, H hidden units, K outputs. The T trials of a seed share their inputs, so
-their first layers are one product ``[B, F] x [F, T K]``; everything else is elementwise or a batched product. Members are
-independent: the loss is a sum over members, and the optimiser has a learning rate for each.
+their first layers are one product ``[B, F] x [F, T K]``; everything else is elementwise or a batched product. A member is the
+model of one seed and trial. Members are independent: the loss is a sum over members, and the optimiser has a learning rate for
+each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from manyhot.training.run.steps import AdamSteps
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a body; ``hidden`` 0 is a linear one."""
+    """Sizes of a body; ``hidden`` is 0 for a linear body."""
 
     features: int
     outputs: int
@@ -35,7 +36,7 @@ class Shape:
 
 
 class Ensemble:
-    """The weights of all members: linear ``W [S, F, T, K]``, ``b [S, T, K]``; or a hidden layer before that.
+    """The weights of all members: ``W [S, F, T, K]`` and ``b [S, T, K]`` for a linear body; an mlp has a hidden layer before.
 
     The bias of a head starts at the log odds of its output, as in ``manyhot.train``; all trials of a seed have the same initial
     weights.
@@ -104,12 +105,12 @@ class Ensemble:
         return product.reshape(seeds, inputs.shape[1], trials, out) + bias.unsqueeze(1)
 
     def scores_of(self, weights: Sequence[Tensor], inputs: Tensor, seed_place: int) -> Tensor:
-        """``[T, N, K]`` of all trials of one seed, without dropout; ``weights`` may be those of a snapshot."""
+        """Scores ``[T, N, K]`` of all trials of one seed, without dropout; ``weights`` may be those of a snapshot."""
         part = [each[seed_place : seed_place + 1] for each in weights]
         return self._forward(part, inputs.unsqueeze(0), None)[0].transpose(0, 1).contiguous()
 
     def one(self, weights: Sequence[Tensor], inputs: Tensor, seed_place: int, trial: int) -> Tensor:
-        """``[N, K]`` of one member."""
+        """Scores ``[N, K]`` of one member."""
         part = [
             each[seed_place : seed_place + 1].narrow(axis, trial, 1)
             for each, axis in zip(weights, self.trial_axes, strict=True)
@@ -117,7 +118,7 @@ class Ensemble:
         return self._forward(part, inputs.unsqueeze(0), None)[0, :, 0]
 
     def drop_mask(self, rows: int, draws: Sequence[torch.Generator]) -> Tensor:
-        """The dropout mask ``[S, B, H]`` (``[S, B, F]`` of a linear body), sampled separately for each seed."""
+        """The dropout mask ``[S, B, H]``, or ``[S, B, F]`` for a linear body, sampled separately for each seed."""
         full = self.shape.hidden or self.shape.features
         widths = [full] * len(draws) if self.shape.hidden else self.widths
         kept = 1 - self.shape.dropout
@@ -150,7 +151,7 @@ class MemberSteps(AdamSteps):
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One step with this share of each member's learning rate."""
+        """One step; ``rate`` multiplies the learning rate of each member."""
         self.count += 1
         scale = rate / (1 - self.betas[0] ** self.count)
         root = (1 - self.betas[1] ** self.count) ** 0.5
@@ -180,7 +181,7 @@ class Snapshot:
 
     @torch.no_grad()
     def update(self, extra: Sequence[Tensor], values: Tensor, epoch: int, running: Tensor) -> Tensor:
-        """Store the members that are ``running`` and better than before; returns which, ``[S, T]``."""
+        """Store the weights of members that are ``running`` and improved; returns which did, bool ``[S, T]``."""
         better = (values > self.values) & running
         if bool(better.any()):
             self.values = torch.where(better, values, self.values)

@@ -1,4 +1,4 @@
-"""Running the grid in processes: each takes jobs until none is left; finished cells are saved at once."""
+"""Run the grid in one process or several; a cell is saved as soon as it finishes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyhot.comparison.attempt import LoadedSets, attempt
 from manyhot.comparison.cell import JobRun
 from manyhot.comparison.job import LARGE_STEP, Job, step_work
 from manyhot.comparison.plan import Plan
-from manyhot.comparison.records import CELLS, Record, add_cells, heal, read_cells
+from manyhot.comparison.records import CELLS, Record, add_cells, read_cells, remove_incomplete_line
 from manyhot.comparison.sets import SetShape, shape_of
 from manyhot.comparison.workers import run_in_processes
 
@@ -48,7 +48,7 @@ def run_grid(
         folder: the existing folder of ``cells.jsonl``.
         workers: the number of processes; 1 runs everything in this one.
         minutes: start no job after this time; None for no limit.
-        first: methods whose jobs run before all others, for a grid that may not finish.
+        first: methods whose jobs run before all others; useful if the grid may not finish.
         shapes: the result of ``shapes_of``, if it is known.
         watch: called after every job.
 
@@ -56,7 +56,7 @@ def run_grid(
         The records of all cells, including failed ones.
     """
     path = folder / CELLS
-    heal(path)
+    remove_incomplete_line(path)
     cells = read_cells(path)
     jobs = plan.missing(cells)
     counted = plan.num_cells - sum(len(job.seeds) for job in jobs)
@@ -93,7 +93,7 @@ def shapes_of(plan: Plan, jobs: Sequence[Job]) -> dict[str, SetShape]:
 
 
 def estimate_seconds(plan: Plan, jobs: Sequence[Job], watch: Callable[[int, int], None]) -> float:
-    """The estimated seconds of all jobs, one after the other and without early stopping, from a few measured steps of each."""
+    """Estimate the seconds of all jobs in one process without early stopping, from a few measured steps of each job."""
     sets, shapes, total = LoadedSets(plan), shapes_of(plan, jobs), 0.0
     for number, job in enumerate(jobs, start=1):
         data = sets.get(job.data)
@@ -129,8 +129,10 @@ def _run_here(
 def queued_by_device(
     plan: Plan, jobs: Sequence[Job], first: Sequence[str], shapes: Mapping[str, SetShape]
 ) -> dict[str, list[Job]]:
-    """Jobs for each device: methods of ``first``, then the others. In both, the largest data sets come first. Jobs of a data
-    set are adjacent, so that a process reads it once; its largest jobs come first, so that processes end together."""
+    """The jobs of each device in order: first those of the methods in ``first``, then the others. The largest data sets come
+    first. Jobs of a data set are adjacent, so that a process reads it once; its largest jobs come first, so that all processes
+    end at about the same time.
+    """
 
     def work(job: Job) -> float:
         return step_work(job, shapes[job.data], plan.settings)

@@ -1,4 +1,4 @@
-"""A job of the grid: a method on a data set with a body, for some seeds; and its amount of work."""
+"""A job of the grid: a method, a body, a data set and some seeds; and the amount of work of a job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_memory(shape: Shape, members: int) -> None:
     """Check that weights, gradients, Adam's state and two snapshots of all members fit into memory."""
     wanted = 6 * 4 * shape.parameters * members
     if wanted > MOST_BYTES:
-        raise TooLargeError(f"{members} models of {shape.parameters:,} numbers would take {wanted / 2**30:.0f} GiB")
+        raise TooLargeError(f"{members} models of {shape.parameters:,} parameters would need {wanted / 2**30:.0f} GiB")
 
 
 class TooLargeError(ValueError):
@@ -40,14 +40,14 @@ class TooLargeError(ValueError):
 
 
 def step_work(job: Job, size: SetShape, settings: CompareSettings) -> float:
-    """Multiplications of one step of a job, forward and backward."""
+    """The number of multiplications of one training step of a job, forward and backward."""
     outputs = size.labels if job.method.loss != POWERSET else size.label_sets
     shape = Shape(size.features, outputs, settings.hidden if job.model == "mlp" else 0, 0.0)
     return 3.0 * shape.parameters * batch_size(size.rows, settings) * settings.trials * len(job.seeds)
 
 
 def natural_rule(method: Method, cardinality: float) -> DecisionRule:
-    """The natural rule of the loss; losses that only rank predict as many labels as training rows have on average."""
+    """The natural rule of the loss. A loss that only ranks predicts as many labels as training rows have on average."""
     min_labels = method.options.get("min_labels", 0)
     if method.info is None:
         return DecisionRule(min_labels=min_labels)

@@ -61,11 +61,11 @@ class JobTraining:
         self.optimiser = MemberSteps(self.ensemble, self.loss.learned, rates, weight_decay=settings.weight_decay)
         self.orders = [np.random.default_rng([seed, 1]) for seed in job.seeds]
         self.draws = [torch.Generator(device=device).manual_seed(seed + 1) for seed in job.seeds]
-        self.best = {rule: Snapshot(self.ensemble, self._beside(), len(job.seeds)) for rule in ("natural", "tuned")}
+        self.best = {rule: Snapshot(self.ensemble, self._extra(), len(job.seeds)) for rule in ("natural", "tuned")}
         self.step_count = 0
         self.training_seconds = 0.0
 
-    def _beside(self) -> list[Tensor]:
+    def _extra(self) -> list[Tensor]:
         return [] if self.loss.boundary is None else [self.loss.boundary]
 
     def _prior(self, seed_place: int) -> Tensor:
@@ -121,14 +121,14 @@ class JobTraining:
         return torch.stack([self.inputs[place][own] for place, own in zip(self.places, rows, strict=True)])
 
     def _rate(self) -> float:
-        """The share of the learning rate: warm-up, then a linear decay to zero at the last step."""
+        """The factor of the learning rate: warm-up, then linear decay to zero at the last step."""
         total = self.epochs * self.steps_per_epoch
         rise = max(1, round(self.settings.warmup * total))
         return min(self.step_count / rise, max(total - self.step_count + 1, 1) / max(total - rise + 1, 1), 1.0)
 
     @torch.no_grad()
     def validate(self, epoch: int, running: Tensor) -> Tensor:
-        """Evaluate all members and store the best; returns which improved by either rule, ``[S, T]``."""
+        """Evaluate all members and store the best; returns which of them improved under one of the rules, ``[S, T]``."""
         values: dict[str, list[Tensor]] = {"natural": [], "tuned": []}
         for place in range(len(self.job.seeds)):
             rows = self.held[place]
@@ -141,10 +141,10 @@ class JobTraining:
             values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth))
             values["tuned"].append(tuned_value(scores, truth))
         better = torch.zeros_like(running)
-        # One transfer for all; a member that diverged to NaN is never the best.
+        # One transfer to the CPU for all members. A member that diverged to NaN is never the best.
         natural, tuned = torch.stack([torch.stack(found) for found in values.values()]).nan_to_num(nan=-1.0).cpu()
         for rule, found in (("natural", natural), ("tuned", tuned)):
-            better |= self.best[rule].update(self._beside(), found, epoch, running)
+            better |= self.best[rule].update(self._extra(), found, epoch, running)
         return better
 
     def _table(self, place: int) -> Tensor:
@@ -160,7 +160,7 @@ class JobTraining:
 
 
 def _targets(job: Job, labels: Tensor, train_rows: Tensor) -> tuple[LabelSets | None, Tensor]:
-    """The targets of the method: the labels, or for label powerset the number of each row's label set."""
+    """The targets of the method: the labels; for label powerset the index of each row's label set."""
     if job.method.loss != POWERSET:
         return None, labels
     listed = SparseLabels.from_dense(labels > 0)

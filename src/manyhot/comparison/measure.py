@@ -15,7 +15,7 @@ AT_K = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
-    """The exact best threshold on validation rows."""
+    """The threshold that is exactly optimal for ``metric`` on the validation rows."""
     if not bool(truth.any()):
         return 0.0
     threshold = tune_rule(scores, truth.float(), objective=metric, folds=0).rule.threshold
@@ -26,8 +26,7 @@ def best_cut(scores: Tensor, truth: Tensor, metric: str) -> float:
 def measure_scores(
     scores: Tensor, truth: Tensor, link: str | None, propensities: Tensor | None = None
 ) -> dict[str, float | None]:
-    """AvgPrec, RankLoss and P@k; PSP@k with propensities, and ECE if the loss has a link; only for k up to the number of
-    labels."""
+    """AvgPrec, RankLoss, P@k for k up to the number of labels; PSP@k with propensities; ECE if the loss has a link."""
     at_k = [
         name
         for name in AT_K

@@ -15,7 +15,7 @@ from manyhot.losses.info import LossInfo
 POWERSET = "powerset"
 AUTO, LABELS = "auto", "labels"
 OPTIONS = ("smoothing", "mixup", "rdrop", "threshold", "pos_weight", "min_labels")
-# If an option or a loss has a parameter of its own, two values of it share the trials.
+# Knobs: tunable parameters of an option or of a loss. The trials are divided between two values of each.
 KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {"smoothing": ("smoothing", (0.1, 0.02)), "rdrop": ("rdrop", (0.5, 2.0))}
 MIXUP_ALPHA = 0.4
 WEIGHTS = {AUTO: "automatic weight", LABELS: "positives x number of labels"}
@@ -30,7 +30,7 @@ class Method:
     Args:
         name: the text it was parsed from.
         loss: a loss of the catalog, or ``"powerset"``.
-        options: values by option; None is tuned, if the option has a knob.
+        options: values by option; None is tuned if the option is in ``KNOBS``.
 
     Example:
         >>> parse_method("zlpr+pos_weight=10").title
@@ -69,7 +69,7 @@ class Method:
 
     @property
     def link(self) -> str | None:
-        """The link from its scores to probabilities, given the labels it is trained on."""
+        """The link from its scores to probabilities; with smoothing or mixup it is that of soft labels."""
         if self.info is None:
             return "hard"
         return self.info.soft_link if {"smoothing", "mixup"} & set(self.options) else self.info.link
@@ -127,7 +127,7 @@ def parse_method(text: str) -> Method:
     known = [*(name for name, info in LOSSES.items() if not info.one_label), POWERSET, *STRATEGIES]
     if base not in known:
         if base in LOSSES:
-            raise ValueError(f"compare: the loss {base!r} is for one label per row; compare takes {', '.join(known)}.")
+            raise ValueError(f"compare: the loss {base!r} is for one label per row; compare supports {', '.join(known)}.")
         hint = nearest(base, known) or f" There are {', '.join(known)}."
         raise ValueError(f"compare: unknown loss {base!r}.{hint}")
     options: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def parse_method(text: str) -> Method:
 
 
 def parse_methods(texts: Sequence[str]) -> list[Method]:
-    """Several, given one by one or with commas between them; each name once."""
+    """Parse several methods, given as separate texts or separated by commas; duplicates are dropped."""
     names = [name for text in texts for name in text.split(",") if name.strip()]
     return [parse_method(name) for name in dict.fromkeys(name.strip() for name in names)]
 
@@ -155,7 +155,7 @@ def _option_value(text: str, loss: str, option: str, value: str) -> Any:
         "rdrop": loss in LOSSES and get_loss(loss).why_not("rdrop") is None,
         "smoothing": loss in LOSSES and get_loss(loss).why_not("smoothing") is None,
     }
-    # Two passes of a loss that samples pairs would be compared on different pairs.
+    # R-Drop compares two passes; a loss that samples pairs would sample different ones in each pass.
     if not fits.get(option, option in takes) or (option == "rdrop" and "generator" in takes):
         raise ValueError(f"compare: {text!r}: the loss {loss!r} does not support {option!r}.")
     if option == "threshold":

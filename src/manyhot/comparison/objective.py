@@ -65,7 +65,9 @@ class MemberLoss:
             self.most[seed] = density_cut(held, density)
 
     def __call__(self, logits: Tensor, labels: Tensor, again: Tensor | None, draws: Sequence[torch.Generator]) -> Tensor:
-        """``logits [S, B, T, K]``, ``labels [S, B, L]`` (class numbers ``[S, B]`` for label powerset); ``again``: R-Drop."""
+        """The loss of ``logits [S, B, T, K]`` and ``labels [S, B, L]`` (class numbers ``[S, B]`` for label powerset); ``again``
+        are the logits of R-Drop's second pass.
+        """
         rows = logits.shape[1]
         if self.method.loss == POWERSET:
             # cross_entropy expects the classes on the second axis.
@@ -89,8 +91,9 @@ class MemberLoss:
     def _loss(self, place: slice, settings: dict[str, float], draws: Sequence[torch.Generator]) -> Loss:
         """``(logits [S, B, t, L], labels, reduction="sum") -> sum over rows and members``.
 
-        It is the function of the loss itself with its settings, because ``rdrop_loss`` fuses two passes only for known
-        functions."""
+        It is a ``partial`` of the public function of the loss, because ``rdrop_loss`` fuses two passes only for functions that
+        it knows.
+        """
         name, weight = self.method.loss, self.method.options.get("pos_weight")
         given: dict[str, Any] = {**settings}
         if weight not in (None, AUTO):
@@ -100,7 +103,7 @@ class MemberLoss:
         if name == "two_way":
             return partial(_two_way, **given)
         if name == "lsep":
-            # With so few labels no row has more pairs than the limit: all pairs are used, and none are sampled.
+            # With few labels no row has more pairs than the limit, so all pairs are used without sampling.
             all_pairs = self.num_labels**2 // 4 <= MOST_PAIRS
             return partial(_lsep, draws=None if all_pairs else draws, **given)
         if get_loss(name).takes("label_reduction"):
@@ -115,7 +118,9 @@ def _with_threshold(logits: Tensor, labels: Tensor, *, threshold: Tensor, **sett
 
 
 def _two_way(logits: Tensor, labels: Tensor, *, reduction: str, **settings: Any) -> Tensor:
-    """The two-way loss of each member: the means over rows and over labels that have a positive, times the number of rows."""
+    """The two-way loss of each member: its mean over rows plus its mean over labels, both over those with a positive, times the
+    number of rows.
+    """
     assert reduction == "sum"
     total = logits.new_zeros(())
     for x, t in ((logits.transpose(1, 2), labels.transpose(1, 2)), (logits.permute(0, 2, 3, 1), labels.permute(0, 2, 3, 1))):

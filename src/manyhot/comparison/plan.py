@@ -1,4 +1,4 @@
-"""The plan of a comparison: data sets, bodies, methods and seeds, and the missing cells."""
+"""The plan of a comparison: its data sets, bodies, methods and seeds, and the cells that are still missing."""
 
 from __future__ import annotations
 

@@ -75,14 +75,14 @@ def critical_difference(num_methods: int, num_groups: int, *, alpha: float = 0.0
 
 @functools.cache
 def _range_quantile(num_methods: int, alpha: float) -> float:
-    """Quantile of the studentized range, found by root search; cached, because it takes longer than all other statistics."""
+    """Quantile of the studentized range. Cached, because its root search takes longer than all other statistics."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.isf(alpha, num_methods, np.inf))
 
 
 def cliques(average_ranks: Mapping[str, float], difference: float) -> list[list[str]]:
-    """The longest runs of methods, best first, whose average ranks lie within ``difference`` of each other.
+    """The maximal groups of methods whose average ranks differ by at most ``difference``, best first.
 
     Example:
         >>> cliques({"a": 1.0, "b": 1.8, "c": 2.5}, 1.0)
@@ -133,7 +133,7 @@ def signed_ranks(differences: Array) -> float:
 
 
 def welch(first: Array, second: Array) -> float:
-    """The p value of Welch's test that two samples have the same mean; without any spread 1 if they are equal, otherwise 0.
+    """The p value of Welch's test that two samples have the same mean. Without variance: 1 if the means are equal, otherwise 0.
 
     Example:
         >>> welch(np.array([1.0, 1.0]), np.array([1.0, 1.0]))

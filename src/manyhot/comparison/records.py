@@ -1,4 +1,4 @@
-"""Finished cells on disk: one JSON line each, appended and flushed to disk, so that a killed grid loses none."""
+"""Finished cells on disk: one JSON line each, appended and synced, so that a killed grid loses none."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def cell_key(data: str, model: str, method: str, seed: int) -> str:
 
 
 def read_cells(path: Path) -> list[Record]:
-    """The cells of a file, the last of each key; an incomplete last line is skipped. A damaged line anywhere else is an error
-    that names it.
+    """Read the cells of a file; the last record of a key counts.
+
+    An incomplete last line is skipped; any other damaged line is an error.
     """
     if not path.exists():
         return []
@@ -40,7 +41,7 @@ def read_cells(path: Path) -> list[Record]:
     return list(found.values())
 
 
-def heal(path: Path) -> None:
+def remove_incomplete_line(path: Path) -> None:
     """Remove an incomplete last line."""
     if path.exists():
         content = path.read_bytes()
@@ -61,7 +62,7 @@ def add_cells(path: Path, records: Iterable[Record]) -> None:
 
 
 def merge_cells(paths: Sequence[Path], into: Path) -> int:
-    """Merge the cells of several files (or folders with a ``cells.jsonl``) into one; returns the number of cells."""
+    """Merge the cells of several files, or folders with a ``cells.jsonl``, into one file; returns the number of cells."""
     merged: dict[str, Record] = {}
     for path in paths:
         file = path / CELLS if path.is_dir() else path

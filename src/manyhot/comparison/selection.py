@@ -1,7 +1,7 @@
-"""The value of members on validation rows, for early stopping and selection, for all trials of a seed together.
+"""The value of a member on validation rows, for early stopping and selection; computed for all trials of a seed together.
 
-The value is the mean of the six metrics of the ZLPR paper (RankLoss counts as one minus it), under the rule that is evaluated.
-It favours no loss by construction, as micro-F1 would favour dice and AvgPrec the ranking losses.
+The value is the mean of the six metrics of the ZLPR paper, with 1 - RankLoss for RankLoss, under the rule that is evaluated.
+It favours no loss by construction; micro-F1 would favour dice, and AvgPrec the ranking losses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def natural_value(scores: Tensor, chosen: Tensor, truth: Tensor) -> Tensor:
 
 
 def tuned_value(scores: Tensor, truth: Tensor) -> Tensor:
-    """The same at the best threshold for micro-F1."""
+    """``natural_value`` of the decisions at the best threshold for micro-F1."""
     return natural_value(scores, scores >= best_cuts(scores, truth)[:, None, None], truth)
 
 
@@ -41,7 +41,7 @@ def decision_sum(chosen: Tensor, truth: Tensor) -> Tensor:
 
 
 def ranking_sum(scores: Tensor, truth: Tensor) -> Tensor:
-    """AvgPrec + 1 - RankLoss, ``[T]``; rows with no or all labels count 1 and 0, as in the metrics."""
+    """AvgPrec + 1 - RankLoss, ``[T]``; for rows with no or all labels AvgPrec is 1 and RankLoss 0, as in the metrics."""
     order = scores.argsort(dim=2, descending=True)
     hit = truth.expand(scores.shape).gather(2, order).float()
     found = hit.cumsum(2)

@@ -24,7 +24,7 @@ from manyhot.training.rows.choose import log_odds
 from manyhot.training.rows.inputs.registry import INPUTS
 from manyhot.training.rows.settings import TrainSettings
 
-# Most float32 entries of a dense table: 16 GiB.
+# Maximum number of float32 entries of a dense table: 16 GiB.
 LARGEST_TABLE = 1 << 32
 TRAIN = re.compile(r"(?i)(?<![a-z])train(?:ing)?(?![a-z])")
 
@@ -56,7 +56,7 @@ class SeedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparedSet:
-    """Inputs ``[1 or S, N, F]`` (fitted for each seed if its test rows are sampled), labels ``[N, L]`` 0 or 1.
+    """Inputs ``[1 or S, N, F]`` (one table per seed if test rows are sampled), labels ``[N, L]`` of 0 and 1.
 
     Seeds with their own training texts have their own vocabulary: a table with fewer than F columns is padded with zeros, and
     ``widths`` is the number of columns of each table.
@@ -107,7 +107,7 @@ class ComparedSet:
 
 
 def pair_files(files: Sequence[str], reading: Mapping[str, Any]) -> list[SetFiles]:
-    """Data sets from files: two whose names differ only in ``train`` and ``test`` are one set, every other file is its own.
+    """Group files into data sets. Two files whose names differ only in ``train`` and ``test`` are one set.
 
     Example:
         >>> [(each.name, each.test) for each in pair_files(["a-train.arff", "a-test.arff", "b.csv"], {})]
@@ -144,12 +144,12 @@ class SetShape(NamedTuple):
     features: int
     labels: int
     label_sets: int
-    # The files, with what their reader guessed and left out.
+    # The files, with the remarks and problems of their reader.
     source: tuple[Source, ...] = ()
 
 
 def shape_of(files: SetFiles, settings: CompareSettings) -> SetShape:
-    """The shape of the training rows; texts count with the largest number of features."""
+    """The shape of the training rows; for texts, the number of features is ``max_features``."""
     examples = _read(files.train, files.reading)
     found = describe_labels(examples.labels, top_pairs=0)
     share = (1 - settings.validation) * (1 if files.test else 1 - settings.test_size)
@@ -165,7 +165,7 @@ def load_set(files: SetFiles, seeds: Sequence[int], settings: CompareSettings) -
     """Read a data set and split it for each seed; errors name the data set."""
     train = _read(files.train, files.reading)
     if not files.test:
-        rows = [_drawn_rows(train.labels, seed, settings) for seed in seeds]
+        rows = [_sampled_rows(train.labels, seed, settings) for seed in seeds]
         tables = [_prepared(train, torch.cat([each.train, each.validation]), settings) for each in rows]
         widths = tuple(table.shape[1] for table in tables)
         inputs = torch.stack([pad(table, (0, max(widths) - table.shape[1])) for table in tables])
@@ -187,26 +187,26 @@ def load_set(files: SetFiles, seeds: Sequence[int], settings: CompareSettings) -
 def _read(files: Sequence[str], reading: Mapping[str, Any]) -> Examples:
     examples = read_examples(files[0] if len(files) == 1 else list(files), **reading)
     if examples.unknown is not None and len(examples.unknown.indices):
-        raise ValueError(f"compare: {files[0]}: some labels are unknown; compare needs all of them known.")
+        raise ValueError(f"compare: {files[0]}: some labels are unknown; compare needs known labels only.")
     if examples.images is not None:
         raise ValueError(f"compare: {files[0]}: compare reads features and texts, not images.")
     return examples
 
 
-def _drawn_rows(labels: SparseLabels, seed: int, settings: CompareSettings) -> SeedRows:
+def _sampled_rows(labels: SparseLabels, seed: int, settings: CompareSettings) -> SeedRows:
     rest, test = stratified_split(labels, test_size=settings.test_size, seed=seed)
     kept, held = stratified_split(labels[rest], test_size=settings.validation, seed=seed)
     return SeedRows(rest[kept], rest[held], test)
 
 
 def _prepared(examples: Examples, fitted_on: Tensor, settings: CompareSettings) -> Tensor:
-    """All rows as one table, with scaling (or vocabulary) fitted on the rows ``fitted_on``."""
+    """All rows as one dense table; the scaling or the vocabulary is fitted on the rows ``fitted_on``."""
     prepare = TrainSettings(max_features=settings.max_features)
     inputs, _ = INPUTS[examples.kind].fit(examples[fitted_on], prepare)
     if len(examples) * inputs.width > LARGEST_TABLE:
         raise ValueError(
-            f"compare: {len(examples):,} rows of {inputs.width:,} features are too many for a table in memory."
-            " Lower --max-features, or take a part of the rows."
+            f"compare: {len(examples):,} rows of {inputs.width:,} features do not fit into memory as a dense table."
+            " Lower `max_features`, or use fewer rows."
         )
     table: Any = inputs.rows(examples)
     dense = table if isinstance(table, np.ndarray) else table.toarray()

@@ -9,7 +9,7 @@ from manyhot.training.run.settings import Settings, check_whole, setting
 
 DEVICES = ("auto", "cpu", "cuda")
 COMPARED_MODELS = ("linear", "mlp")
-# Whole numbers: the least and the most. All trials of a seed are trained together, so their number is limited.
+# Integer settings with their minimum and maximum. All trials of a seed are trained together, so their number is limited.
 LARGE = 1_000_000_000
 WHOLE = (
     ("trials", 1, 1000),
@@ -31,18 +31,20 @@ class CompareSettings(Settings):
         4
     """
 
-    trials: int = setting(6, "trials per method and seed: learning rates, and two values of a loss's own parameter")
-    epochs: int = setting(100, "most epochs")
-    steps: int = setting(1500, "most optimiser steps, for larger data; never fewer than 8 epochs")
+    trials: int = setting(
+        6, "trials per method and seed, with different learning rates, and two values of the loss's own parameter if it has one"
+    )
+    epochs: int = setting(100, "maximum number of epochs")
+    steps: int = setting(1500, "maximum number of optimiser steps, for large data; never fewer than 8 epochs")
     patience: int = setting(10, "early stopping: epochs without improvement")
     batch_size: int = setting(0, "rows per step. Default: a sixteenth of the rows, 16 to 128")
     validation: float = setting(0.2, "share of the training rows for early stopping, selection and tuning")
-    test_size: float = setting(0.3, "share of test rows if a data set is one file; each seed samples its own")
+    test_size: float = setting(0.3, "share of the rows for testing, if a data set is one file; each seed samples its own")
     weight_decay: float = setting(0.01, "decoupled weight decay")
-    warmup: float = setting(0.05, "share of the steps in which the learning rate rises; then it falls to zero")
+    warmup: float = setting(0.05, "share of the steps for warm-up; the learning rate then decays to zero")
     hidden: int = setting(128, "width of the hidden layer (mlp)")
-    dropout: float = setting(0.3, "dropout probability (mlp; with R-Drop on linear, of the inputs)")
-    max_features: int = setting(20_000, "most words in the vocabulary, the most frequent ones (text)")
+    dropout: float = setting(0.3, "dropout probability of the hidden layer (mlp), or of the inputs (linear with R-Drop)")
+    max_features: int = setting(20_000, "maximum number of words in the vocabulary; the most frequent are kept (text)")
     device: str = setting("auto", "device: auto (a GPU, if there is one, for larger data sets), cpu or cuda")
 
     def __post_init__(self) -> None:

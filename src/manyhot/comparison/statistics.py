@@ -1,4 +1,4 @@
-"""Statistics over the cells of a comparison: means, ranks, tests, wins, and effects of properties of the data."""
+"""Statistics over the cells of a comparison: means, ranks, tests, wins, and correlations with properties of the data."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _tests(samples: Samples, methods: Sequence[str], reference: str, error: bool
 
 
 def _wins(samples: Samples, reference: str, other: str, sign: float, *, proven: bool) -> list[int]:
-    """Groups won, tied and lost by the reference; ``proven``: only significant differences over seeds at 0.05."""
+    """Groups won, tied and lost by the reference; with ``proven`` a difference counts only if it is significant at 0.05."""
     counts = [0, 0, 0]
     for row in samples.values():
         gap = sign * (row[reference].mean() - row[other].mean())
@@ -153,7 +153,7 @@ def _best_in(samples: Samples, methods: Sequence[str], error: bool) -> dict[str,
         ranked = {name: (1 if error else -1) * row[name].mean() for name in methods}
         best, worst = min(ranked.values(), default=0.0), max(ranked.values(), default=0.0)
         for name, value in ranked.items():
-            # If all methods are equal, for example if none gets a row right, none is best.
+            # If all methods are equal, for example because none predicts a row correctly, none is best.
             counts[name] += int(value <= best + 1e-12 < worst)
     return counts
 

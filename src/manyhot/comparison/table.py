@@ -30,7 +30,7 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 
 
 def rank_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
-    """Average rank of each method by metric, the best in bold; a dash if a group lacks the method."""
+    """Average rank of each method by metric, the best in bold; a dash if the method is missing in a group."""
     tests = {metric: statistics["tests"][rule][metric] for metric in metrics}
     lowest = {metric: min(test["average_ranks"].values(), default=0) if test else 0 for metric, test in tests.items()}
     rows = []
@@ -60,12 +60,12 @@ def value_rows(statistics: Statistics, rule: str, group: str, metrics: Sequence[
 
 
 def at_k_of(statistics: Statistics, group: str) -> list[str]:
-    """Which of P@k and PSP@k were measured in a group."""
+    """The metrics P@k and PSP@k that were computed for a group."""
     return [name for name in AT_K if statistics["values"]["tuned"].get(name, {}).get(group)]
 
 
 def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_METRICS) -> list[list[str]]:
-    """The mean over groups in percent of each method; a dash if a group lacks the method."""
+    """Mean of each method over groups, in percent; a dash if the method is missing in a group."""
     rows = []
     for method in statistics["methods"]:
         row = [statistics["titles"][method]]
@@ -79,7 +79,7 @@ def mean_rows(statistics: Statistics, rule: str, metrics: Sequence[str] = PAPER_
 
 
 def cost_rows(statistics: Statistics) -> list[list[str]]:
-    """The means of each method over groups and seeds: seconds of training and of prediction, and memory in MiB."""
+    """Mean costs of each method over groups and seeds: seconds of training and prediction, and memory in MiB."""
     rows = []
     for method in statistics["methods"]:
         row = [statistics["titles"][method]]
@@ -97,7 +97,7 @@ def comparison_text(statistics: Statistics) -> str:
     groups = statistics["groups"]
     metrics = list(PAPER_METRICS)
     parts += [
-        f"{len(groups)} groups (data set x model), {len(statistics['methods'])} methods, {len(statistics['seeds'])} seeds."
+        f"Groups (data set x model): {len(groups)}. Methods: {len(statistics['methods'])}. Seeds: {len(statistics['seeds'])}."
         " Natural: the natural decision of the loss. Tuned: one threshold for each metric, tuned on validation rows.",
         "",
     ]
@@ -118,8 +118,8 @@ def comparison_text(statistics: Statistics) -> str:
         measured = at_k_of(statistics, group)
         if measured:
             rows = value_rows(statistics, "tuned", group, measured)
-            parts += [f"## {group}, the first k labels", "", markdown_table(["percent", *measured], rows), ""]
-    parts += ["## Cost", "", markdown_table(["mean of a model", *(words for _, words in COSTS)], cost_rows(statistics)), ""]
+            parts += [f"## {group}, metrics of the k best labels", "", markdown_table(["percent", *measured], rows), ""]
+    parts += ["## Cost", "", markdown_table(["mean per model", *(words for _, words in COSTS)], cost_rows(statistics)), ""]
     parts.append("Bold in a group: not significantly worse than the best over seeds (Welch's test, Holm's correction, 0.05).")
     return "\n".join(parts) + "\n"
 

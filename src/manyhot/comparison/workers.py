@@ -18,7 +18,7 @@ from manyhot.comparison.job import Job
 from manyhot.comparison.plan import Plan
 from manyhot.comparison.records import Record
 
-# More processes than this do not make one GPU faster.
+# More processes than this do not speed up one GPU.
 GPU_WORKERS = 6
 Finished = Callable[[Job, list[Record], float, str | None], None]
 
@@ -81,14 +81,14 @@ class _Pool:
             worker.process.join()
             del self.running[pid]
             if worker.job is not None:
-                text = f"the process ended with code {worker.process.exitcode}, killed or out of memory"
+                text = f"the process ended with code {worker.process.exitcode}; it was killed, or ran out of memory"
                 self.finished(worker.job, failed(worker.job, text), time.perf_counter() - worker.began, text)
                 self.start(worker.device)
             return
         if worker.job is not None:
             self.finished(worker.job, answer[0], time.perf_counter() - worker.began, answer[1])
             if answer[1] and worker.device == "cuda":
-                # After some GPU errors the process cannot be used any more, so a new one takes over.
+                # After some GPU errors a process is unusable, so a new one replaces it.
                 self._end(pid)
                 self.start(worker.device)
                 return
@@ -125,7 +125,7 @@ def _work(pipe: Any, plan_data: dict[str, Any], device: str) -> None:
     """A process of the grid: it receives jobs through the pipe and sends records back."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
     torch.set_num_threads(1)
     plan = Plan.from_dict(plan_data)
     methods = {method.name: method for method in plan.methods}
@@ -136,7 +136,7 @@ def _work(pipe: Any, plan_data: dict[str, Any], device: str) -> None:
         pipe.send(attempt(Job(data, model, methods[method], tuple(seeds)), plan, sets, device))
 
 
-def _leave_with(sentinel: Any) -> None:
+def _exit_with_parent(sentinel: Any) -> None:
     """End this process as soon as its parent has ended."""
     wait([sentinel])
     os._exit(1)

@@ -38,7 +38,7 @@ def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | 
     Args:
         report: the result of ``measure_run``, ``measure_spans``, ``read_comparison`` or ``read_report``.
         folder: the folder to write to; it is created if it does not exist.
-        title: the title of the page; None is the folder's name.
+        title: the title of the page; None for the folder's name.
 
     Returns:
         The path of the page.
@@ -58,13 +58,13 @@ def write_report(report: Mapping[str, Any], folder: str | Path, *, title: str | 
 
 
 def read_report(folder: str | Path) -> dict[str, Any]:
-    """The data of a report: the results of a comparison, or those saved with a run.
+    """Read the data of a report: the results of a comparison, or the ones saved with a run.
 
     Args:
-        folder: the folder of a run, of a comparison, or of a report.
+        folder: the folder of a run, a comparison or a report.
 
     Raises:
-        ReportError: if there are no results, or in another format.
+        ReportError: if the folder has no results, or they have another format.
     """
     folder = Path(folder)
     if (folder / STATISTICS).is_file() or (folder / CELLS).is_file():

@@ -43,7 +43,7 @@ def test_ten_rows_are_shown_unless_more_are_asked_for(run, trained, posts):
     done = run("explain", trained, posts / "test.jsonl")
     assert "row 9" in done.out
     assert "row 10" not in done.out
-    assert "--rows shows more" in done.err
+    assert "--rows N explains more" in done.err
 
 
 def test_the_words_of_each_label_come_without_rows(run, trained):

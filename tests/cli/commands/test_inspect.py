@@ -12,6 +12,7 @@ def test_what_was_understood_is_shown_with_bars(run, tmp_path, monkeypatch):
     assert done.code == 0
     assert "csv" in done.out
     assert "1.750 on average" in done.out
+    assert "texts: 3.2 words on average, median 3.5, at most 4" in done.out
     bars = {line.split()[0]: line.count("█") for line in done.out.splitlines() if "%" in line}
     assert bars["eggs"] == 2 * bars["boiling"] == 4 * bars["pans"] > 0
     assert "1 label occurs only once" in done.out
@@ -21,7 +22,7 @@ def test_many_labels_are_summed_up(run, tmp_path):
     path = tmp_path / "many.jsonl"
     path.write_text("".join(f'{{"text": "word {n}", "labels": ["label{n}"]}}\n' for n in range(50)))
     out = run("inspect", path).out
-    assert "and 30 more, from 1 rows down to 1" in out
+    assert "and 30 more labels with 1 to 1 rows" in out
 
 
 def test_json_holds_the_same(run, tmp_path):

@@ -150,7 +150,7 @@ def test_files_without_any_label_of_the_model_are_refused(run, trained, tmp_path
     for verb in ("evaluate", "tune"):
         done = run(verb, trained, file)
         assert done.code == 1
-        assert "none of its labels is a label of the model" in done.err
+        assert "none of its labels is known to the model" in done.err
 
 
 @pytest.mark.parametrize(

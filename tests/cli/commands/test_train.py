@@ -89,7 +89,7 @@ def test_rows_that_a_loss_of_one_label_is_not_made_for_are_counted(run, tmp_path
     rows = ['{"text": "salt the water", "labels": ["salt"]}', '{"text": "slice bread", "labels": ["bread", "knife"]}'] * 20
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     done = run("train", tmp_path / "rows.jsonl", "--loss", "softmax", "--run", tmp_path / "run", "--no-report")
-    assert "softmax is for one label per row, and predicts one; 20 rows have none or several" in done.err
+    assert "softmax is for one label per row and predicts one; 20 rows have none or several" in done.err
 
 
 def test_one_text_is_enough(run, tmp_path):
@@ -121,6 +121,12 @@ def test_a_run_without_a_model_says_how_to_go_on(run, tmp_path):
     done = run("show", tmp_path)
     assert done.code == 1
     assert f"manyhot train --resume {tmp_path}" in done.err
+
+
+def test_show_lists_the_reasons_for_the_model_one_by_one(run, trained):
+    lines = run("show", trained).out.splitlines()
+    reasons = lines[lines.index("Why this model") + 1 :]
+    assert {"metric", "loss", "rule"} <= {line.split()[0] for line in reasons if line.strip()}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

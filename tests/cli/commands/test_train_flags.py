@@ -355,7 +355,7 @@ def test_first_letters_of_long_texts_are_features_where_they_are_asked_for(comma
     ("base", "more", "said"),
     [
         (["texts.jsonl", *SHORT], ["--max-features", "9000000"], "--max-features has no effect: the data has at most"),
-        (["posts.jsonl", "--text", "text"], ["--ids", "id", "--no-report"], "--ids names rows in the report"),
+        (["posts.jsonl", "--text", "text"], ["--ids", "id", "--no-report"], "--ids names the rows of the report"),
         (["posts.jsonl"], ["--delimiter", ";"], "--delimiter must be left out: it is for csv, tsv"),
         (["posts.jsonl"], ["--index-base", "0"], "--index-base must be left out: it is for svmlight"),
         (["posts.jsonl"], ["--separator", ";"], "--separator must be left out: a row's labels are a list"),

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 SHOWN_GROUPS = 3
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(help="Data sets. Two files whose names differ only in train and test are one set; other files are split."),
+    typer.Argument(help="Data sets. A file is split into training and test rows; x-train.csv and x-test.csv are one set."),
 ]
 LossesFlag = Annotated[
     list[str] | None,
     typer.Option(
         "--losses",
-        help="Losses, separated by commas; options after +, as in zlpr+smoothing, zlpr+pos_weight=10, tlpr, powerset.",
-        show_default=",".join(DEFAULT_LOSSES),
+        help="Losses, separated by commas; an option follows a +, as in zlpr+smoothing or zlpr+pos_weight=10.",
+        show_default=", ".join(DEFAULT_LOSSES),
     ),
 ]
 MODELS, SEEDS = "linear,mlp", 5
@@ -47,12 +47,12 @@ SeedsFlag = Annotated[
     ),
 ]
 OutFlag = Annotated[Path | None, typer.Option("--out", help="The folder for results.", show_default="comparisons/NAME")]
-ResumeFlag = Annotated[Path | None, typer.Option(help="Run the missing cells of this comparison.")]
+ResumeFlag = Annotated[Path | None, typer.Option(help="The folder of an interrupted comparison; run its missing cells.")]
 DryFlag = Annotated[
     bool, typer.Option("--dry-run", help="Measure a few steps of each cell and print the estimated time; train nothing.")
 ]
-JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per CPU core.")]
-MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes; resume later.")]
+JobsFlag = Annotated[int, typer.Option(min=0, help="Number of processes; 0 uses one per CPU core.")]
+MinutesFlag = Annotated[float | None, typer.Option(min=0, help="Start no cell after this many minutes. Default: no limit.")]
 ReferenceFlag = Annotated[
     str | None, typer.Option(help="The loss that the others are compared with.", show_default="zlpr, or the first one")
 ]
@@ -79,8 +79,8 @@ def compare(
 ) -> None:
     """Compare losses on your data: same body, splits, number of trials and early stopping for all.
 
-    Every loss is evaluated with its natural decision and with a threshold tuned on validation rows. A cell is one data set,
-    body, loss and seed; cells are saved as they finish.
+    Every loss is evaluated with its natural decision and with a threshold tuned on validation rows. A cell is one combination
+    of data set, body, loss and seed; each cell is saved when it finishes.
     """
     workers = jobs or available_cores()
     if resume is not None:
@@ -117,7 +117,9 @@ def _new_plan(
         raise typer.BadParameter("name at least one file of examples.")
     for file in files:
         if file == "-" or not Path(file).is_file():
-            raise typer.BadParameter(f"{file}: there is no such file. compare reads files several times: no -, and no folders.")
+            raise typer.BadParameter(
+                f"{file}: there is no such file. compare needs regular files, which it reads several times."
+            )
     try:
         bodies = [name.strip() for name in models.split(",") if name.strip()]
         budget = CompareSettings.from_dict(settings)
@@ -175,15 +177,15 @@ def _tell_time(plan: Plan, folder: Path, workers: int, *, json: bool) -> None:
 
     missing = plan.missing(read_cells(folder / CELLS))
     cells = sum(len(job.seeds) for job in missing)
-    with GridWatch(len(missing), quiet=json, text="measuring a few steps") as watch:
+    with GridWatch(len(missing), quiet=json, text="jobs measured") as watch:
         seconds = estimate_seconds(plan, missing, watch.count)
     wall = seconds / max(min(workers, len(missing)), 1)
     if json:
         show_json({"cells": plan.num_cells, "missing": cells, "core_seconds": seconds, "seconds": wall, "jobs": workers})
         return
     show_text(
-        f"{plan.num_cells:,} cells, {cells:,} to run: at most {_duration(seconds)} of one core,"
-        f" about {_duration(wall)} with {workers} processes; less where trials stop early."
+        f"Cells: {plan.num_cells:,}, {cells:,} of them to run. Time: at most {_duration(seconds)} of one core,"
+        f" about {_duration(wall)} with {workers} processes; less if trials stop early."
     )
 
 
@@ -202,7 +204,7 @@ def _run(
     from manyhot.comparison.records import TABLE
 
     say(f"{plan.num_cells:,} cells in {folder}; each is saved when it is done", quiet=quiet or json)
-    say("how long this takes: --dry-run; shorter: --models linear, --seeds 2, --minutes", quiet=quiet or json)
+    say("--dry-run estimates the time; --models linear, --seeds 2 and --minutes shorten it", quiet=quiet or json)
     try:
         with GridWatch(plan.num_cells, quiet=quiet or json) as watch:
             how = {"workers": workers, "minutes": minutes, "shapes": shapes, "watch": watch}
@@ -242,7 +244,7 @@ def _show_tables(statistics: dict[str, Any]) -> None:
         measured = at_k_of(statistics, group)
         if measured:
             rows = value_rows(statistics, "tuned", group, measured)
-            _show_values(f"{group}, percent, the first k labels", measured, rows)
+            _show_values(f"{group}, percent, metrics of the k best labels", measured, rows)
 
 
 def _show_values(title: str, metrics: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

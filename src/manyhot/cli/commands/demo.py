@@ -1,4 +1,4 @@
-"""``manyhot demo``: digit scenes end to end, ZLPR and cross-entropy side by side, with nothing to download."""
+"""``manyhot demo``: ZLPR and binary cross-entropy side by side on digit scenes, with nothing to download."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ VARIANTS = {"balanced": BALANCED, "imbalanced": IMBALANCED}
 COMPARED = ("zlpr", "bce")
 METRICS = ("micro-F1", "macro-F1", "SubACC")
 OBJECTIVE = "macro-F1"
-# The same for both losses. The body is small, so that all runs take two minutes. One thread, because threads that synchronise
-# after every small layer are many times slower on a busy machine.
+# The same settings for both losses. The body is small, so that all runs together take two minutes. It uses one thread: on a
+# busy machine, threads that synchronise after every small layer are many times slower.
 SMALL: dict[str, Any] = {
     "model": "conv",
     "hidden": 48,
@@ -41,13 +41,15 @@ SMALL: dict[str, Any] = {
     "patience": 0,
     "threads": 1,
 }
-# Each loss gets the better of these learning rates on the validation scenes of its first seed.
+# Each loss uses the learning rate that is better on the validation scenes of its first seed.
 RATES = (0.004, 0.01)
 DIGITS = tuple(str(digit) for digit in range(10))
 
-RowsFlag = Annotated[int, typer.Option(min=100, help="Number of training scenes.")]
-EpochsFlag = Annotated[int, typer.Option(min=1, help="Epochs of each run.")]
-SeedsFlag = Annotated[int, typer.Option(min=1, help="Runs of each loss, each with its own scenes and initial weights.")]
+RowsFlag = Annotated[int, typer.Option(min=100, help="Number of training pictures.")]
+EpochsFlag = Annotated[int, typer.Option(min=1, help="Number of epochs of each run.")]
+SeedsFlag = Annotated[
+    int, typer.Option(min=1, help="Number of runs of each loss; each run has its own pictures and initial weights.")
+]
 FolderFlag = Annotated[Path, typer.Option(help="The folder for the results.")]
 
 
@@ -81,9 +83,9 @@ def demo(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Train on handwritten digits, ZLPR against cross-entropy: under two minutes, nothing to download.
+    """Compare ZLPR with binary cross-entropy on pictures of digits: under two minutes, nothing to download.
 
-    A scene shows some digits, which are its labels. In the imbalanced variant the 9 is 500 times rarer than the 0.
+    The labels of a picture are the handwritten digits on it. In the imbalanced variant the 9 is 500 times rarer than the 0.
     """
     silent = quiet or json
     make_folder(folder)
@@ -101,7 +103,7 @@ def demo(
         show_json({"report": str(report), "results": str(results), "outcomes": [asdict(outcome) for outcome in outcomes]})
         return
     _show(outcomes, seeds)
-    say("Few epochs and two learning rates tried for each loss: an illustration, not a ranking.", quiet=quiet)
+    say("Each loss was trained for a few epochs with two learning rates: an illustration, not a ranking.", quiet=quiet)
     say(f"{time.perf_counter() - started:.0f} s in all", quiet=quiet)
     show_text(f"All numbers: {results}")
     show_text(f"Report on one of the models: {report}")
@@ -186,5 +188,5 @@ def _show(outcomes: Sequence[Outcome], seeds: int) -> None:
             spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
             cells.append(f"{statistics.mean(values):.3f}{spread}")
         rows.append((variant, loss, rule, *cells))
-    show_text(f"Test scenes, mean ± standard deviation over {seeds} seeds", style="bold")
+    show_text(f"Test pictures, mean ± standard deviation over {seeds} seeds", style="bold")
     show_table(("digits", "loss", "rule", *METRICS), rows, right=(3, 4, 5), whole=range(6))

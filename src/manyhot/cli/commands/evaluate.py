@@ -37,14 +37,16 @@ from manyhot.training.spans.bundle import TrainedSpanModel, is_span_bundle
 
 MetricFlag = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="A metric (manyhot metrics lists them); may be repeated.", show_default="the common ones"),
+    typer.Option(
+        "--metric", help="A metric to compute; manyhot metrics lists them; may be repeated.", show_default="the common ones"
+    ),
 ]
 
 AFlag = Annotated[
     float | None,
     typer.Option(
         "--propensity-a",
-        help="PSP@k: A of the propensity formula, how fast it grows with a label's count.",
+        help="For PSP@k: A of the propensity formula, how fast the propensity grows with a label's count.",
         min=1e-6,
         max=MOST_A,
         show_default="0.55",
@@ -54,7 +56,7 @@ BFlag = Annotated[
     float | None,
     typer.Option(
         "--propensity-b",
-        help="PSP@k: B of the propensity formula, added to every label's count.",
+        help="For PSP@k: B of the propensity formula, which is added to every label's count.",
         min=1e-6,
         max=MOST_B,
         show_default="1.5",
@@ -180,7 +182,9 @@ def tell_unseen(examples: Examples, *, quiet: bool) -> None:
     if unseen and not len(examples.labels.indices):
         files = ", ".join(source.path for source in examples.source)
         known = ", ".join(map(repr, examples.label_names[:3]))
-        raise DataError(f"none of its labels is a label of the model, {known}, ...; got {next(iter(unseen))!r}.", file=files)
+        raise DataError(
+            f"none of its labels is known to the model; the file has {next(iter(unseen))!r}, the model {known}, ...", file=files
+        )
     if unseen:
         named = ", ".join(sorted(unseen, key=lambda name: (-unseen[name], name))[:5])
         more = ", ..." if len(unseen) > 5 else ""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from manyhot.cli.commands.spans.explain import explain_span_files, unexplained
 from manyhot.cli.commands.spans.reading import span_reading_of
-from manyhot.cli.io.blocks import read_blocks
+from manyhot.cli.io.blocks import STDIN, read_blocks
 from manyhot.cli.io.console import JsonFlag, QuietFlag, results, say, show_json, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, fitted_to, inherited_reading, open_model
 from manyhot.cli.io.reading import read_flags, reading_of
@@ -24,29 +24,33 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
 ExplainFiles = Annotated[
-    list[str] | None, typer.Argument(help="Files of rows to explain; - is the standard input.", show_default=False)
+    list[str] | None, typer.Argument(help="Files of rows to explain; - is the standard input.", show_default=STDIN)
 ]
 LabelFlag = Annotated[
     list[str] | None,
-    typer.Option("--label", help="A label to explain; may be repeated.", show_default="the predicted ones and the best"),
+    typer.Option(
+        "--label", help="A label to explain; may be repeated.", show_default="the predicted labels and the best ones, see --top"
+    ),
 ]
 TopFlag = Annotated[
-    int, typer.Option("--top", min=1, help="Explain at least this many labels per row: the predicted ones and the next best.")
+    int, typer.Option("--top", min=1, help="Explain the predicted labels, and the next best ones up to this many per row.")
 ]
-MostFlag = Annotated[int, typer.Option("--most", min=1, help="Words or features listed for each label.")]
+MostFlag = Annotated[int, typer.Option("--most", min=1, help="List at most this many words or features per label.")]
 StepsFlag = Annotated[
     int | None,
     typer.Option(
         "--steps",
         min=1,
-        help="Steps of integrated gradients (mlp, conv, encoder); more are more exact.",
+        help="Number of steps of integrated gradients; more steps leave less unexplained (mlp, conv, encoder).",
         show_default=str(STEPS),
     ),
 ]
 RowsFlag = Annotated[
     int | None, typer.Option("--rows", min=1, help="Explain at most this many rows.", show_default="10; all with --json")
 ]
-WordsFlag = Annotated[bool, typer.Option("--words", help="List the words of each label, independent of any row (linear, bag).")]
+WordsFlag = Annotated[
+    bool, typer.Option("--words", help="List the words with the largest weights of each label, without any rows (linear, bag).")
+]
 FOR, AGAINST = Style(color="green", bold=True), Style(color="red")
 ROWS_SHOWN = 10
 # Words whose contribution is below this share of the largest are not highlighted.
@@ -70,8 +74,8 @@ def explain(
 ) -> None:
     """Explain the labels of rows: which inputs count for and against each label, and how they add up to the score.
 
-    Linear and bag models are explained exactly, other models by gradient times input, with the unexplained rest. For a span
-    model the predicted spans and the next best are explained.
+    Explanations of linear and bag models are exact. Other models are explained by integrated gradients; the rest of the score
+    is printed as unexplained. For a span model, the predicted spans and the next best ones are explained.
     """
     if is_span_bundle(model):
         if words:
@@ -110,7 +114,7 @@ def explain(
                 _show_row(found, count, name)
             count += 1
         if len(part) < len(block):
-            say(f"The first {count:,} rows; --rows shows more.", quiet=quiet)
+            say(f"Only the first {count:,} rows were explained; --rows N explains more.", quiet=quiet)
             return
 
 

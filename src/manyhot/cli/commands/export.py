@@ -20,12 +20,13 @@ from manyhot.training.rows.bundle import TrainedModel
 from manyhot.training.spans.bundle import is_span_bundle
 
 TARGETS = ("onnx", "huggingface", "weights")
-ToFlag = Annotated[str, typer.Option("--to", help=f"The target: {', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
+ToFlag = Annotated[str, typer.Option("--to", help=f"What to export to: {', '.join(TARGETS[:-1])} or {TARGETS[-1]}.")]
 FolderFlag = Annotated[Path | None, typer.Option("--folder", help="The folder to write to.", show_default="MODEL-TARGET")]
 RowsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Files of real rows to compare the export with the model on.", show_default="the files that the run was trained on"
+        help="Files of rows on which the export is compared with the model.",
+        show_default="the files that the run was trained on",
     ),
 ]
 MostFlag = Annotated[int, typer.Option("--rows", min=1, help="Compare on at most this many rows.")]
@@ -45,7 +46,7 @@ def export(
 ) -> None:
     """Export a model for other software: one ONNX graph, a Hugging Face folder, or plain weights.
 
-    The export is compared with the model on real rows; if one decision differs, nothing is written.
+    The export is compared with the model on real rows. If a decision differs, nothing is written.
     """
     try:
         check_choice("export", "to", to, TARGETS)
@@ -53,7 +54,7 @@ def export(
         raise typer.BadParameter(str(error)) from None
     if is_span_bundle(model):
         if to != "onnx":
-            raise typer.BadParameter("a span model can be exported --to onnx only; manyhot serve takes it too.")
+            raise typer.BadParameter("a span model can only be exported --to onnx. To use it without an export: manyhot serve.")
         target = folder or model.with_name(f"{model.absolute().name}-{to}")
         export_span_files(model, files, target, span_reading_of(reading, {}), rows=rows, as_json=json, quiet=quiet)
         return

@@ -1,4 +1,4 @@
-"""``manyhot data get``: public data sets by name."""
+"""``manyhot data get``: download a public data set by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from manyhot.data.write import write_examples
 
 RETRIES = 3
 
-data = typer.Typer(help="Public data sets.", no_args_is_help=True)
+data = typer.Typer(help="Download public data sets.", no_args_is_help=True)
 
 
 @data.callback()
 def _public_sets() -> None:
-    """Public data sets."""
+    """Download public data sets."""
 
 
 @data.command()
@@ -26,9 +26,13 @@ def get(
     name: Annotated[str, typer.Argument(help="The set's name on OpenML, such as emotions or yeast.")],
     *,
     version: Annotated[str, typer.Option(help="A version number, or active for the oldest active version.")] = "active",
-    labels: Annotated[list[str] | None, typer.Option(help="The label columns, if OpenML marks none.")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option(help="A label column; may be repeated. Needed if OpenML marks none.")
+    ] = None,
     to: Annotated[str | None, typer.Option(help="The file to write, .jsonl or .jsonl.gz.", show_default="NAME.jsonl")] = None,
-    folder: Annotated[str | None, typer.Option(help="The download cache.", show_default="scikit-learn's")] = None,
+    folder: Annotated[
+        str | None, typer.Option(help="The folder of the download cache.", show_default="that of scikit-learn")
+    ] = None,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:

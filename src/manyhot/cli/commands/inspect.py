@@ -19,7 +19,10 @@ from manyhot.data.reading import Reading
 
 SHOWN_LABELS = 20
 TestFlag = Annotated[
-    list[str] | None, typer.Option("--test", help="Test files, to find leaks and labels that do not occur in training.")
+    list[str] | None,
+    typer.Option(
+        "--test", help="Test files, to find rows that are also training rows and labels that do not occur in training."
+    ),
 ]
 
 
@@ -34,7 +37,7 @@ def inspect(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Show how files of examples are read, and their problems.
+    """Show how manyhot reads files of examples, and list their problems.
 
     The exit code is 1 if rows have problems.
     """
@@ -65,7 +68,7 @@ def inspect(
 
 
 def _typed(told: dict[str, Any]) -> dict[str, Any]:
-    """Remarks and problems with arguments as flags; text from the files is unchanged."""
+    """Remarks and problems that name flags instead of arguments; text from the files is unchanged."""
     told = {**told, "remarks": [as_typed(remark) for remark in told["remarks"]]} if "remarks" in told else dict(told)
     told["problems"] = [{**each, "message": as_typed(each["message"])} for each in told.get("problems", ())]
     if isinstance(told.get("test"), dict):
@@ -74,7 +77,7 @@ def _typed(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_inspection(found: Inspection) -> None:
-    """For people."""
+    """Print the inspection as tables."""
     for source in found.sources:
         _show_source(source)
     _show_numbers(found)
@@ -110,19 +113,25 @@ def _brief(value: Any, most: int = 6) -> str:
 
 def _show_numbers(found: Inspection) -> None:
     labels = found.labels
-    inputs = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in found.inputs.items())
     show_text()
     show_pairs(
         "",
         [
             ("rows", found.rows),
-            ("inputs", f"{found.kind}: {inputs}"),
+            ("inputs", f"{found.kind}: {_input_words(found.inputs)}"),
             ("labels", labels.labels),
             ("labels per row", f"{labels.cardinality:.3f} on average (density {labels.density:.4g})"),
             ("label sets", f"{labels.distinct_sets:,} different"),
             ("imbalance", f"{labels.imbalance:,.1f} (most frequent over rarest), {labels.mean_imbalance:,.1f} on average"),
         ],
     )
+
+
+def _input_words(told: Mapping[str, Any]) -> str:
+    if "words_mean" in told:
+        mean, median, most = (told[f"words_{name}"] for name in ("mean", "median", "most"))
+        return f"{mean:,.1f} words on average, median {median:,g}, at most {most:,}"
+    return ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in told.items())
 
 
 def _show_frequencies(found: Inspection) -> None:
@@ -145,7 +154,7 @@ def _show_frequencies(found: Inspection) -> None:
     if len(counts) > len(shown):
         rest = counts[SHOWN_LABELS:]
         middle = rest[len(rest) // 2]
-        show_text(f"and {len(rest):,} more, from {rest[0]:,} rows down to {rest[-1]:,}; half of these have {middle:,} or fewer")
+        show_text(f"and {len(rest):,} more labels with {rest[-1]:,} to {rest[0]:,} rows; half of them have {middle:,} or fewer")
 
 
 def _cut(name: str, width: int) -> str:

@@ -14,7 +14,7 @@ from manyhot.data.examples import Source
 
 PackFiles = Annotated[list[str], typer.Argument(help="Files of examples with one row per line, read as one set.")]
 FolderFlag = Annotated[
-    Path, typer.Option("--output", "-o", help="The folder to create; repeat the command to continue after a kill.")
+    Path, typer.Option("--output", "-o", help="The folder to create; to continue an interrupted call, repeat it.")
 ]
 # Seconds between two progress lines.
 EVERY = 5.0
@@ -26,7 +26,7 @@ def pack(
 ) -> None:
     """Pack files of examples into a folder of memory-mapped rows, for data larger than memory.
 
-    train, evaluate and predict read the folder like a file.
+    The commands train, evaluate and predict read the folder like a file.
     """
     from manyhot.data.mapped.pack import pack as pack_files
 

@@ -34,8 +34,8 @@ TopFlag = Annotated[
     int | None,
     typer.Option("--top-k", min=1, help="Predict the k best labels of each row instead of applying the decision rule."),
 ]
-ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Write the probability of each predicted label.")]
-ScoresFlag = Annotated[bool, typer.Option("--scores", help="Write the score of each predicted label.")]
+ProbabilitiesFlag = Annotated[bool, typer.Option("--probabilities", help="Also write the probability of each predicted label.")]
+ScoresFlag = Annotated[bool, typer.Option("--scores", help="Also write the score of each predicted label.")]
 OutputFlag = Annotated[
     str | None,
     typer.Option(
@@ -74,10 +74,10 @@ def predict(
     reading: dict[str, Any],
     span_reading: dict[str, Any],
 ) -> None:
-    """Predict the labels of rows; writes JSON lines or CSV, highest score first.
+    """Predict the labels of rows; writes JSON lines or CSV, the label with the highest score first.
 
-    Rows of a pipe are predicted as they arrive. A span model predicts the spans of texts: highlighted on a terminal, otherwise
-    JSON lines, or an HTML page. --shard divides very many rows among processes or machines.
+    Rows from a pipe are predicted as they arrive. A span model predicts the spans of texts; it highlights them on a terminal,
+    and otherwise writes JSON lines or an HTML page. --shard splits the rows over several processes or machines.
     """
     part = parse_shard(shard)
     _check_part(part, to, to_folder, files, html=html)
@@ -132,7 +132,7 @@ def _predict_spans(
     model: Path, files: list[str], to: Path | None, to_folder: Path | None, part: Shard, given: dict[str, Any]
 ) -> None:
     if to_folder is None and part != WHOLE:
-        raise typer.BadParameter("--shard of a span model divides files; it needs --to-folder.")
+        raise typer.BadParameter("--shard splits the files of a span model, not their rows; it needs --to-folder.")
     if to_folder is None:
         predict_spans(model, files or None, to=to, **given)
         return
@@ -183,7 +183,7 @@ def _unfinished(
     own = part.files(files)
     finished = sum(outputs[name].exists() for name in own)
     if finished:
-        say(f"{folder}: {finished:,} of {len(own):,} files exist already", quiet=quiet)
+        say(f"{folder}: {finished:,} of {len(own):,} files exist already and are skipped", quiet=quiet)
     for name in own:
         if not outputs[name].exists():
             # No other shard writes this file, so a partial one was left by a killed call.

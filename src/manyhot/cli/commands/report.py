@@ -20,7 +20,7 @@ HTML, JSON = "report.html", "report.json"
 TEST_REPORT = "test"
 # Metrics in the last line of a training run.
 HEADLINES = 3
-FolderArgument = Annotated[Path, typer.Argument(help="The folder of a run, of a comparison, or of another report.")]
+FolderArgument = Annotated[Path, typer.Argument(help="The folder of a run, a comparison or another report.")]
 ToFlag = Annotated[Path | None, typer.Option(help="The folder to write to.", show_default="the same folder")]
 TitleFlag = Annotated[str | None, typer.Option(help="The title of the page.", show_default="the folder's name")]
 
@@ -107,7 +107,7 @@ def headline(folder: Path) -> str | None:
 
 
 def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None) -> None:
-    """Print the last lines of a training: its metrics, those on the test files, and the paths of its results."""
+    """Print the last lines of a training run: its metrics, the metrics on the test files, and the paths of its results."""
     found = headline(folder)
     if found is not None:
         show_text(found)

@@ -18,7 +18,7 @@ from manyhot.training.spans.bundle import is_span_bundle
 SampleFiles = Annotated[list[str], typer.Argument(help="Files of rows without labels; - is the standard input.")]
 RowsFlag = Annotated[int, typer.Option("--rows", min=1, help="Number of rows to choose.")]
 SeedFlag = Annotated[
-    int, typer.Option("--seed", min=0, max=2**53 - 1, help="Seed of the random choice among the most uncertain rows.")
+    int, typer.Option("--seed", min=0, max=2**53 - 1, help="Random seed of the choice among the most uncertain rows.")
 ]
 
 
@@ -33,7 +33,7 @@ def sample(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """Choose the rows to label next: uncertain ones, with different uncertain labels."""
+    """Choose the rows to label next: uncertain and diverse ones."""
     if is_span_bundle(model):
         raise typer.BadParameter("sample is for models of labels; this is a span model.")
     trained = open_model(model)

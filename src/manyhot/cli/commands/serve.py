@@ -13,7 +13,7 @@ from manyhot.serve.settings import ServeSettings
 HostFlag = Annotated[
     str, typer.Option("--host", help="The address to listen on; 0.0.0.0 accepts connections from other machines.")
 ]
-PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes a free one.")]
+PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 chooses a free one.")]
 WorkersFlag = Annotated[int, typer.Option("--workers", min=1, help="Number of worker processes.")]
 limit_flags = with_flags("limits", flags_of(ServeSettings), panel="Limits and timing")
 
@@ -29,7 +29,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: POST /predict and /explain, /health, /metrics, and a page at /.
 
-    A new model in the folder is loaded without losing a request. SIGTERM finishes open requests, then stops the server.
+    If the model in the folder changes, the server loads the new one without losing a request. On SIGTERM it answers the open
+    requests, then stops.
     """
     try:
         settings = ServeSettings(**limits)

@@ -16,7 +16,7 @@ from manyhot.decisions.links import LINK_WORDS
 from manyhot.training.spans.bundle import is_span_bundle
 
 SHOWN = 10
-AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, not only those that differ from the defaults.")]
+AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, also those with their default.")]
 
 
 def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False) -> None:
@@ -40,15 +40,18 @@ def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False
     ]
     if config:
         pairs += [(f"{part} files", ", ".join(files)) for part, files in config["files"].items()]
-    skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds"}
+    skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds", "why"}
     pairs += [(name.replace("_", " "), _words(value)) for name, value in described.items() if name not in skipped]
     show_pairs("", pairs)
+    if described.get("why"):
+        show_text()
+        show_pairs("Why this model", list(described["why"].items()))
     defaults = type(trained.settings)().to_dict()
     chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
     if chosen:
         show_text()
         show_pairs(
-            "Settings" if every else "Settings that are not the defaults", [(name, _words(v)) for name, v in chosen.items()]
+            "Settings" if every else "Settings that differ from the defaults", [(name, _words(v)) for name, v in chosen.items()]
         )
 
 
@@ -64,7 +67,7 @@ def _show_spans(model: Path, *, every: bool, json: bool) -> None:
     chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
     if chosen:
         show_text()
-        title = "Settings" if every else "Settings that are not the defaults"
+        title = "Settings" if every else "Settings that differ from the defaults"
         show_pairs(title, [(name, _words(value)) for name, value in chosen.items()])
 
 

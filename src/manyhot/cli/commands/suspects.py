@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from manyhot.curation.suspects import Suspect
 
 SourcesArgument = Annotated[
-    list[str], typer.Argument(help="A run folder, for its training files and settings, or files of examples.")
+    list[str], typer.Argument(help="Files of examples, or a run folder, whose training files and settings are used.")
 ]
 MostFlag = Annotated[int, typer.Option("--most", min=1, help="List at most this many suspects.")]
 KindFlag = Annotated[str, typer.Option("--kind", help="Which suspects: wrong, missing or both.")]
 FoldsFlag = Annotated[
-    int, typer.Option("--folds", min=2, help="Cross-fitting folds: each model scores the rows it was not trained on.")
+    int, typer.Option("--folds", min=2, help="Number of cross-fitting folds; each model scores the rows it was not trained on.")
 ]
 CorrectedFlag = Annotated[
-    Path | None, typer.Option("--corrected", help="Write the examples as JSON lines with the listed suspects corrected.")
+    Path | None,
+    typer.Option("--corrected", help="Write the examples to this JSON lines file, with the listed suspects corrected."),
 ]
 SUSPECT_KINDS = {"wrong": ("wrong",), "missing": ("missing",), "both": ("wrong", "missing")}
 
@@ -51,9 +52,9 @@ def suspects(
     quiet: QuietFlag = False,
     reading: dict[str, Any],
 ) -> None:
-    """List the labels that look wrong or missing, with the expected precision.
+    """List the labels that look wrong or missing, and estimate how many of them are mistakes.
 
-    The most doubtful come first. Every row is scored by a model that was trained without it.
+    The most doubtful labels come first. Every row is scored by a model that was not trained on it.
     """
     if kind not in SUSPECT_KINDS:
         raise typer.BadParameter(f"--kind must be wrong, missing or both; got {kind!r}.")
@@ -110,7 +111,8 @@ def _print_table(examples: Examples, found: Sequence[Suspect], reasons: Reasons)
     told = () if examples.texts is None else ("text",)
     show_table(("row", "label", "looks", "probability", "doubt", "because", *told), rows)
     expected = sum(each.doubt for each in found) / max(len(found), 1)
-    show_text(f"Of these {len(found):,}, {expected:.0%} are expected to be mistakes; a better model gives a better estimate.")
+    about = f"About {expected:.0%} of these {len(found):,} labels are expected to be mistakes"
+    show_text(f"{about}; a better model gives a better estimate.")
 
 
 def _examples(sources: list[str], reading: dict[str, Any]) -> tuple[Examples, TrainSettings | None]:

@@ -72,14 +72,14 @@ ValidationFlag = Annotated[
     list[str] | None,
     typer.Option("--validation-file", help="Examples for early stopping and tuning. Default: part of the training examples."),
 ]
-TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples, to evaluate the trained model on.")]
+TestFlag = Annotated[list[str] | None, typer.Option("--test", help="Test examples; the trained model is evaluated on them.")]
 RunFlag = Annotated[
-    Path | None, typer.Option(help="The run folder to create; it must be new or empty.", show_default="runs/NAME")
+    Path | None, typer.Option(help="The run folder, new or empty.", show_default="runs/NAME, NAME from the first file")
 ]
-ResumeFlag = Annotated[Path | None, typer.Option(help="Continue this interrupted run from its last checkpoint.")]
+ResumeFlag = Annotated[Path | None, typer.Option(help="Continue the interrupted run in this folder from its last checkpoint.")]
 ReportFlag = Annotated[
     bool | None,
-    typer.Option("--report/--no-report", help="Write a report, report.html, into the run folder.", show_default="report"),
+    typer.Option("--report/--no-report", help="Write a report, report.html, into the run folder.", show_default="yes"),
 ]
 ConfigFlag = Annotated[Path | None, typer.Option(help="A TOML file of settings; flags override it.")]
 
@@ -109,7 +109,7 @@ def train(
 ) -> None:
     """Train a model on files of examples.
 
-    The run folder holds the settings, a log, checkpoints and the model.
+    The run folder gets the settings, a log, checkpoints, the model and a report.
     """
     given_files = {"train": files, "validation": validation_file, "test": test}
     beside = {**reading, **settings, **search, **span_reading, **span_settings}
@@ -157,7 +157,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
             # A run may be resumed by another number of processes.
             chosen = replace(chosen, label_shards=processes.count)
         if tables["search"] and processes.count > 1:
-            raise typer.BadParameter("--search must run in one process; train with the settings it finds in several.")
+            raise typer.BadParameter("--search needs one process. Run it first, then train in several with its settings.")
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
@@ -169,7 +169,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         read = [source for part in (examples, held_out, test) if part is not None for source in part.source]
         check_options_used(tables["read"], read)
         if not resume and not report and tables["read"].get("ids") and examples.kind == "texts":
-            raise typer.BadParameter("--ids names rows in the report; with --no-report nothing uses it. Leave one of them out.")
+            raise typer.BadParameter("--ids names the rows of the report; --no-report writes none. Leave one of them out.")
         say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
         _tell_other_rows(chosen.loss, examples, quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
@@ -189,7 +189,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
 
 
 def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -> Examples:
-    """Read the training files; meanwhile compile the kernels that the settings need."""
+    """Read the training files, and compile the kernels that the settings need at the same time."""
     from manyhot.training.rows.wide.warming import warm_early
 
     warm_early(settings)
@@ -201,7 +201,7 @@ def _tell_other_rows(loss: str, examples: Examples, *, quiet: bool) -> None:
     if loss in LOSSES and LOSSES[loss].one_label:
         others = int((examples.labels.counts() != 1).sum())
         if others:
-            say(f"{loss} is for one label per row, and predicts one; {others:,} rows have none or several", quiet=quiet)
+            say(f"{loss} is for one label per row and predicts one; {others:,} rows have none or several", quiet=quiet)
 
 
 def _tell(

@@ -1,4 +1,4 @@
-"""``manyhot tune``: the decision rule and the calibration of a model, fitted on held-out examples and saved with it."""
+"""``manyhot tune``: fit the decision rule and the calibration of a model on held-out examples, and save them with it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ from manyhot.training.run.folder import fingerprint
 ObjectiveFlag = Annotated[str, typer.Option("--metric", "--objective", help=f"Metric to tune for: {', '.join(OBJECTIVES)}.")]
 PerLabelFlag = Annotated[
     bool,
-    typer.Option("--per-label/--one-for-all", help="One threshold per label, or one for all.", show_default="one-for-all"),
+    typer.Option(
+        "--per-label/--one-for-all", help="Tune one threshold per label, or one for all labels.", show_default="one-for-all"
+    ),
 ]
-SetsFlag = Annotated[bool, typer.Option("--sets", help="Tune a rule for whole label sets, for SubACC.")]
+SetsFlag = Annotated[bool, typer.Option("--sets", help="Tune a rule that predicts whole label sets; needs --metric SubACC.")]
 ShrinkFlag = Annotated[
-    float, typer.Option(min=0, help="How strongly thresholds per label are shrunk towards the common one, in pseudo-positives.")
+    float,
+    typer.Option(
+        min=0, help="How strongly thresholds per label are shrunk towards the common one, in pseudo-positives; 0 for none."
+    ),
 ]
-FoldsFlag = Annotated[int, typer.Option(help="Cross-fitting folds, to estimate the gain on new data; 0 for none.")]
+FoldsFlag = Annotated[int, typer.Option(help="Number of cross-fitting folds to estimate the gain on new data; 0 for none.")]
 MinFlag = Annotated[
     int | None, typer.Option(min=0, help="Predict at least this many labels per row.", show_default="as in the model")
 ]
-CalibrateFlag = Annotated[str, typer.Option(help=f"Calibrate probabilities: none, {', '.join(KINDS)}.")]
-AlwaysFlag = Annotated[bool, typer.Option("--always", help="Save the tuned rule even if it gains nothing.")]
+CalibrateFlag = Annotated[str, typer.Option(help=f"How to calibrate the probabilities: none, {', '.join(KINDS)}.")]
+AlwaysFlag = Annotated[bool, typer.Option("--always", help="Save the tuned rule even if it is not better than the old one.")]
 DryFlag = Annotated[bool, typer.Option("--dry-run", help="Print the result and save nothing.")]
 
 
@@ -65,8 +70,8 @@ def tune(
     trained = open_model(model)
     if trained.lazy:
         raise typer.BadParameter(
-            f"the body {trained.shape['body']} has too many labels to score them all at once. Tune its threshold in training:"
-            " manyhot train --validation-file FILE"
+            f"the body {trained.shape['body']} has too many labels to score them all at once. Its threshold is tuned in"
+            " training: manyhot train --validation-file FILE"
         )
     found = read_files(files, reading_of(reading), inherited=inherited_reading(model, labels=True), quiet=quiet or json)
     warn_of_training_rows(model, lambda: fingerprint(found), quiet=quiet or json)

@@ -1,4 +1,4 @@
-"""Rows to predict, block by block: from a file of any size, or a pipe that is still being written to."""
+"""Read the rows to predict block by block, from a file of any size or from a pipe that is still being written to."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def read_blocks(
     Args:
         files: read one after the other; None reads the standard input.
         reading: the given flags; a flag that a file does not use is an error.
-        inherited: how the model's training files were read, used where ``reading`` says nothing. The rest is detected on the
-            first block of a file.
+        inherited: how the model's training files were read; ``reading`` takes precedence. The rest is detected on the first
+            block of a file.
         quiet: print no messages.
     """
     options, format = read_options({**inherited, **reading}, need_labels=False)
@@ -102,7 +102,7 @@ def _whole_lines(limit: int) -> Iterator[bytes]:
 
 
 def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[bytes]) -> Iterator[Examples]:
-    """Blocks parsed by the format's reader; its choices for the first one hold for all."""
+    """Blocks parsed by the format's reader. The options that it chooses for the first block are used for all blocks."""
     first, chosen = 1, False
     for content in contents:
         if content.strip():
@@ -125,6 +125,6 @@ def _parsed(name: str, entry: Format, options: ReadOptions, contents: Iterator[b
 def _filled(options: ReadOptions, examples: Examples) -> ReadOptions:
     """Options completed by the reader's choices."""
     found = Reading.of(examples).options()
-    # The categories of a column come from the model, or grow from block to block.
+    # The categories of a column are not taken from the first block: they come from the model, or grow from block to block.
     found.pop("nominal", None)
     return replace(options, **{name: value for name, value in found.items() if getattr(options, name) is None})

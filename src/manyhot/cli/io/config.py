@@ -54,7 +54,7 @@ def read_config(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def write_config(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write a settings file for ``read_config``, atomically. None is the default and is not written."""
+    """Write a settings file for ``read_config``, atomically. Settings that are None have their default and are not written."""
     lines = ["# All settings of this run. Repeat it with: manyhot train --config THIS_FILE"]
     for table, content in tables.items():
         if table == "search" and not content:

@@ -1,4 +1,4 @@
-"""How errors end a command: one line that says what to do, and an exit code; a traceback only if requested."""
+"""Errors that end a command: one line that says what to do, and an exit code. A traceback is printed only on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 FAILED, USAGE, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "MANYHOT_TRACEBACK"
 LONGEST = 1000
-# Prefixes that mean nothing to a user who typed a flag.
+# Prefix of messages about settings; it says nothing to a user who typed a flag.
 _SETTINGS = re.compile(r"^\w+Settings: ")
 OUT_OF_MEMORY = (
     "not enough memory{where}. Try fewer rows at once (--batch-size), a smaller model (--hidden, --max-features),"
@@ -108,7 +108,7 @@ def _message(error: BaseException) -> tuple[str, int]:
 
 
 def _out_of_memory(error: BaseException) -> str | None:
-    """Where memory ran out, or None for another error."""
+    """The device that ran out of memory, as part of the message; None for another error."""
     text = str(error)
     if isinstance(error, MemoryError):
         return f" ({text.rstrip('.')})" if text else ""
@@ -118,7 +118,7 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 
 def _usage_line(error: Any) -> str:
-    """The parser's message, with the nearest name if there is one, and the command that prints the help."""
+    """The parser's message, a suggestion if a known name is similar, and the command that prints the help."""
     from manyhot._suggest import nearest
 
     context = error.ctx

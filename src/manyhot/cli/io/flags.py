@@ -1,4 +1,4 @@
-"""Command-line flags made from the fields of settings classes, so that a setting is named and explained in one place only."""
+"""Command-line flags, generated from the fields of settings classes: a setting is named and explained in one place only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from manyhot.cli.io.help import DEFAULT
+
 # How messages of the library name arguments: `labels`, `header=False`, `separator=' '`.
 _ARGUMENT = re.compile(r"`([a-z_]+)(?:=('[^`]*'|[A-Za-z0-9]+))?`")
 METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "X", list[str]: "TEXT"}
-DEFAULT = "Default: "
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Flag:
 
     @property
     def shown_default(self) -> str | None:
-        """The default as the help prints it; None if there is none, or if the help text describes it."""
+        """The default as the help prints it; None if there is none, or if ``help`` already says it."""
         if self.default in (None, "", ()) or DEFAULT in self.help:
             return None
         return {True: "yes", False: "no"}[self.default] if isinstance(self.default, bool) else str(self.default)
@@ -70,17 +71,17 @@ def flags_of(settings: type, *, choices: dict[str, tuple[str, ...]] | None = Non
 
 
 def with_other_defaults(flags: Iterable[Flag], others: Iterable[Flag], *, name: str) -> list[Flag]:
-    """``flags`` whose help also says where the default differs in ``others``, which share some of their names.
+    """``flags`` with the default of another task added to the help, where it differs.
 
     Args:
-        flags: the flags that are shown.
-        others: the same flags, as another task understands them.
-        name: the other task.
+        flags: the flags to show.
+        others: the flags of the other task; those with the same name are compared.
+        name: the name of the other task.
 
     Example:
         >>> rows, spans = Flag("clip", float, "largest norm", 1.0), Flag("clip", float, "largest norm", 5.0)
         >>> with_other_defaults([rows], [spans], name="spans")[0].help
-        'largest norm; 5.0 by default for spans'
+        'largest norm. Default: 1.0; for spans 5.0'
     """
     by_name, found = {flag.name: flag for flag in others}, []
     for flag in flags:
@@ -89,20 +90,19 @@ def with_other_defaults(flags: Iterable[Flag], others: Iterable[Flag], *, name: 
         own = flag.help.partition(DEFAULT)[2] or flag.shown_default
         if said in (None, own):
             found.append(flag)
-        elif DEFAULT in flag.help:
-            found.append(replace(flag, help=f"{flag.help}; for {name} {said}"))
         else:
-            found.append(replace(flag, help=f"{flag.help}; {said} by default for {name}"))
+            help = flag.help if DEFAULT in flag.help else f"{flag.help}. {DEFAULT}{own or 'none'}"
+            found.append(replace(flag, help=f"{help}; for {name} {said}"))
     return found
 
 
 def with_flags(into: str, flags: Iterable[Flag], *, panel: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add flags to a command, which gets those that were given as one dict.
+    """Add flags to a command. The command gets the flags that the user gave as one dict.
 
     Args:
-        into: the argument of the command that takes the dict.
+        into: the name of the command's argument for this dict.
         flags: the flags to add.
-        panel: the heading above them in the help.
+        panel: the heading above the flags in the help.
     """
     listed = list(flags)
     added = [_parameter(flag, panel) for flag in listed]

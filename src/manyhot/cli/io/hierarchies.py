@@ -17,7 +17,7 @@ HierarchyFlag = Annotated[
     Path | None,
     typer.Option(
         "--hierarchy",
-        help="File of the label hierarchy, one line per label, tab, parent; predictions are made consistent with it.",
+        help="File of the label hierarchy, with lines of label, tab, parent; predictions are made consistent with it.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -25,7 +25,7 @@ ModeFlag = Annotated[
     str | None,
     typer.Option(
         "--hierarchy-mode",
-        help="How: up adds the ancestors of predicted labels, down removes labels without a predicted parent.",
+        help="How: up adds the ancestors of predicted labels, down removes predicted labels without a predicted parent.",
         show_default=UP,
         rich_help_panel=PANEL,
     ),
@@ -41,7 +41,7 @@ IgnoreFlag = Annotated[
 
 
 class ChosenHierarchy(NamedTuple):
-    """A hierarchy and the mode in which predictions are closed."""
+    """A hierarchy, and the mode in which predictions are made consistent with it."""
 
     tree: Hierarchy
     mode: str

@@ -46,7 +46,7 @@ def open_model(folder: Path) -> TrainedModel:
 
 
 def open_for_scoring(folder: Path) -> TrainedModel:
-    """The same; bodies with lazy scores go to a GPU if there is one."""
+    """The model of a run or of a bundle; a body with lazy scores is moved to a GPU if there is one."""
     model = open_model(folder)
     if model.lazy:
         model.body.to(choose_device("auto"))
@@ -54,7 +54,9 @@ def open_for_scoring(folder: Path) -> TrainedModel:
 
 
 def fitted_to(model: TrainedModel, examples: Examples) -> Examples:
-    """Examples with as many features as the model has: a sparse file without names ends at its last feature."""
+    """Examples with as many features as the model has. A sparse file without feature names may have fewer: its last columns may
+    be empty.
+    """
     if examples.features is None or isinstance(examples.features, np.ndarray):
         return examples
     names = getattr(model.inputs, "names", None)
@@ -76,13 +78,13 @@ def warn_of_training_rows(folder: Path, digest: Callable[[], str], *, quiet: boo
         return
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
         if json.loads(described.read_text(encoding="utf-8"))["data"]["train"] == digest():
-            say("these are the rows the model was trained on, so the metrics are too good. Use rows it was not trained on.")
+            say("the model was trained on these rows, so the metrics are too optimistic. Use other rows.")
 
 
 def inherited_reading(folder: Path, *, labels: bool) -> dict[str, Any]:
-    """How the training files were read, so that other files are read the same way; with ``labels`` also their labels.
+    """How the training files were read, so that other files are read the same way; with ``labels`` also how their labels were.
 
-    It is saved with the model; flags about labels are in the settings of the run.
+    These options are saved with the model, and the flags about labels in the settings of the run.
     """
     model = model_folder(folder)
     data = read_description("load_model", model, FORMAT) if (model / DESCRIPTION).is_file() else {}

@@ -40,7 +40,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Iterable[str | Path])
         if any(_same(path, other) or _is_part(place, other) for other in read):
             raise typer.BadParameter(f"{flag}: {path} is an input too; writing to it would destroy it. Choose another place.")
         if place in taken:
-            raise typer.BadParameter(f"{flag} and {taken[place]} name the same file, {path}. Choose two.")
+            raise typer.BadParameter(f"{flag} and {taken[place]} name the same file, {path}. Choose two different ones.")
         taken[place] = flag
 
 

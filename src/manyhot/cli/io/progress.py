@@ -16,9 +16,9 @@ from manyhot.training.run.progress import Event
 from manyhot.training.spans.settings import SpanSettings
 
 FINAL = "final"
-# Notes of a run name its settings; here they become flags.
+# Messages of a run name settings; they are printed as flags.
 SWITCHES = {flag.name: flag.type is bool for kind in (TrainSettings, SpanSettings) for flag in flags_of(kind)}
-# Most seconds without a line in a log while epochs end.
+# If no terminal is attached, a line is printed at least this often, in seconds.
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -59,8 +59,8 @@ class Watch:
             about = self.title or ("training" if fit == FINAL else fit)
             done = event.epoch if event.kind == "epoch" else event.epoch - 1
             self._bar.update(self._task, description=about, completed=done, total=event.epochs)
-        # Fits before the final one only choose and tune settings: their last line is enough. Within a long epoch the bar moves
-        # on a terminal; elsewhere a line shows that training continues.
+        # Fits before the final one only choose and tune settings, so only their last line is shown. Within a long epoch a
+        # terminal shows the bar; otherwise a line shows that training continues.
         line = event.line()
         if event.kind == "step":
             shown = self._bar is None

@@ -27,35 +27,39 @@ PANEL = "How to read the files"
 FORMAT_NAMES = tuple(formats("labels"))
 READ_FLAGS = (
     Flag("format", str, f"The format: {', '.join(FORMAT_NAMES)}. Default: detected.", choices=FORMAT_NAMES),
-    Flag("text", list[str], "The text column; several are joined. Default: chosen by name and content."),
+    Flag("text", list[str], "The text column; may be repeated, texts are then joined. Default: chosen by name and content."),
     Flag(
         "labels",
         list[str],
-        "The column with each row's labels; several, or a pattern with *, are columns of 0 and 1. Default: chosen by name and"
-        " content.",
+        "The column with each row's labels. Several columns, or a pattern with *, are columns of 0 and 1, one per label."
+        " Default: chosen by name and content.",
     ),
-    Flag("separator", str, "Separator of the labels in a delimited string. Default: the one of | ; , that occurs."),
-    Flag("features", list[str], "Feature columns, or patterns with *. Default: all other columns, if there is no text."),
+    Flag("separator", str, "Separator of the labels in a cell. Default: | ; or , whichever occurs."),
+    Flag(
+        "features",
+        list[str],
+        "A feature column, or a pattern with *; may be repeated. Default: all other columns, if there is no text column.",
+    ),
     Flag("ids", str, "The column with the row ids. Default: a column named id or similar."),
-    Flag("label_names", str, "A file with all label names, one per line, in order. Default: the labels that occur."),
+    Flag("label_names", str, "A file with all label names in order, one per line. Default: the labels that occur in the data."),
     Flag(
         "label_file",
         str,
-        "MULAN's XML for ARFF, or the .npz of the labels. Default: the file beside the data with the same name.",
+        "The file with the labels: MULAN's XML for ARFF, or an .npz. Default: the file beside the data with the same name.",
     ),
-    Flag("delimiter", str, "Delimiter of the columns in CSV and TSV. Default: the one that occurs in the first line."),
+    Flag("delimiter", str, "Delimiter of the columns in CSV and TSV. Default: detected in the first line."),
     Flag("header", bool, "Whether the first line of CSV and TSV names the columns. Default: yes."),
     Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV. Default: yes in CSV, detected in TSV."),
     Flag("empty_labels", str, "What an empty label cell means: none or unknown.", "none", ("none", "unknown")),
     Flag(
         "index_base",
         int,
-        "Whether svmlight counts features from 0 or 1. Default: as in training; otherwise 1, or 0 if there is a feature 0.",
+        "Number of the first feature in svmlight, 0 or 1. Default: as in training; otherwise 1, or 0 if there is a feature 0.",
     ),
-    Flag("skip_bad", bool, "Skip and list rows that cannot be read, instead of stopping at the first.", False),
-    Flag("max_line_bytes", int, "Most bytes in a line; a longer one is an error.", MAX_LINE_BYTES),
-    Flag("max_expansion", int, "Largest factor by which a compressed file may expand.", MAX_EXPANSION),
-    Flag("max_labels", int, "Most labels that a file's header may claim.", MAX_LABELS),
+    Flag("skip_bad", bool, "Skip rows that cannot be read and list them, instead of stopping at the first one.", False),
+    Flag("max_line_bytes", int, "Maximum number of bytes in a line; a longer line is an error.", MAX_LINE_BYTES),
+    Flag("max_expansion", int, "Maximum ratio of the decompressed to the compressed size of a file.", MAX_EXPANSION),
+    Flag("max_labels", int, "Maximum number of labels that the header of a file may declare.", MAX_LABELS),
 )
 
 read_flags = with_flags("reading", READ_FLAGS, panel=PANEL)
@@ -65,7 +69,7 @@ _SWITCHES = {flag.name: flag.type is bool for flag in READ_FLAGS} | {"task": Fal
 
 
 def reading_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as the table ``[read]`` of a settings file stores them."""
+    """Flags in the form of the table ``[read]`` of a settings file."""
     chosen = dict(given)
     # One name is a column that holds a row's labels; a pattern or several names are columns of 0 and 1.
     for name in ("labels", "text", "features"):
@@ -98,14 +102,14 @@ def read_files(
     processes: Processes | None = None,
     **more: Any,
 ) -> Examples:
-    """Read one file or several; prints what was guessed or skipped.
+    """Read one file or several; prints what the readers guessed and skipped.
 
     Args:
         files: their names.
         reading: flags or the table of a settings file; a flag that no file uses is an error.
-        inherited: how other files were read, used where ``reading`` says nothing.
+        inherited: how other files were read; ``reading`` takes precedence.
         quiet: print no messages.
-        processes: processes that read the files together, each its share; None for one.
+        processes: processes that each read a share of the files; None for one process.
         more: further arguments of ``read_options``.
     """
     options, format = read_options({**(inherited or {}), **reading}, **more)

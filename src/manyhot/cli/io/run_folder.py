@@ -1,4 +1,4 @@
-"""The run folder of a training: locked while it runs, with a message if the run is interrupted."""
+"""The run folder of a training run: locked while it runs; a message says how to continue after an interruption."""
 
 from __future__ import annotations
 

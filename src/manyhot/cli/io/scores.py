@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from manyhot.cli.io.console import show_table, show_text
 from manyhot.metrics.names import parse_metric
 
-# Values of an evaluation that are not in the catalog of metrics: which direction is better, and the description.
+# Values that are not in the catalog of metrics: which direction is better, and a description.
 BESIDES = {
     "empty": ("", "share of rows without a predicted label"),
     "h-precision": ("more", "precision of predicted labels with their ancestors"),
@@ -15,7 +15,7 @@ BESIDES = {
     "h-F1": ("more", "F1 of labels with their ancestors"),
     "micro-F1 closed up": ("more", "F1 over all entries, ancestors of predicted labels added"),
     "micro-F1 closed down": ("more", "F1 over all entries, labels without a predicted parent removed"),
-    "broken-rows before": ("less", "share of rows with a label predicted without any of its parents"),
+    "broken-rows before": ("less", "share of rows in which a label is predicted without any of its parents"),
 }
 
 

@@ -16,12 +16,16 @@ from manyhot.training.rows.settings import TrainSettings
 
 FOLDER = "search"
 SEARCH_FLAGS = (
-    Flag("search", int, "search settings first, with N trials on a part of the rows; then train with the best ones (optuna)"),
+    Flag(
+        "search",
+        int,
+        "first search for good settings with N trials on part of the rows, then train with the best ones (needs optuna)",
+    ),
     Flag(
         "search_space",
         list[str],
-        "search space: NAME=LOW..HIGH, NAME=LOW..HIGH..log or NAME=A,B,C; may be repeated. Default: depends on loss, body and"
-        " rows",
+        "what to search: NAME=LOW..HIGH, NAME=LOW..HIGH..log or NAME=A,B,C; may be repeated. Default: depends on the loss, the"
+        " body and the rows",
     ),
     Flag("search_metric", str, "metric on held-out rows that --search optimises. Default: --metric"),
 )
@@ -47,7 +51,7 @@ def search_table(before: Mapping[str, Any], given: Mapping[str, Any], settings: 
     fixed = [name for name in parse_space(table.get("space", [])) if name in settings and settings[name] != usual[name]]
     if fixed:
         flag = "--" + fixed[0].replace("_", "-")
-        raise typer.BadParameter(f"{fixed[0]} cannot be searched and fixed at once: leave out {flag} or its --search-space.")
+        raise typer.BadParameter(f"{fixed[0]} cannot be both searched and fixed. Leave out {flag} or its --search-space.")
     if table:
         try:
             framework("optuna")

@@ -21,13 +21,15 @@ ShardFlag = Annotated[
     str | None,
     typer.Option(
         "--shard",
-        help="Predict shard i/n, from 1/n to n/n: every n-th file with --to-folder, otherwise consecutive rows.",
+        help="Predict only shard i of n (1/n to n/n): every n-th file with --to-folder, otherwise a block of consecutive rows.",
         metavar="I/N",
     ),
 ]
 ToFolderFlag = Annotated[
     Path | None,
-    typer.Option("--to-folder", help="Write one output file per input file into this folder; existing files are skipped."),
+    typer.Option(
+        "--to-folder", help="Write one output file per input file into this folder; inputs whose output exists are skipped."
+    ),
 ]
 
 
@@ -99,8 +101,9 @@ def output_files(folder: Path, inputs: Sequence[str], suffix: str) -> dict[str, 
 
 
 def claim_folder(folder: Path, model: Path, about: dict[str, Any]) -> None:
-    """Record the model and the flags in the folder; refuse a folder with others. Several shards may do this at the same time,
-    because they write the same content.
+    """Record the model and the flags in the folder; refuse a folder with another record.
+
+    Several shards may call this at the same time, because they write the same content.
     """
     make_folder(folder)
     described = hashlib.blake2b((model_folder(model) / DESCRIPTION).read_bytes(), digest_size=16).hexdigest()
@@ -113,7 +116,7 @@ def claim_folder(folder: Path, model: Path, about: dict[str, Any]) -> None:
             found = None
         if found != wanted:
             raise typer.BadParameter(
-                f"--to-folder: {folder} has predictions of another model or with other flags, which would count as finished."
+                f"--to-folder: {folder} has predictions of another model or with other flags, which would be kept as finished."
                 " Choose another folder."
             )
         return

@@ -1,4 +1,4 @@
-"""Text from files made safe to print: control characters, which could control a terminal, become escapes."""
+"""Text from files made safe to print: control characters, which could change the state of a terminal, are escaped."""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ SHADES = 9
 
 
 def difference_figure(test: Mapping[str, Any], titles: Mapping[str, str], metric: str) -> Markup | None:
-    """The critical-difference diagram: average ranks on a line, best at the left, with bars over methods that do not differ
-    significantly by Nemenyi's test."""
+    """The critical-difference diagram: average ranks on a line, best at the left. A bar joins methods that do not differ
+    significantly by Nemenyi's test.
+    """
     if not test or not test.get("nemenyi"):
         return None
     ranks = sorted(test["average_ranks"].items(), key=lambda each: each[1])
@@ -105,7 +106,7 @@ def _time_ratios(costs: Mapping[str, Any], method: str, reference: str) -> list[
 
 
 def cost_figure(costs: Mapping[str, Any], methods: Sequence[str], titles: Mapping[str, str], reference: str) -> Markup | None:
-    """The time of each method relative to the reference: a dot for each group, the geometric mean as a diamond."""
+    """The time of each method relative to the reference: a dot per group, and a diamond for the geometric mean."""
     ratios = {method: _time_ratios(costs, method, reference) for method in methods}
     shown = [method for method in methods if ratios[method]]
     if len(shown) < 2:
@@ -141,7 +142,7 @@ def cost_figure(costs: Mapping[str, Any], methods: Sequence[str], titles: Mappin
         class_="axis-title",
     )
     caption = (
-        "Seconds of a cell, with all trials and epochs, relative to the reference: a dot for each group, the geometric mean as"
-        " a diamond."
+        "Seconds per cell, with all trials and epochs, relative to the reference. A dot is a group; a diamond is the geometric"
+        " mean."
     )
     return figure(plot.drawing("Time by method", "; ".join(described)), caption)

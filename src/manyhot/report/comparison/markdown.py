@@ -22,8 +22,8 @@ def compare_markdown(report: Mapping[str, Any], *, title: str) -> str:
     found = report["statistics"]
     lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(note_words(report)), ""]
     lines += [
-        "In tables of values, bold is significantly better than every other method of the group; italics are the methods that"
-        " do not differ significantly from the best, if there are several.",
+        "In the tables of values, bold marks a method that is significantly better than every other one in its group. Italics"
+        " mark the methods that do not differ significantly from the best, if there are several.",
         "",
     ]
     for rule in found["tests"]:

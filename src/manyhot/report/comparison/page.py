@@ -59,7 +59,10 @@ def _overview(found: Mapping[str, Any]) -> Section:
     for rule, tests in found["tests"].items():
         metrics = [metric for metric in found["metrics"] if tests.get(metric)]
         headings = [("method", False), *((metric, True) for metric in metrics)]
-        for caption, cell in (("Average rank over the groups", _rank_cell), ("Groups in which its mean is best", _best_cell)):
+        for caption, cell in (
+            ("Average rank over the groups", _rank_cell),
+            ("Number of groups in which the method has the best mean", _best_cell),
+        ):
             rows = [
                 element(
                     "tr",
@@ -73,8 +76,8 @@ def _overview(found: Mapping[str, Any]) -> Section:
     rules = [(rule, RULES.get(rule, rule)) for rule in found["tests"]]
     control = element("div", _select("Decision", "rule", rules, rules[-1][0] if rules else ""), class_="tools no-print")
     about = (
-        "Rank 1 is best and has the strongest colour. Bold: ahead of every other method by more than the critical difference."
-        " Methods with equal means all count as best."
+        "Rank 1 is best and has the strongest colour. Bold: better than every other method by more than the critical"
+        " difference. Methods with equal means all count as best."
     )
     return Section("overview", "Overview", about, control, *tables)
 
@@ -137,7 +140,7 @@ def _values(found: Mapping[str, Any], rule: str, metric: str, test: Mapping[str,
     headings = [("group", False), *((found["titles"][method], True) for method in found["methods"])]
     caption = (
         "Mean ± standard deviation over seeds. Bold: significantly better than every other method of the group. Underlined: not"
-        " significantly different from the best, if there are several (Welch's test over seeds, Holm)."
+        " significantly different from the best, if there are several (Welch's test over seeds with Holm's correction)."
     )
     return table(headings, rows, caption=caption, kind="values sortable" + _wide(found))
 
@@ -209,8 +212,8 @@ def _against(found: Mapping[str, Any], rule: str, metric: str, test: Mapping[str
     )
     caption = (
         "A positive difference favours the reference (Wilcoxon's signed-rank test over groups). A win is significant over seeds"
-        " (Welch). The last columns are Spearman's correlation, over groups, of the difference with properties of the data,"
-        " bold if p < 0.05."
+        " (Welch); the column 'by means only' counts every difference of means. The last columns are Spearman's correlation,"
+        " over groups, of the difference with properties of the data, bold if p < 0.05."
     )
     return table(headings, rows, caption=caption)
 

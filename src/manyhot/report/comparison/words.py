@@ -24,22 +24,23 @@ def note_words(report: Mapping[str, Any]) -> str:
         " rows."
     )
     if len(found["seeds"]) < 3:
-        text += " With fewer than three seeds hardly any difference within a group can be significant."
+        text += " With fewer than three seeds, hardly any difference within a group can be significant."
     if report["failed"]:
         text += f" {len(report['failed']):,} cells failed; they are listed at the end."
     return text
 
 
 def cell_class(method: str, best: Sequence[str]) -> str:
-    """Bold for the single best method of a group; if others do not differ significantly from the best, all of them are marked
-    as tied."""
+    """The style of a value: ``best`` for the single best method of a group; ``tied`` for the best method and those that do not
+    differ significantly from it, if there are several; otherwise none.
+    """
     if method not in best:
         return ""
     return "best" if len(best) == 1 else "tied"
 
 
 def mean_cost(costs: Mapping[str, Any], method: str, key: str) -> float | None:
-    """The mean over groups, None if it was not measured."""
+    """The mean of a cost over groups; None if it was not measured."""
     known = [group[method][key] for group in costs.values() if group.get(method, {}).get(key) is not None]
     return sum(known) / len(known) if known else None
 

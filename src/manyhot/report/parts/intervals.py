@@ -25,7 +25,7 @@ ROW_MEANS: dict[str, Callable[..., Tensor]] = {
 
 
 def half_width(name: str, judged: Judged) -> float | None:
-    """Half the width of the interval of a metric, or None if the influence of a row on it is not known.
+    """Half the width of the interval of a metric; None for metrics without a formula for the influence of a row.
 
     Args:
         name: the name of the metric.
@@ -34,18 +34,18 @@ def half_width(name: str, judged: Judged) -> float | None:
     if len(judged.labels) < 2:
         return None
     if name == "micro-F1":
-        moves = _micro_moves(judged)
+        influences = _micro_influences(judged)
     elif name == "macro-F1":
-        moves = _macro_moves(judged)
+        influences = _macro_influences(judged)
     elif parse_metric(name).kind == "PSP@k":
-        moves = _propensity_moves(judged, parse_metric(name).k)
+        influences = _propensity_influences(judged, parse_metric(name).k)
     else:
         values = _row_values(name, judged)
         if values is None:
             return None
-        moves = (values.double() - values.double().mean()) / len(values)
-    rows = len(moves)
-    return NORMAL_95 * float((moves.square().sum() * (rows / (rows - 1))).sqrt())
+        influences = (values.double() - values.double().mean()) / len(values)
+    rows = len(influences)
+    return NORMAL_95 * float((influences.square().sum() * (rows / (rows - 1))).sqrt())
 
 
 def _row_values(name: str, judged: Judged) -> Tensor | None:
@@ -59,7 +59,7 @@ def _row_values(name: str, judged: Judged) -> Tensor | None:
     return ROW_MEANS[name](given, judged.labels, where=judged.where, reduction="none")
 
 
-def _micro_moves(judged: Judged) -> Tensor:
+def _micro_influences(judged: Judged) -> Tensor:
     """The influence of each row on ``2 hits / (predicted + positive)``."""
     rows = judged.confusion[0]
     found, size = 2 * rows.hits.double(), (rows.predicted + rows.positive).double()
@@ -67,7 +67,7 @@ def _micro_moves(judged: Judged) -> Tensor:
     return (found - whole * size) / size.sum().clamp(min=1)
 
 
-def _propensity_moves(judged: Judged, k: int) -> Tensor:
+def _propensity_influences(judged: Judged, k: int) -> Tensor:
     """The influence of each row on ``hits / best``."""
     assert judged.propensities is not None
     table = arrange("half_width", judged.logits, judged.labels, where=judged.where)
@@ -83,15 +83,15 @@ def _propensity_moves(judged: Judged, k: int) -> Tensor:
     return (hits - whole * best) / best.sum().clamp(min=1e-300)
 
 
-def _macro_moves(judged: Judged) -> Tensor:
-    """The influence on each label's F1, averaged over labels; entries that are neither predicted nor true have none."""
+def _macro_influences(judged: Judged) -> Tensor:
+    """The influence of each row on the mean of the labels' F1; entries that are neither predicted nor true have none."""
     labels = judged.confusion[1]
     size = (labels.predicted + labels.positive).double()
     f1 = share(2 * labels.hits.double(), size, 0.0)
     weight = 1.0 / size.clamp(min=1) / max(len(size), 1)
-    moves = torch.zeros(len(judged.labels), dtype=torch.float64)
+    influences = torch.zeros(len(judged.labels), dtype=torch.float64)
     for listed in (judged.predictions, judged.positives):
-        moves.index_add_(0, listed.rows, -(f1 * weight)[listed.indices])
+        influences.index_add_(0, listed.rows, -(f1 * weight)[listed.indices])
     true = judged.positives
     hit = judged.predictions.contains(true.rows, true.indices)
-    return moves.index_add_(0, true.rows[hit], 2 * weight[true.indices[hit]])
+    return influences.index_add_(0, true.rows[hit], 2 * weight[true.indices[hit]])

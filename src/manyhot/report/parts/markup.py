@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Characters that HTML does not allow, and halves of surrogate pairs, which cannot be encoded.
+# Characters that HTML does not allow, and lone surrogates, which cannot be encoded.
 NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 EMPTY_ELEMENTS = {"meta", "br", "img", "input", "hr", "link"}
 
@@ -32,7 +32,7 @@ def escape(text: Any) -> Markup:
 
 
 def join(*children: Any) -> Markup:
-    """Children in order: markup unchanged, text escaped, None skipped, lists flattened."""
+    """Join children in order: markup stays unchanged, text is escaped, None is skipped, lists are flattened."""
     parts: list[str] = []
     for child in children:
         if child is None:
@@ -45,12 +45,12 @@ def join(*children: Any) -> Markup:
 
 
 def element(name: str, /, *children: Any, **attributes: Any) -> Markup:
-    """An element; ``class_`` and ``for_`` are the attributes class and for, underscores become dashes.
+    """An HTML or SVG element. ``class_`` and ``for_`` are the attributes class and for; other underscores become dashes.
 
     Args:
         name: the name of the element.
         *children: as in ``join``.
-        **attributes: None and False are omitted, True has no value.
+        **attributes: None and False are omitted; True is an attribute without a value.
 
     Example:
         >>> element("td", "a < b", class_="name", data_value=2)
@@ -81,5 +81,5 @@ def name_of(text: str, most: int = 0) -> Markup:
 
 
 def _plain(value: Any) -> Any:
-    """Coordinates with at most two decimals."""
+    """A float with at most two decimals, for coordinates; other values unchanged."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

@@ -40,14 +40,14 @@ class Plot:
         self.parts: list[Markup] = []
 
     def at_x(self, value: float) -> float:
-        """Where a value is."""
+        """The horizontal position of a value."""
         low, high = self.x
         if self.log_x:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
         return self.left + (value - low) / ((high - low) or 1) * (self.right - self.left)
 
     def at_y(self, value: float) -> float:
-        """Where a value is."""
+        """The vertical position of a value."""
         low, high = self.y
         return self.bottom - (value - low) / ((high - low) or 1) * (self.bottom - self.top)
 
@@ -136,7 +136,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten within the range, with 2 and 5 times them if these are few."""
+    """Powers of ten within the range; if there are few, also 2 and 5 times each."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     return [
@@ -145,7 +145,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    r"""A number as short as it is exact.
+    r"""A number as text, with up to six digits and no trailing zeros.
 
     Example:
         >>> tick_text(0.2), tick_text(-1000.0) == "\u22121,000"
@@ -156,7 +156,7 @@ def tick_text(value: float) -> str:
 
 
 def legend(entries: Sequence[tuple[int, str, Markup | str]]) -> Markup:
-    """The legend below a chart from ``(series, shape, text)``; the shape is a line, a bar, or a mark."""
+    """The legend below a chart from ``(series, shape, text)``; the shape is a line, a bar, a square or a circle."""
     items = []
     for series, shape, words in entries:
         if shape == "line":

@@ -13,7 +13,7 @@ LARGEST = 96
 
 
 def thumbnail(image: Tensor) -> str | None:
-    """An image ``[C, H, W]`` as ``data:image/png``, from dark for its least value to light for its greatest.
+    """An image ``[C, H, W]`` as ``data:image/png``, dark for the smallest value, light for the largest.
 
     Args:
         image: with 1 or 3 channels; None is returned for others. Larger images are downsampled to 96 pixels per side.

@@ -19,7 +19,7 @@ def figure(chart: Markup, caption: Any, *more: Any) -> Markup:
 
 
 def learning_figures(
-    fits: Sequence[Mapping[str, Any]], *, held_out: str = "held-out rows, each time with the best single threshold"
+    fits: Sequence[Mapping[str, Any]], *, held_out: str = "held-out rows, with the best single threshold of each epoch"
 ) -> list[Markup]:
     """The loss, and the metric on held-out rows, by epoch."""
     known = [fit for fit in fits if any(value is not None for value in fit["loss"])]
@@ -30,7 +30,7 @@ def learning_figures(
     if measured:
         metric = measured[0]["metric"]
         caption = f"{metric} on the {held_out}; the marked epoch was kept."
-        figures.append(_learning(measured, "value", f"{metric}, held out", caption, best=True))
+        figures.append(_learning(measured, "value", f"held-out {metric}", caption, best=True))
     return figures
 
 
@@ -111,8 +111,8 @@ def curves_figure(curves: Sequence[Mapping[str, Any]]) -> Markup:
     ]
     described = "; ".join(f"{curve['name']}: average precision {curve['average_precision']:.3f}" for curve in curves)
     caption = (
-        "Points are the model's rule. With a threshold per label, the point of all labels may lie above the curve, which has"
-        " one threshold for all labels."
+        "A point is the model's decision rule. With one threshold per label, the point for all labels may lie above its curve,"
+        " because the curve uses one threshold for all labels."
     )
     return figure(plot.drawing("Precision and recall", described), caption, legend(entries))
 
@@ -141,8 +141,8 @@ def reliability_figure(reliability: Mapping[str, Any]) -> Markup:
             told = f"{found['count'][place]:,} entries: predicted {found['probability'][place]:.3f}, true {shares[place]:.3f}"
             plot.mark(found["probability"][place], shares[place], series=series, shape=shape, size=3, words=told)
         entries.append((series, shape, f"{kind} calibration ({words}): ECE {found['ECE']:.4f}"))
-        described.append(f"{kind} calibration the expected calibration error is {found['ECE']:.4f}")
-    caption = "On the dotted line probabilities are calibrated. Bars are 95 % confidence intervals of the shares."
+        described.append(f"{kind} calibration, the expected calibration error is {found['ECE']:.4f}")
+    caption = "Probabilities on the dotted line are calibrated. Error bars are 95 % confidence intervals of the shares."
     strip = _counts_strip([(reliability[kind]["count"], series) for kind, series, _, _ in shown])
     drawing = plot.drawing("Reliability", "; ".join(described) + ".")
     return figure(join(drawing, strip), caption, legend(entries))
@@ -197,7 +197,7 @@ def wilson(hits: int, number: int) -> tuple[float, float]:
 
 
 def grouped_counts(counts: Sequence[Sequence[int]], most: int = 16) -> tuple[list[str], list[list[int]]]:
-    """``(names, bars)``: at most ``most`` bars of equal width, and one for a tail of less than 1 % of the rows.
+    """``(names, bars)``: at most ``most`` bars of equal width; a tail of less than 1 % of the rows joins the last one.
 
     Example:
         >>> grouped_counts([[0, 500, 499, 1], [500, 500, 0, 0]])
@@ -244,7 +244,7 @@ def counts_figure(counts: Mapping[str, Sequence[int]]) -> Markup:
 
 
 def _missed_cell(plot: Plot, names: tuple[str, str], rows: int, share: float, box: tuple[int, int, int]) -> None:
-    """One cell of the missed labels: darker if more rows miss both; the diagonal is outlined."""
+    """Draw one cell of the missed labels. It is darker if both labels are missed in more rows; the diagonal is outlined."""
     x, y, size = box
     own = names[0] == names[1]
     words = f"{names[0]}: missed in {rows:,} rows" if own else f"{names[0]} and {names[1]}: {rows:,} rows"
@@ -265,7 +265,7 @@ def _missed_cell(plot: Plot, names: tuple[str, str], rows: int, share: float, bo
 
 
 def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
-    """The number of rows in which two labels are missed together; on the diagonal, in which each is missed."""
+    """The number of rows in which two labels are both missed; on the diagonal, in which one label is missed."""
     names, table = missed["labels"], missed["together"]
     if len(names) < 2:
         return None
@@ -290,8 +290,8 @@ def missed_figure(missed: Mapping[str, Any]) -> Markup | None:
             share = 0.0 if a == b else table[a][b] / most
             _missed_cell(plot, (names[a], names[b]), table[a][b], share, (left + cell * b, place, cell))
     caption = (
-        f"The {size} most often missed labels. A cell is the number of rows in which both are missed; the outlined diagonal is"
-        " the number of rows in which each is missed."
+        f"The {size} labels that are missed most often. A cell counts the rows in which both labels are missed; the outlined"
+        " diagonal counts the rows in which one label is missed."
     )
     return figure(plot.drawing("Labels missed together", caption), caption)
 

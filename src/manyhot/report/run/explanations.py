@@ -18,8 +18,8 @@ RIGHT, MISTAKEN = 4, 4
 PARTS = 6
 # For nonlinear bodies: steps of integrated gradients from the baseline to the row.
 STEPS = 16
-# Words whose contribution is below this share of the largest are not highlighted, and none are if all contributions are
-# negligible compared to the score.
+# Words are highlighted if their contribution is at least the share FAINT of the largest. Nothing is highlighted if all
+# contributions are below the share NOTHING of the score.
 FAINT, NOTHING = 0.2, 0.02
 
 
@@ -51,16 +51,16 @@ def _examples(model: TrainedModel, judged: Judged, origin: Origin) -> list[dict[
     if origin.examples.kind == "images" or judged.listed or not can_explain(model):
         return []
     told = []
-    for row, label in [*_right(judged), *_mistaken(judged)]:
+    for row, label in [*_correct_decisions(judged), *_worst_mistakes(judged)]:
         place, name = origin.place(row), judged.label_names[label]
         found = model.explain(origin.examples[place : place + 1], labels=[name], most=PARTS, steps=STEPS)[0]
         true = label in judged.positives[row].tolist()
-        told.append({"row": place + 1, "true": true, "method": found.method, **_told(found.labels[0], found.text)})
+        told.append({"row": place + 1, "true": true, "method": found.method, **_explained(found.labels[0], found.text)})
     return told
 
 
-def _right(judged: Judged) -> list[tuple[int, int]]:
-    """For each of the most frequent labels its most confident correct row, no row twice."""
+def _correct_decisions(judged: Judged) -> list[tuple[int, int]]:
+    """The most confident correct row of each of the most frequent labels; no row occurs twice."""
     rows = torch.repeat_interleave(torch.arange(len(judged.labels)), judged.positives.counts())
     predicted = {*zip(judged.predictions.rows.tolist(), judged.predictions.indices.tolist(), strict=True)}
     chosen: dict[int, int] = {}
@@ -76,8 +76,8 @@ def _right(judged: Judged) -> list[tuple[int, int]]:
     return list(chosen.items())
 
 
-def _mistaken(judged: Judged) -> list[tuple[int, int]]:
-    """The entries farthest on the wrong side of their thresholds, missed and wrongly predicted ones in turn."""
+def _worst_mistakes(judged: Judged) -> list[tuple[int, int]]:
+    """The entries farthest on the wrong side of their thresholds, alternating between missed and wrongly predicted labels."""
     kinds = []
     for rows, columns in (without(judged.positives, judged.predictions), without(judged.predictions, judged.positives)):
         margin = (judged.scores_at(rows, columns) - judged.thresholds[columns]).abs()
@@ -91,7 +91,7 @@ def _mistaken(judged: Judged) -> list[tuple[int, int]]:
     return list(chosen.items())
 
 
-def _told(label: LabelExplanation, text: str | None) -> dict[str, Any]:
+def _explained(label: LabelExplanation, text: str | None) -> dict[str, Any]:
     parts = [[each.feature[:TEXT_CHARACTERS], rounded([each.part], 5)[0]] for each in label.contributions]
     numbers = {name: rounded([getattr(label, name)], 6)[0] for name in ("score", "base", "rest", "error")}
     threshold = None if label.threshold is None else rounded([label.threshold], 4)[0]

@@ -19,7 +19,7 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows.bundle import TrainedModel
 
 INF = float("inf")
-# Most scores that a report uses; with more, it samples rows.
+# Maximum number of scores in a report; with more, rows are sampled.
 MOST_ENTRIES = 200_000_000
 
 
@@ -28,7 +28,7 @@ class Judged:
     """Scores ``[R, L]`` and true labels.
 
     Args:
-        logits: ``[R, L]`` on the CPU, or the best of each row if there are very many labels.
+        logits: ``[R, L]`` on the CPU, or only the best scores of each row if there are very many labels.
         labels: hard labels ``[R, L]``.
         where: bool ``[R, L]``, True where the label is known; None if all are.
         rule: the decision rule.
@@ -95,19 +95,19 @@ class Judged:
 
     @cached_property
     def confusion(self) -> tuple[Confusion, Confusion]:
-        """By row and by label."""
+        """The confusion counts of each row, and of each label."""
         return count_sets(self.predictions, self.positives)
 
     @cached_property
     def thresholds(self) -> Tensor:
-        """float64 ``[L]``; 0 if the rule predicts the k best labels."""
+        """The thresholds of the labels, float64 ``[L]``; 0 if the rule predicts the k best labels."""
         own = self.rule.threshold
         if isinstance(own, tuple):
             return torch.tensor(own, dtype=torch.float64)
         return torch.full((self.labels.num_labels,), float(own), dtype=torch.float64)
 
     def rows(self, index: Tensor) -> Judged:
-        """Some rows."""
+        """The rows of ``index`` only."""
         where = None if self.where is None else self.where[index]
         return replace(self, logits=self.logits[index], labels=self.labels[index], where=where)
 
@@ -118,7 +118,7 @@ class Origin:
 
     Args:
         what: ``"test"``, ``"validation"``, ``"held out"`` (a share of the training rows) or ``"cross-fitted"`` (every
-            training row, scored by a fit that was trained without it).
+            training row, scored by a fit that was not trained on it).
         examples: the examples.
         rows: int64 ``[R]``, the row of ``examples`` of each evaluated row; None for all rows in order.
         files: the names of the files.
@@ -151,7 +151,7 @@ def drawn_rows(num_rows: int, num_labels: int, *, most: int = MOST_ENTRIES) -> T
 
 
 def rounded(values: Any, digits: int = 5) -> list[Any]:
-    """Numbers with this many significant digits, for JSON; NaN and infinity become null."""
+    """Round numbers to this many significant digits, for JSON; NaN and infinity become None."""
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     return [_round(value, digits) for value in listed]
 

@@ -14,7 +14,7 @@ HEADINGS = ("label", "support", "predicted", "precision", "recall", "F1", "AP", 
 
 
 def labels_section(report: Mapping[str, Any]) -> Section:
-    """One row for each label, sortable and searchable; the first labels are printed."""
+    """One row per label, sortable and searchable; only the most frequent labels are printed on paper."""
     listed = report["labels"]["listed"]
     order = sorted(range(len(listed["name"])), key=lambda place: (-listed["positive"][place], listed["name"][place]))
     rows = [_row(listed, place, printed=rank < PRINTED_LABELS) for rank, place in enumerate(order)]
@@ -30,7 +30,9 @@ def labels_section(report: Mapping[str, Any]) -> Section:
     printed = None
     if len(order) > PRINTED_LABELS:
         printed = element(
-            "p", f"The {PRINTED_LABELS} labels with most rows are printed; the page has all.", class_="only-print soft"
+            "p",
+            f"Only the {PRINTED_LABELS} labels with the most rows are printed; the page on screen lists more.",
+            class_="only-print soft",
         )
     whole = table(headings, rows, name="labels-table", kind="sortable")
     scrolled = element("div", whole, class_="long scroll", tabindex=0, role="region", aria_label="Labels")
@@ -68,5 +70,5 @@ def score_cells(name: str, counts: Sequence[int], scores: Sequence[float], f1: f
 
 
 def meter(share: float) -> Markup:
-    """A bar from 0 to 1 behind a number."""
+    """A bar behind a number from 0 to 1."""
     return element("span", element("i"), class_="meter", style=f"--v:{share:.3f}", aria_hidden="true")

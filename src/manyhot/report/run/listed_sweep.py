@@ -1,4 +1,4 @@
-"""The counts of ``sweep`` from top lists, which hold only the best labels of each row."""
+"""The counts of ``threshold_sweep``, from lists that hold only the best labels of each row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from manyhot.report.run.judged import Judged
 from manyhot.report.run.sweep import POSITIONS, Sweep, shifts_over
 from manyhot.scores.top import TopScores
 
-# Most labels times positions.
+# Maximum number of labels times positions.
 MOST_CELLS = 1 << 25
 FEWEST_POSITIONS = 11
 

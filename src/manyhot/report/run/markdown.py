@@ -17,7 +17,7 @@ BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\
 
 
 def plain(text: Any) -> str:
-    r"""Text from the data, escaped for Markdown, without line ends.
+    r"""Text from the data, escaped for Markdown, without line breaks.
 
     Example:
         >>> print(plain("a|b <script>"))
@@ -27,7 +27,7 @@ def plain(text: Any) -> str:
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """The lines of a table of finished cells."""
+    """The lines of a table; the cells are not escaped."""
     rule = ["---:" if place in right else "---" for place in range(len(headings))]
     return ["| " + " | ".join(row) + " |" for row in (headings, rule, *rows)]
 
@@ -98,7 +98,7 @@ def _labels(report: Mapping[str, Any]) -> list[str]:
     headings = ("label", "support", "predicted", "precision", "recall", "F1", "AP", "threshold")
     lines = markdown_table(headings, rows, right=range(1, 8))
     if report["labels"]["count"] > len(rows):
-        lines += ["", f"The {len(rows)} labels with most rows, of {report['labels']['count']:,}."]
+        lines += ["", f"The {len(rows)} labels with the most rows, of {report['labels']['count']:,}."]
     return lines
 
 
@@ -162,5 +162,5 @@ def _suspects(found: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     table = markdown_table(("row", "label", "looks", "probability", "doubt"), rows, right=(3, 4))
-    about = f"Of these {len(rows):,}, {found['expected']:.0%} are expected to be mistakes."
+    about = f"About {found['expected']:.0%} of these {len(rows):,} labels are expected to be mistakes."
     return ["## Labels that look wrong", "", *table, "", about, ""]

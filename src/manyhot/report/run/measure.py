@@ -48,7 +48,7 @@ NAMES = (
     "hamming-error",
     "ECE",
 )
-# Most labels that are listed; with more, those with most rows and those with most mistakes.
+# Maximum number of labels in the table. Of more labels, those with the most rows and those with the most mistakes are listed.
 LISTED = 1000
 
 
@@ -59,10 +59,10 @@ def measure_run(
 
     Args:
         model: the trained model.
-        judged: its scores on rows it was not fitted to.
+        judged: its scores on rows it was not trained on.
         origin: which rows these are.
         run: the run folder, for the learning curves in its log, or None.
-        most: the largest number of labels in the table of labels.
+        most: the maximum number of labels in the table of labels.
 
     Returns:
         A dict for JSON, which ``run_page`` and ``run_markdown`` read.
@@ -80,12 +80,12 @@ def measure_scores(
 
     Args:
         model: the description of the model, as ``described`` returns it; ``features`` is optional.
-        judged: scores on rows it was not fitted to.
+        judged: scores on rows it was not trained on.
         origin: which rows these are.
         run: as in ``measure_run``.
         most: as in ``measure_run``.
     """
-    names = [name for name in NAMES if not _beyond(name, judged)]
+    names = [name for name in NAMES if not _cannot_be_computed(name, judged)]
     values, per_label = _measured(judged, names)
     areas = per_label.get("AP")
     sweep = listed_sweep(judged) if judged.listed else threshold_sweep(judged)
@@ -150,8 +150,8 @@ def described(model: TrainedModel) -> dict[str, Any]:
     return told
 
 
-def _beyond(name: str, judged: Judged) -> bool:
-    """Whether a metric cannot be computed: k beyond the number of labels, no probabilities, or no label counts."""
+def _cannot_be_computed(name: str, judged: Judged) -> bool:
+    """Whether a metric cannot be computed: k exceeds the number of labels, or probabilities or propensities are missing."""
     metric = parse_metric(name)
     if metric.kind == "PSP@k" and judged.propensities is None:
         return True
@@ -186,7 +186,7 @@ def _metric(name: str, value: float, judged: Judged) -> dict[str, Any]:
 
 
 def listed_labels(judged: Judged, *, most: int = LISTED) -> tuple[Tensor, str]:
-    """``(the labels to list, how they were chosen)``: all, or those with most rows and those with most mistakes."""
+    """``(the labels to list, how they were chosen)``: all, or those with the most rows and those with the most mistakes."""
     count = judged.labels.num_labels
     if count <= most:
         return torch.arange(count), ""
@@ -196,8 +196,8 @@ def listed_labels(judged: Judged, *, most: int = LISTED) -> tuple[Tensor, str]:
     mistakes[frequent] = -1
     mistaken = mistakes.argsort(descending=True, stable=True)[: most - len(frequent)]
     text = (
-        f"{most:,} of {count:,} labels are listed: the {len(frequent):,} with most rows and, of the others,"
-        f" the {len(mistaken):,} with most mistakes. All metrics above are over all labels."
+        f"{most:,} of {count:,} labels are listed: the {len(frequent):,} with the most rows and, of the others,"
+        f" the {len(mistaken):,} with the most mistakes. The metrics above cover all labels."
     )
     return torch.cat([frequent, mistaken]).sort().values, text
 
@@ -243,9 +243,9 @@ def _slider(judged: Judged, sweep: Sweep, listed: Tensor) -> dict[str, Any]:
 
 
 def learning_curves(log: Path) -> list[dict[str, Any]]:
-    """The epochs of each fit in a run's log; an epoch that was repeated after a restart counts once, with its last values.
+    """The epochs of each fit in a run's log. For an epoch that was repeated after a restart, the last values count.
 
-    The fit that became the model is named ``final``: a fit of that name, or the one that the log names.
+    The fit that became the model is named ``final``. It is the fit of that name, or the one that the log names as final.
     """
     if not log.is_file():
         return []
@@ -255,7 +255,7 @@ def learning_curves(log: Path) -> list[dict[str, Any]]:
         try:
             event = json.loads(line)
         except json.JSONDecodeError:
-            continue  # a killed run may leave half a line
+            continue  # A killed run may leave an incomplete line.
         final = event.get("final", final)
         if event.get("kind") == "epoch":
             metric = event.get("metric", metric)

@@ -18,7 +18,7 @@ PAIRS = 15
 WORST = 12
 TEXT_CHARACTERS = 400
 SHOWN_LABELS = 12
-# Pairs are counted among the labels with most mistakes; in a long tail hardly any pair occurs twice.
+# Pairs are counted only among the labels with the most mistakes; in a long tail hardly any pair occurs twice.
 COUNTED = 500
 
 
@@ -39,7 +39,7 @@ def without(listed: SparseLabels, others: SparseLabels) -> tuple[Tensor, Tensor]
 
 
 def measure_missed(judged: Judged) -> dict[str, Any]:
-    """Labels that are missed in the same rows, and labels that are predicted wrongly in place of a missed one."""
+    """Labels that are missed in the same rows, and labels that are wrongly predicted in rows where another label is missed."""
     missed = without(judged.positives, judged.predictions)
     wrong = without(judged.predictions, judged.positives)
     lost, lost_labels = _matrix(missed, judged)
@@ -63,7 +63,7 @@ def measure_missed(judged: Judged) -> dict[str, Any]:
 
 
 def _matrix(entries: tuple[Tensor, Tensor], judged: Judged) -> tuple[Any, Any]:
-    """``(0/1 matrix of rows by labels, the labels' numbers)``, the labels with most entries first."""
+    """``(0/1 matrix of rows by labels, the numbers of these labels)``, the labels with the most entries first."""
     from scipy import sparse
 
     rows, columns = (part.numpy() for part in entries)
@@ -78,7 +78,7 @@ def _matrix(entries: tuple[Tensor, Tensor], judged: Judged) -> tuple[Any, Any]:
 
 
 def _largest(table: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
-    """The places of the largest counts above 0, largest first."""
+    """``(row, column, count)`` of the largest counts above 0, largest first."""
     order = np.argsort(-table, axis=None, kind="stable")[:PAIRS]
     places = [divmod(int(flat), table.shape[1]) for flat in order] if table.size else []
     return [(a, b, int(table[a, b])) for a, b in places if table[a, b] > 0]
@@ -89,7 +89,7 @@ def measure_worst(judged: Judged, origin: Origin) -> list[dict[str, Any]]:
     far = torch.zeros(len(judged.labels), dtype=torch.float64)
     for rows, columns in (without(judged.positives, judged.predictions), without(judged.predictions, judged.positives)):
         margin = (judged.scores_at(rows, columns) - judged.thresholds[columns]).abs()
-        # A label that is never predicted, or a NaN score, counts as far off as the farthest other one.
+        # The threshold of a label that is never predicted is infinite; its margin becomes the largest finite one. NaN counts 0.
         known = margin[margin.isfinite()]
         margin = margin.nan_to_num(nan=0.0, posinf=float(known.max()) if len(known) else 1.0)
         far.index_add_(0, rows, margin)

@@ -10,12 +10,12 @@ from manyhot.report.parts.page import Section, table
 from manyhot.report.run.charts import counts_figure, missed_figure
 from manyhot.report.run.words import value_words
 
-# The kinds of tags of a wrong row or text in order, each with its tooltip.
+# The kinds of tags of a wrong row or text, in order, with their tooltips.
 TAG_WORDS = {"missed": "missed", "wrong": "predicted wrongly", "right": "right"}
 
 
 def mistakes_section(report: Mapping[str, Any]) -> Section:
-    """Labels that are missed, together with others, and labels that are predicted instead."""
+    """The sizes of label sets, labels that are missed together, and labels that are predicted instead of missed ones."""
     missed = report["missed"]
     heat = missed_figure(missed)
     pairs = [pair_row(each["missed"], each["predicted"], each["rows"]) for each in missed["instead"][:10]]
@@ -48,8 +48,8 @@ def pair_row(first: str, second: str, count: int) -> Markup:
 def worst_section(report: Mapping[str, Any]) -> Section | None:
     """The worst rows; None if no row is wrong."""
     about = (
-        "The rows whose wrong decisions are farthest from their thresholds, summed over labels. A dashed label is missed, a"
-        " struck-through label is predicted wrongly, the others are right; beside each is its score."
+        "The rows whose wrong decisions are farthest from their thresholds, summed over labels. Dashed labels are missed,"
+        " struck-through labels are predicted wrongly, the others are right. The number beside a label is its score."
     )
     return examples_section("Worst examples", about, [_example(each) for each in report["worst"]])
 
@@ -60,7 +60,7 @@ def examples_section(title: str, about: str, items: Sequence[Markup]) -> Section
 
 
 def _example(told: Mapping[str, Any]) -> Markup:
-    where = join(f"row {told['row']:,}", f" · {told['id']}" if "id" in told else None, f" · {told['far']:.3g} off")
+    where = join(f"row {told['row']:,}", f" · {told['id']}" if "id" in told else None, f" · off by {told['far']:.3g}")
     image = told.get("image")
     picture = element("img", src=image, alt=f"the picture of row {told['row']}") if _is_png(image) else None
     return example_item(told, where, lambda each: [name_of(each["label"], 40), score_figure(each["score"])], picture)
@@ -96,5 +96,5 @@ def example_item(
 
 
 def score_figure(score: float | None) -> Markup:
-    """The score beside a tag; a dash if it is not a number."""
+    """The score beside a tag; a dash if there is none."""
     return element("span", value_words(score, 2), class_="figure")

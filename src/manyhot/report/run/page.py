@@ -85,8 +85,8 @@ def metric_table(report: Mapping[str, Any], about: str) -> Markup:
 def _empty_words(report: Mapping[str, Any]) -> str:
     empty, count = report["empty"], max(report["rows"]["count"], 1)
     return (
-        f"{empty['predicted']:,} rows ({empty['predicted'] / count:.1%}) get no label; {empty['true']:,}"
-        f" ({empty['true'] / count:.1%}) have none. ± is half the width of a 95 % confidence interval over rows."
+        f"{empty['predicted']:,} rows ({empty['predicted'] / count:.1%}) have no predicted label; {empty['true']:,} rows"
+        f" ({empty['true'] / count:.1%}) have no true label. ± is half the width of a 95 % confidence interval over rows."
     )
 
 

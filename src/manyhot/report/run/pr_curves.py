@@ -1,4 +1,4 @@
-"""Precision against recall, over all entries and for some labels, at points that lie on the exact curve."""
+"""Precision-recall curves over all entries and of some labels; every point lies on the exact curve."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LEAST_POSITIVES = 10
 
 
 def exact_curve(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, float]:
-    """``(recall [T], precision [T], average precision)`` at the score of every positive, in falling order.
+    """``(recall [T], precision [T], average precision)`` at the score of every positive, in descending order.
 
-    Entries below the last positive do not matter and are not sorted; each other entry takes one search.
+    Entries below the lowest positive do not matter. Every other entry costs one binary search; nothing is sorted but the
+    positives.
 
     Args:
         scores: ``[N]``.
@@ -44,7 +45,7 @@ def exact_curve(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, float]:
 
 
 def thinned(recall: Tensor, precision: Tensor, *, points: int = POINTS) -> tuple[Tensor, Tensor]:
-    """Some points of a curve, spread evenly over the recall, with both ends."""
+    """At most ``points`` points of a curve, spread evenly over the recall, with both ends."""
     if len(recall) <= points:
         return recall, precision
     wanted = torch.linspace(0, 1, points, dtype=torch.float64)

@@ -35,7 +35,7 @@ def explanations_section(report: Mapping[str, Any]) -> Section | None:
         "The contributions to the model's scores. A word with a solid underline counts for the label, one with a dashed"
         " underline against it; darker words count more. The largest contributions are listed beside them. They explain the"
         " model, not causes in the data."
-        + (" The final model has seen these rows in training." if report["rows"]["what"] == "cross-fitted" else "")
+        + (" The final model was trained on these rows." if report["rows"]["what"] == "cross-fitted" else "")
     )
     return Section("explanations", "Explanations", about, *parts)
 
@@ -93,7 +93,7 @@ def _words_table(words: Sequence[Mapping[str, Any]], count: int) -> Markup:
     ]
     headings = (("label", False), ("counts for it", False), ("counts against it", False))
     shown = table(headings, rows, name="words-table")
-    few = f"The {len(words):,} labels with most rows, of {count:,}." if len(words) < count else None
+    few = f"The {len(words):,} labels with the most rows, of {count:,}." if len(words) < count else None
     return join(
         element("div", shown, class_="long scroll", tabindex=0, role="region", aria_label="Words of labels"),
         None if few is None else element("p", few, class_="soft"),
@@ -101,7 +101,7 @@ def _words_table(words: Sequence[Mapping[str, Any]], count: int) -> Markup:
 
 
 def suspects_section(report: Mapping[str, Any]) -> Section | None:
-    """Labels that look wrong; None if there are none, or the report does not have them."""
+    """The labels that look wrong; None if there are none, or if they were not searched for."""
     found = report.get("suspects")
     if not found or not found["listed"]:
         return None
@@ -121,9 +121,9 @@ def suspects_section(report: Mapping[str, Any]) -> Section | None:
     headings = [("row", False), ("label", False), ("looks", False), ("probability", True), ("doubt", True)]
     shown = table([*headings, ("text", False)] if texts else headings, rows, name="suspects-table")
     about = (
-        "Labels of these rows that the scores contradict most: given labels that look wrong, and others that look missing. The"
-        " doubt is the probability of a mistake in the file; a better model gives a better estimate. Of these"
-        f" {len(rows):,}, {found['expected']:.0%} are expected to be mistakes."
+        "The labels that the scores contradict most: labels in the file that look wrong, and labels that look missing. Doubt is"
+        " the estimated probability that the file is wrong; a better model gives a better estimate."
+        f" About {found['expected']:.0%} of these {len(rows):,} labels are expected to be mistakes."
     )
     long = element("div", shown, class_="long scroll", tabindex=0, role="region", aria_label="Labels that look wrong")
     return Section("suspects", "Labels that look wrong", about, long, short="Suspects")

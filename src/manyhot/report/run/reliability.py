@@ -14,15 +14,15 @@ from manyhot.metrics.calibration import add_bins, calibration_error_of
 from manyhot.report.run.judged import Judged, rounded
 
 BINS = 15
-# Most entries for fitting a calibration with two parameters; more would not improve it.
+# Maximum number of entries for fitting a calibration; more would not improve it.
 MOST_FITTED = {"temperature": 500_000, "platt": 500_000, "isotonic": 2_000_000, "per-label": 4_000_000}
 
 
 def measure_reliability(judged: Judged, *, unseen: bool) -> dict[str, Any]:
-    """Bins of probability by the link and by a calibration.
+    """Reliability bins of the probabilities from the link, and of those from a calibration.
 
-    A calibration looks too good on the rows that it was fitted to. So unless the rows are ``unseen``, it is cross-fitted on two
-    halves of the rows.
+    A calibration looks too good on the rows that it was fitted on. Unless the rows are ``unseen``, it is therefore cross-fitted
+    on two halves of them.
 
     Args:
         judged: scores and true labels.

@@ -1,4 +1,4 @@
-"""Settings and versions of a run, in the reports of rows and of spans."""
+"""The section with settings and versions, in the reports of rows and of spans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settings_section(model: Mapping[str, Any], about: Sequence[tuple[str, Any]],
     told = element(
         "div",
         element("h3", chosen_words),
-        facts(own) if own else element("p", "All settings are the defaults."),
+        facts(own) if own else element("p", "All settings have their defaults."),
         element("h3", "Versions"),
         facts(list(model.get("versions", {}).items())),
     )

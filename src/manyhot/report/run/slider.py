@@ -1,4 +1,4 @@
-"""The slider of a run's page: metrics of other thresholds on the same rows."""
+"""The slider of a run's page: metrics for other thresholds on the same rows."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def slider_section(report: Mapping[str, Any]) -> Section:
     micro, macro = slider_values(report)
     base = "the model's own thresholds" if slider["own"] >= 0 else "one threshold for all labels"
     about = (
-        f"Metrics of other thresholds on the same rows: the slider adds a shift to {base}. It has {len(slider['shifts'])}"
-        " positions; at each the metrics come from exact counts over all rows, without interpolation."
+        f"Metrics for other thresholds on the same rows: the slider adds a shift to {base}. At each of its"
+        f" {len(slider['shifts'])} positions, the metrics are computed from exact counts over all rows, without interpolation."
         + (" The model's rule predicts the best labels of a row and has no threshold." if slider["own"] < 0 else "")
     )
     return Section("thresholds", "Thresholds", about, _controls(len(slider["shifts"])), slider_chart(slider, micro, macro))

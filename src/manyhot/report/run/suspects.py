@@ -11,7 +11,7 @@ from manyhot.report.run.mistakes import id_and_text
 MOST = 25
 # Suspects with less doubt are not listed.
 LEAST_DOUBT = 0.25
-# With more scores than this, use ``manyhot suspects``.
+# With more scores than this, the report lists no suspects; ``manyhot suspects`` does.
 MOST_ENTRIES = 20_000_000
 # Fewer rows are not enough to estimate how often labels are wrong.
 LEAST_ROWS = 50
@@ -23,7 +23,7 @@ def measure_suspects(judged: Judged, origin: Origin) -> dict[str, Any] | None:
     if few or judged.listed or judged.all_scores.numel() > MOST_ENTRIES:
         return None
     scores = judged.all_scores
-    # NaN scores say nothing about a label.
+    # A score that is not finite says nothing about a label.
     where = scores.isfinite() if judged.where is None else judged.where & scores.isfinite()
     found = find_suspects(scores.nan_to_num(), judged.labels, most=MOST, where=where)
     kept = [each for each in found if each.doubt >= LEAST_DOUBT]

@@ -1,7 +1,7 @@
 """Exact counts of hits and predictions of each label at every position of the threshold slider.
 
-A label is predicted at position g if ``s > threshold + shift[g]``. So an entry is described by the number of positions at which
-it is predicted, and the counts of all positions follow from one histogram per label.
+A label is predicted at position g if ``s > threshold + shift[g]``. An entry is therefore predicted at the first n positions and
+at no other, and a histogram of n for each label gives the counts at all positions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
 
     Args:
         judged: scores and true labels.
-        positions: the largest number of positions.
+        positions: the maximum number of positions.
 
     Returns:
         A ``Sweep``.
@@ -83,7 +83,7 @@ def threshold_sweep(judged: Judged, *, positions: int = POSITIONS) -> Sweep:
 
 
 def slider_shifts(judged: Judged, *, positions: int = POSITIONS) -> Tensor:
-    """float64 ``[G]``: from shifts that predict five times as many labels as are true to shifts that predict hardly any."""
+    """The shifts, float64 ``[G]``: the lowest predicts about five times as many labels as are true, the highest hardly any."""
     scores, cuts = judged.all_scores, judged.thresholds
     stride = max(1, -(-scores.numel() // SAMPLE))
     flat = torch.arange(0, scores.numel(), stride)

@@ -22,7 +22,7 @@ from manyhot.training.spans.bundle import FoundSpan, TrainedSpanModel
 from manyhot.training.spans.scoring import HIGHEST, LOWEST, ranked_spans
 
 KIND = "spans"
-# The number of worst texts, of characters of each, and of its spans.
+# Number of worst texts, of characters shown of each, and of its spans shown of each kind.
 WORST, EXCERPT, TAGS = 12, 360, 12
 CONFUSIONS, UNALIGNED = 10, 10
 POSITIONS = 65
@@ -32,8 +32,8 @@ SUMMARIES = {
     "recall": "share of true spans that are predicted",
     "macro F1": "mean of F1 over the types",
     "boundary F1": "F1 of both ends, ignoring the type",
-    "outer F1": "F1 of spans that lie inside no other",
-    "inner F1": "F1 of spans that lie inside another",
+    "outer F1": "F1 of spans that are not inside another span",
+    "inner F1": "F1 of spans inside another span",
 }
 
 
@@ -44,7 +44,7 @@ def measure_spans(
 
     Args:
         model: the trained model.
-        examples: texts it was not fitted to, with their spans.
+        examples: texts it was not trained on, with their spans.
         what: which texts these are: ``"held out"``, ``"validation"`` or ``"test"``.
         files: the names of their files.
         run: the run folder, for the learning curves in its log, or None.

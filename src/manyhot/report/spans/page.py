@@ -44,7 +44,7 @@ def _about(report: Mapping[str, Any]) -> str:
         told += f" {report['unaligned']['told'].capitalize()}."
     if report["unseen"]:
         named = ", ".join(f"{name} ({count:,})" for name, count in sorted(report["unseen"].items()))
-        told += f" Types that the model does not know, all missed: {named}."
+        told += f" Spans of types that the model does not know are all missed: {named}."
     return told
 
 
@@ -119,14 +119,14 @@ def _thresholds(report: Mapping[str, Any]) -> Section:
     described = f"F1 is highest, {found['F1'][best]:.3f}, at {places[best]:.2f}; the model's threshold is {found['own']:.2f}."
     entries: list[tuple[int, str, Markup | str]] = [(series, "line", name) for series, name in enumerate(names, start=1)]
     chart = figure(plot.drawing("F1, precision and recall by threshold", described), described, legend(entries))
-    about = "Metrics of other thresholds on the same texts; the vertical line is the model's threshold."
+    about = "Metrics for other thresholds on the same texts. The vertical line is the model's threshold."
     return Section("thresholds", "Threshold", about, chart)
 
 
 def _worst(report: Mapping[str, Any]) -> Section | None:
     about = (
-        "The texts with the most errors. A dashed span is missed, a struck-through span is predicted wrongly, the others are"
-        " right; beside each predicted span is its score."
+        "The texts with the most errors. Dashed spans are missed, struck-through spans are predicted wrongly, the others are"
+        " right. The number beside a predicted span is its score."
     )
     return examples_section("Worst texts", about, [_example(each) for each in report["worst"]])
 
@@ -145,7 +145,7 @@ def _tag(span: Mapping[str, Any]) -> list[Markup]:
 
 def _learning(report: Mapping[str, Any]) -> Section | None:
     tuned = report["model"]["settings"]["tune_threshold"]
-    threshold = "each time with the best threshold" if tuned else f"at the threshold {report['thresholds']['own']:g}"
+    threshold = "with the best threshold of each epoch" if tuned else f"at the threshold {report['thresholds']['own']:g}"
     return learning_section(learning_figures(report["learning"], held_out=f"held-out texts, {threshold}"))
 
 

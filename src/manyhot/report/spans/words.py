@@ -46,7 +46,7 @@ def span_model_words(model: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("probabilities", "sigmoid of twice the score" if model["link"] == "soft" else "sigmoid of the score"),
     ]
     if "epochs_run" in model:
-        best = f", the best is number {model['best_epoch']}" if "best_epoch" in model else ""
+        best = f", the best was epoch {model['best_epoch']}" if "best_epoch" in model else ""
         found.append(("epochs", f"{model['epochs_run']}{best}"))
     if model.get("cut_spans"):
         found.append(("spans that fit in no window", f"{model['cut_spans']:,}"))

@@ -50,7 +50,7 @@ def explain_span_files(
         else:
             _show(found, row, name)
     if limit < len(examples):
-        say(f"The first {limit:,} texts; --rows shows more.", quiet=quiet)
+        say(f"Only the first {limit:,} texts were explained; --rows N explains more.", quiet=quiet)
 
 
 def _show(found: TextExplanation, row: int, name: str | None) -> None:
@@ -70,6 +70,8 @@ def _show_span(span: SpanExplanation) -> None:
 
 
 def unexplained(found: LabelExplanation | SpanExplanation) -> str:
-    """What gradients leave unexplained, with a warning if that is much."""
-    advice = "--steps lowers that" if found.reliable else "too much to rely on the parts; --steps may lower that"
-    return f"gradient x input leaves {found.error:+.3f} unexplained; {advice}"
+    """The part of the score that gradients leave unexplained, with a warning if it is large."""
+    advice = (
+        "a larger --steps lowers that" if found.reliable else "too much to rely on the parts; a larger --steps may lower that"
+    )
+    return f"integrated gradients leave {found.error:+.3f} unexplained; {advice}"

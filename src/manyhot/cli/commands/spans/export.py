@@ -25,7 +25,7 @@ def export_span_files(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Export the scores of a span model, compared on texts of the given files or of the run's training files."""
+    """Export the scores of a span model, and compare the export on texts of the given files or of the run's training files."""
     from manyhot.export.span_onnx import export_span_onnx
 
     model = open_span_model(folder)

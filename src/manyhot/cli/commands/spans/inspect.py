@@ -62,7 +62,7 @@ class SpanInspection:
             own = set(self.examples.texts)
             leaks = sum(text in own for text in self.test.texts)
             if leaks:
-                found.append(f"{leaks:,} of {len(self.test):,} test texts are training texts too.")
+                found.append(f"{leaks:,} of {len(self.test):,} test texts are also training texts.")
             unseen = [name for name in self.test.type_names if name not in self.examples.type_names]
             if unseen:
                 found.append(f"Types that occur only in the test files: {', '.join(unseen)}.")
@@ -108,10 +108,10 @@ def show_span_inspection(found: SpanInspection) -> None:
     nested, crossing = examples.num_nested(), examples.num_crossing()
     empty = sum(not row for row in examples.spans)
     pairs: list[tuple[str, Any]] = [
-        ("texts", f"{len(examples):,}, {empty:,} of them without a span"),
-        ("characters", f"{sum(map(len, examples.texts)):,}, the longest text {max(map(len, examples.texts)):,}"),
+        ("texts", f"{len(examples):,}, {empty:,} of them without spans"),
+        ("characters", f"{sum(map(len, examples.texts)):,}, the longest text has {max(map(len, examples.texts)):,}"),
         (found.tokens, found.num_tokens),
-        ("spans", f"{examples.num_spans:,}, {nested:,} of them inside another, {crossing:,} crossing one"),
+        ("spans", f"{examples.num_spans:,}, {nested:,} of them inside another one, {crossing:,} crossing another one"),
         ("types", len(examples.type_names)),
     ]
     if found.test is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 # With more texts than this, browsers show the page slowly.
 MOST_TEXTS = 2000
-# Step between hues, large enough that neighbours in the legend differ.
+# Step between hues in degrees; neighbours in the legend then differ clearly.
 STEP = 137.508
 
 STYLE = """
@@ -65,7 +65,7 @@ def span_page(
     shown = min(len(texts), MOST_TEXTS)
     left = f" The first {shown:,} of {len(texts):,} texts are shown." if shown < len(texts) else ""
     hues = "\n".join(f".t{place} {{ --h: {place * STEP % 360:.0f}; }}" for place in number.values())
-    # A type that is switched off keeps its text and loses its frame and label.
+    # If a type is switched off, its spans lose their frame and label; the text stays.
     off = "\n".join(
         f"body:has(#c{place}:not(:checked)) .s.t{place} {{ background: none; border-color: transparent; padding-inline: 0; }}"
         f" body:has(#c{place}:not(:checked)) .s.t{place} > b {{ display: none; }}"
@@ -113,7 +113,7 @@ def marked(text: str, spans: Sequence[Sequence[Any]], number: dict[Any, int]) ->
         limit = open_spans[-1][0] if open_spans else len(text)
         goes_on = end > limit
         if goes_on:
-            # The rest begins where the span around it ends.
+            # The second part begins where the enclosing span ends.
             waiting.append((limit, minus_end, name, span, True))
             waiting.sort(reverse=True)
             end = limit

@@ -16,10 +16,10 @@ from manyhot.data.spans.read import read_span_examples
 
 TASKS = ("labels", "spans")
 SPAN_READ_FLAGS = (
-    Flag("tag_columns", int, "How many of the last columns of CoNLL are tags, 1 or 2. Default: detected."),
+    Flag("tag_columns", int, "Number of tag columns at the end of CoNLL lines, 1 or 2. Default: detected."),
     Flag("scheme", str, f"Tagging scheme of CoNLL: {', '.join(SCHEMES)}. Default: detected.", choices=SCHEMES),
 )
-# The reading flags of labels that spans share.
+# Flags for reading files of labels that also apply to files of spans.
 SHARED = ("format", "skip_bad", "max_line_bytes", "max_expansion")
 
 span_read_flags = with_flags("span_reading", SPAN_READ_FLAGS, panel="How to read files of spans")
@@ -42,7 +42,7 @@ def checked_task(task: str | None) -> str | None:
 
 
 def span_reading_of(reading: Mapping[str, Any], span_reading: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as arguments of ``read_span_examples``; flags for files of labels are a usage error."""
+    """Flags as arguments of ``read_span_examples``. A flag that only applies to files of labels is a usage error."""
     wrong = [name for name in reading if name not in SHARED]
     if wrong:
         raise typer.BadParameter(f"--{wrong[0].replace('_', '-')} is for files of labels, not of spans. Leave it out.")

@@ -1,4 +1,4 @@
-"""Reports of span models: in the run folder of ``train``, and of ``evaluate --report``."""
+"""Reports of span models, written by ``train`` into the run folder and by ``evaluate --report``."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SpanEvaluation:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON: all metrics, the counts of errors and the errors themselves."""
+        """All metrics, the number of errors of each kind and the errors themselves, as JSON."""
         return {
             "texts": len(self.examples),
             "spans": self.examples.num_spans,
@@ -87,7 +87,7 @@ def show_span_scores(scores: SpanEvaluation, *, title: str = "") -> None:
             show_text(f"  {lost.type} {lost.text!r}, text {lost.row + 1}")
     if scores.unseen:
         named = ", ".join(f"{name} ({count:,})" for name, count in sorted(scores.unseen.items()))
-        show_text(f"types that the model does not know, all missed: {named}")
+        show_text(f"types that the model does not know, whose spans are all missed: {named}")
     show_errors(scores)
 
 
@@ -108,7 +108,7 @@ def show_errors(scores: SpanEvaluation) -> None:
     )
     if confused:
         named = ", ".join(f"{gold} as {guess} ({count:,})" for (gold, guess), count in confused.most_common(5))
-        show_text(f"types taken for others: {named}")
+        show_text(f"confused types: {named}")
     for kind in ERROR_KINDS:
         own = [error for error in scores.errors if error.kind == kind]
         for error in own[:EXAMPLES]:

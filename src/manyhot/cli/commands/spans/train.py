@@ -38,18 +38,18 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 def span_only_flags() -> list[Flag]:
-    """A flag for each setting that only spans have; the others share the flags of rows."""
+    """A flag for each setting that only span models have; the others are flags of rows too."""
     others = {each.name for each in fields(TrainSettings)}
     return [flag for flag in flags_of(SpanSettings, choices=CHOICES) if flag.name not in others]
 
 
 def with_span_defaults(flags: Iterable[Flag]) -> list[Flag]:
-    """The flags of rows, with the defaults that spans have instead."""
+    """The flags of rows, whose help also says the defaults of span models."""
     return with_other_defaults(flags, flags_of(SpanSettings), name="spans")
 
 
 def is_span_config(path: Path | None) -> bool:
-    """Whether a settings file, or that of a run folder, is for spans. False if it cannot be read, which its reader reports."""
+    """Whether a settings file, or that of a run folder, is for spans. False if it is unreadable: its reader reports that."""
     if path is None:
         return False
     try:
