@@ -48,7 +48,7 @@ def test_rows_of_features_come_as_lists_or_by_name_and_may_miss_values(folders, 
         assert server.ask("POST", "/predict", '{"inputs": [[NaN, 0, 0, 0, 0, 0, 0, 0]]}')[0] == 422
         assert "have no names" in server.predict([{"a": 1.0}])[1]["error"]
         status, told = server.ask("POST", "/explain", {"inputs": [row], "steps": 8})
-        assert told["explanations"][0]["method"] == "gradient x input"
+        assert told["explanations"][0]["method"] == "integrated gradients"
     finally:
         server.stop()
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from manyhot.explain.contributions import is_reliable
 
-EXACT, GRADIENT = "exact", "gradient x input"
+EXACT, GRADIENT = "exact", "integrated gradients"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Explanation:
     Args:
         row: its row number.
         text: the text of the row, if it is one.
-        method: ``"exact"`` or ``"gradient x input"``.
+        method: ``"exact"`` or ``"integrated gradients"``.
         labels: the explained labels, highest score first.
     """
 

@@ -64,7 +64,7 @@ class TextExplanation:
         row: the number of the text.
         text: the text.
         spans: the predicted spans and the next best, highest score first.
-        method: always gradient x input.
+        method: always integrated gradients.
     """
 
     row: int

@@ -99,6 +99,12 @@ def test_one_text_is_enough(run, tmp_path):
     assert load_model(tmp_path / "run" / "model").predict(["hello"]).indices.tolist() == [0]
 
 
+@pytest.mark.parametrize("flags", [[], ["--no-report"]])
+def test_a_missing_report_is_explained_if_it_was_not_declined(run, tmp_path, flags):
+    done = run("train", written(tmp_path / "texts.jsonl", "hello"), "--run", tmp_path / "run", *flags)
+    assert ("No report: there were no held-out examples to measure on." in done.out) == (not flags)
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [

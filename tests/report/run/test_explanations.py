@@ -66,7 +66,7 @@ def test_a_long_text_is_cut_to_where_the_words_are_that_speak():
 def test_bodies_that_are_not_linear_have_no_words_and_say_what_is_unexplained():
     _, found = measured(feature_examples(), model="mlp", hidden=8)
     assert found["words"] == []
-    assert {each["method"] for each in found["examples"]} == {"gradient x input"}
+    assert {each["method"] for each in found["examples"]} == {"integrated gradients"}
     assert all("text" not in each for each in found["examples"])
 
 

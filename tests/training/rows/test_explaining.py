@@ -34,7 +34,7 @@ def test_base_contributions_rest_and_error_add_up_to_the_score(models, name):
     model, rows = models[name]
     logits = model.logits(rows)
     for found, own in zip(model.explain(rows, top=2, most=3), logits, strict=True):
-        assert found.method == ("exact" if name in EXACT else "gradient x input")
+        assert found.method == ("exact" if name in EXACT else "integrated gradients")
         for label in found.labels:
             total = label.base + sum(each.part for each in label.contributions) + label.rest + label.error
             assert total == pytest.approx(label.score, abs=1e-9)
@@ -140,7 +140,7 @@ def test_an_encoder_is_explained_by_its_tokens(encoder):  # noqa: F811
     text = "noise1 bread noise2"
     found = model.explain([text], labels=["bread"], steps=16)[0]
     (label,) = found.labels
-    assert found.method == "gradient x input"
+    assert found.method == "integrated gradients"
     assert label.predicted
     best = max(label.words, key=lambda word: word[2])
     assert text[best[0] : best[1]] == "bread"

@@ -106,8 +106,11 @@ def headline(folder: Path) -> str | None:
     return f"On {found['rows']['count']:,} {unit} ({what}): {', '.join(named)}"
 
 
-def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None) -> None:
-    """Print the last lines of a training run: its metrics, the metrics on the test files, and the paths of its results."""
+def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] | None, *, report: bool) -> None:
+    """Print the last lines of a training run: its metrics, the metrics on the test files, and the paths of its results.
+
+    ``report`` says whether a report was asked for: if there is none, a line says why.
+    """
     found = headline(folder)
     if found is not None:
         show_text(found)
@@ -116,6 +119,8 @@ def show_end(folder: Path, pages: Sequence[str], show_test: Callable[[], None] |
     show_text(f"Done: {folder}. Use it with: manyhot predict {folder} FILE")
     for path in pages:
         show_text(f"Report: {path}")
+    if report and not pages:
+        show_text("No report: there were no held-out examples to measure on. Give more of them, or a --validation-file.")
 
 
 def file_names(files: Sequence[str]) -> tuple[str, ...]:

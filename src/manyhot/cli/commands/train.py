@@ -228,7 +228,8 @@ def _tell(
         told = {"run": str(folder), "model": model.describe(), "test": scores, "reports": pages}
         show_json(told if search is None else {**told, "search": search})
         return
-    show_end(folder, pages, None if scores is None else partial(show_scores, scores, title="On the test examples"))
+    shown = None if scores is None else partial(show_scores, scores, title="On the test examples")
+    show_end(folder, pages, shown, report=report)
 
 
 def settings_from(given: Mapping[str, Any]) -> TrainSettings:

@@ -142,4 +142,5 @@ def _tell(
         tested = None if scores is None else scores.to_json()
         show_json({"run": str(folder), "model": model.describe(), "test": tested, "reports": pages})
         return
-    show_end(folder, pages, None if scores is None else partial(show_span_scores, scores, title="On the test texts"))
+    shown = None if scores is None else partial(show_span_scores, scores, title="On the test texts")
+    show_end(folder, pages, shown, report=report)
