@@ -32,10 +32,13 @@ from manyhot.engines.triton.linear.inputs import (
     row_stride,
     tile_rows,
 )
+from manyhot.engines.triton.linear.product import listed_scores, tile_for, tile_sums
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster.
 CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 256 << 20
+# Blocks of a row from which on the merge kernel reads more of them at once.
+MANY = 4096
 # The default share of the device's memory for kept scores.
 KEPT_SHARE = 16
 
@@ -96,30 +99,34 @@ def losses(
 def _sweep(
     problem: LinearProblem, form: str, offset: Tensor | float, scale: Tensor | float
 ) -> tuple[Tensor, Tensor | None, Memory]:
-    from manyhot.engines.triton.linear.sums import sums_kernel
-
     inputs = KernelInputs(problem)
-    count, width = blocks(problem.num_labels, COLS), 4 if inputs.both else 2
     cuts = inputs.cut(problem)
-    parts = problem.hidden.new_empty((problem.num_rows, count, width), dtype=torch.float32)
-    listed = None if inputs.indices is None else parts.new_empty(inputs.indices.shape)
     kept = new_scores(problem, blocks(problem.kept, COLS) * COLS) if problem.kept else None
-    buffer = new_buffer(problem) if problem.kept < problem.num_labels else None
     # The gradient of a loss is a factor per row times the terms, so the terms can be kept; float16 has too small a range.
     exps = form != "sides" and inputs.lean and kept is not None and problem.hidden.dtype != torch.float16
-    rows = tile_rows(problem)
+    tile = tile_for(problem, inputs) if exps or kept is None else None
+    if tile is None:
+        parts, listed = _block_sums(problem, inputs, cuts, kept, exps)
+    else:
+        parts, listed = tile_sums(problem, inputs, tile, cuts, kept), listed_scores(problem, inputs)
+    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps, COLS if tile is None else tile.cols)
+
+
+def _block_sums(
+    problem: LinearProblem, inputs: KernelInputs, cuts: Tensor | None, kept: Tensor | None, exps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The pairs of the blocks ``[R, blocks, 2 or 4]`` and the scores of listed labels, from scores that cuBLAS computes."""
+    from manyhot.engines.triton.linear.sums import sums_kernel
+
+    count, rows = blocks(problem.num_labels, COLS), tile_rows(problem)
+    parts = problem.hidden.new_empty((problem.num_rows, count, 4 if inputs.both else 2), dtype=torch.float32)
+    listed = None if inputs.indices is None else parts.new_empty(inputs.indices.shape)
+    buffer = new_buffer(problem) if problem.kept < problem.num_labels else None
+    labels, has_where, *weights = inputs.kinds
+    constants = (labels, inputs.lean, has_where, problem.bias is not None, *weights, inputs.both)
     for start, stop in problem.chunks():
         scores = chunk_scores(problem, start, stop, kept, buffer)
         across = blocks(stop - start, COLS)
-        labels, has_where, *weights = inputs.kinds
-        constants = (
-            labels,
-            inputs.lean,
-            has_where,
-            problem.bias is not None,
-            *weights,
-            inputs.both,
-        )
         launch(
             sums_kernel,
             blocks(problem.num_rows, rows) * across,
@@ -128,7 +135,7 @@ def _sweep(
             (*constants, exps and problem.keeps(stop), (stop - start) % COLS == 0, rows, COLS),
             WARPS,
         )
-    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps)
+    return parts, listed
 
 
 def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
@@ -162,8 +169,9 @@ def _merge(
     offset: Tensor | float,
     scale: Tensor | float,
     exps: bool,
+    cols: int,
 ) -> tuple[Tensor, Tensor | None, Memory]:
-    """Merge the pairs of the blocks into sides or losses."""
+    """Merge the pairs of blocks of ``cols`` labels into sides or losses."""
     from manyhot.engines.triton.linear.merge import merge_kernel
 
     parts, listed, cuts, kept = made
@@ -188,7 +196,7 @@ def _merge(
             offset_number,
             1.0 if scales is not None else scale_number,
         ),
-        (labels, inputs.both, has_where, *weights, exps, moved, scales is not None, form, COLS, MERGED),
+        (labels, inputs.both, has_where, *weights, exps, moved, scales is not None, form, cols, MERGED if parts.shape[1] < MANY else 4 * MERGED),
         4,
     )
     return first, second, Saved(state, kept, listed, cuts)
