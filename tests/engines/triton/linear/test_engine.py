@@ -14,11 +14,10 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.linear.test_engine import check_kinds, check_hostile
-from manyhot.engines.triton.linear import backward, engine, inputs, product
-for module in (backward, engine, inputs, product):
+from manyhot.engines.triton.linear import backward, engine, inputs
+for module in (backward, engine, inputs):
     module.COLS = 16
 inputs.ROWS = 4
-product.TILE = product.Tile(4, 8, 4, 2, 1) if sys.argv[3] == "tiles" else product.Tile(4, 8, 3, 2, 1)
 if sys.argv[2] == "hostile":
     check_hostile("cpu", torch.float32, 16)
 else:
@@ -51,9 +50,8 @@ def check_hostile(device, dtype, chunk):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["hostile", 0, 3, 5, 6, 7])
-@pytest.mark.parametrize("scores", ["tiles", "chunks"])
-def test_sides_losses_and_gradients_are_those_of_dense_scores_in_the_interpreter(part, scores):
-    check_interpreted(INTERPRETED, part, scores)
+def test_sides_losses_and_gradients_are_those_of_dense_scores_in_the_interpreter(part):
+    check_interpreted(INTERPRETED, part)
 
 
 @pytest.mark.gpu

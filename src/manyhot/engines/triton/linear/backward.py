@@ -18,7 +18,7 @@ from manyhot.engines.triton.linear.inputs import (
     new_buffer,
     tile_rows,
 )
-from manyhot.engines.triton.linear.product import tile_for, tile_gradient
+from manyhot.engines.triton.linear.product import tile_gradient, uses_tiles
 
 # The tile of column sums.
 SUMMED_ROWS, SUMMED = 64, 128
@@ -88,15 +88,15 @@ def _from_scores(
 ) -> None:
     """Gradients of the labels from ``done`` on, chunk by chunk, from kept or recomputed scores."""
     by_hidden, by_weight, by_bias = made
-    hidden, buffer, tile = problem.hidden, new_buffer(problem), tile_for(problem, inputs)
+    hidden, buffer, tiles = problem.hidden, new_buffer(problem), uses_tiles(problem, inputs)
     for start, stop in problem.chunks():
         if start < done:
             continue
         own, grad = problem.weight_of(start, stop), buffer[:, : stop - start]
         if remembered.scores is not None and problem.keeps(stop):
             _turn(problem, inputs, remembered, pulls, (start, stop), remembered.scores[:, start:stop], grad)
-        elif tile is not None:
-            tile_gradient(problem, inputs, tile, remembered, pulls, (start, stop), grad)
+        elif tiles:
+            tile_gradient(problem, inputs, remembered, pulls, (start, stop), grad)
         else:
             multiply(hidden, own, grad)
             _turn(problem, inputs, remembered, pulls, (start, stop), grad, grad)

@@ -1,8 +1,9 @@
 """The linear engine on CUDA: host side. cuBLAS computes the products, chunk by chunk of labels; our kernels do the rest.
 
 Forward computes the scores of a chunk, sums them into a pair for each row and block of labels, and merges the pairs. Backward
-turns the scores of a chunk, kept or recomputed, into their gradient, and multiplies it twice. Nothing waits for the
-device. With TRITON_INTERPRET=1 set before the first import it runs on the CPU, in float32.
+turns the scores of a chunk, kept or recomputed, into their gradient, and multiplies it twice. Where that is faster, one kernel
+computes scores and uses them at once; see ``product``. Nothing waits for the device. With TRITON_INTERPRET=1 set before the
+first import it runs on the CPU, in float32.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from manyhot.engines.triton.linear.inputs import (
     row_stride,
     tile_rows,
 )
-from manyhot.engines.triton.linear.product import listed_scores, tile_for, tile_sums
+from manyhot.engines.triton.linear.product import listed_scores, tile_sums, uses_tiles
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster.
-CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 256 << 20
+# Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster. With 132
+# multiprocessors, the tiles of the second size can be divided evenly among them.
+CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 264 << 20
 # Blocks of a row from which on the merge kernel reads more of them at once.
 MANY = 4096
 # The default share of the device's memory for kept scores.
@@ -104,12 +106,12 @@ def _sweep(
     kept = new_scores(problem, blocks(problem.kept, COLS) * COLS) if problem.kept else None
     # The gradient of a loss is a factor per row times the terms, so the terms can be kept; float16 has too small a range.
     exps = form != "sides" and inputs.lean and kept is not None and problem.hidden.dtype != torch.float16
-    tile = tile_for(problem, inputs) if exps or kept is None else None
-    if tile is None:
-        parts, listed = _block_sums(problem, inputs, cuts, kept, exps)
+    if (exps or kept is None) and uses_tiles(problem, inputs):
+        parts, cols = tile_sums(problem, inputs, cuts, kept)
+        listed: Tensor | None = listed_scores(problem, inputs)
     else:
-        parts, listed = tile_sums(problem, inputs, tile, cuts, kept), listed_scores(problem, inputs)
-    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps, COLS if tile is None else tile.cols)
+        (parts, listed), cols = _block_sums(problem, inputs, cuts, kept, exps), COLS
+    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps, cols)
 
 
 def _block_sums(
@@ -196,7 +198,18 @@ def _merge(
             offset_number,
             1.0 if scales is not None else scale_number,
         ),
-        (labels, inputs.both, has_where, *weights, exps, moved, scales is not None, form, cols, MERGED if parts.shape[1] < MANY else 4 * MERGED),
+        (
+            labels,
+            inputs.both,
+            has_where,
+            *weights,
+            exps,
+            moved,
+            scales is not None,
+            form,
+            cols,
+            MERGED if parts.shape[1] < MANY else 4 * MERGED,
+        ),
         4,
     )
     return first, second, Saved(state, kept, listed, cuts)

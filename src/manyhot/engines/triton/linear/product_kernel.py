@@ -108,53 +108,51 @@ def with_listed(
     return grad
 
 
-@triton.jit(
-    do_not_specialize=["num_rows", "num_labels", "first", "num_parts", "num_blocks", "row_blocks", "num_tiles"],
-)
+@triton.jit(do_not_specialize=["num_rows", "num_labels", "first", "num_parts", "num_blocks", "row_blocks"])
 def product_kernel(
     hidden, weight, bias, indices, values, cuts, pos_weight, listed, state, grad_pos, grad_neg, parts, target,
-    num_rows, num_labels, first, hidden_stride, weight_stride, target_stride, num_parts, num_blocks, row_blocks, num_tiles,
+    num_rows, num_labels, first, hidden_stride, weight_stride, target_stride, num_parts, num_blocks, row_blocks,
     pos_number, neg_number,
     MODE: tl.constexpr, LABELS: tl.constexpr, POS: tl.constexpr, HAS_BIAS: tl.constexpr, PER_ROW: tl.constexpr,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The scores of the labels from ``first`` on, tile by tile, turned into what is needed of them.
+    """One tile of the scores of the labels from ``first`` to ``num_labels``, used at once.
 
-    MODE "sums": the (shift, sum) pairs of the negatives of each tile go to ``parts``. "terms": so do they, and the terms
-    themselves go to ``target``. "gradient": the gradient of the scores goes to ``target``; see ``gradient_kernel``. Problems are
-    lean, as in ``sums_kernel``. ``cuts`` has blocks of BLOCK labels, a multiple of COLS.
+    MODE "sums": the (shift, sum) pair of the negatives of each row goes to ``parts``. "terms": as "sums", and the terms go to
+    ``target``. "gradient": the gradient of the scores goes to ``target``; see ``gradient_kernel``. Problems are lean, as in
+    ``sums_kernel``. The rows of ``target`` have room for whole tiles. ``cuts`` has blocks of BLOCK labels, a multiple of COLS.
     """
-    for tile in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), flatten=True):
-        row, column = tile % row_blocks * ROWS, tile // row_blocks * COLS
-        label = first + column
-        s = tile_product(
-            hidden, weight, row, num_rows, label, num_labels, hidden_stride, weight_stride, SIZE, ROWS, COLS, DEPTH, STAGES
-        )
-        rows, labels = (row + tl.arange(0, ROWS)).to(tl.int64), label + tl.arange(0, COLS)
-        in_rows, in_labels = rows < num_rows, labels < num_labels
-        start, stop = cut_lists(cuts, rows, in_rows, label // BLOCK, num_blocks)
-        most = tl.max(stop - start, axis=0)
-        if HAS_BIAS:
-            s += tl.load(bias + labels, mask=in_labels, other=0).to(tl.float32)[None, :]
-        if MODE == "gradient":
-            pull = grad_neg if PER_ROW else grad_pos
-            top, factor = side_state(state + 2 * num_rows, pull, rows, in_rows, num_rows, PER_ROW)
-            made = exp(distance(s, top[:, None])) * (factor * neg_number)[:, None]
-            made = with_listed(
-                made, indices, values, pos_weight, listed, state, grad_pos, start, stop, most, label, rows, in_rows, num_rows,
-                top, factor, pos_number, neg_number, LABELS, POS, PER_ROW, COLS,
-            )  # fmt: skip
+    # Programs that run together share labels, so that the weights are read once from memory.
+    row, column = tl.program_id(0) % row_blocks * ROWS, tl.program_id(0) // row_blocks * COLS
+    label = first + column
+    s = tile_product(
+        hidden, weight, row, num_rows, label, num_labels, hidden_stride, weight_stride, SIZE, ROWS, COLS, DEPTH, STAGES
+    )
+    rows, labels = (row + tl.arange(0, ROWS)).to(tl.int64), label + tl.arange(0, COLS)
+    in_rows, in_labels = rows < num_rows, labels < num_labels
+    start, stop = cut_lists(cuts, rows, in_rows, label // BLOCK, num_blocks)
+    most = tl.max(stop - start, axis=0)
+    if HAS_BIAS:
+        s += tl.load(bias + labels, mask=in_labels, other=0).to(tl.float32)[None, :]
+    if MODE == "gradient":
+        pull = grad_neg if PER_ROW else grad_pos
+        top, factor = side_state(state + 2 * num_rows, pull, rows, in_rows, num_rows, PER_ROW)
+        made = exp(distance(s, top[:, None])) * (factor * neg_number)[:, None]
+        made = with_listed(
+            made, indices, values, pos_weight, listed, state, grad_pos, start, stop, most, label, rows, in_rows, num_rows,
+            top, factor, pos_number, neg_number, LABELS, POS, PER_ROW, COLS,
+        )  # fmt: skip
+    else:
+        if label + COLS > num_labels:
+            s = tl.where(in_labels[None, :], s, LOWEST)
+        s = without_listed(s, indices, start, stop, most, label, COLS)
+        if MODE == "terms":
+            made, top, total = safe_terms(s)
         else:
-            if label + COLS > num_labels:
-                s = tl.where(in_labels[None, :], s, LOWEST)
-            s = without_listed(s, indices, start, stop, most, label, COLS)
-            if MODE == "terms":
-                made, top, total = safe_terms(s)
-            else:
-                made, top, total = plain_terms(s, in_rows, ROWS)
-            place = parts + (rows * num_parts + label // COLS) * 2
-            tl.store(place, top, mask=in_rows)
-            tl.store(place + 1, total * neg_number, mask=in_rows)
-        if MODE != "sums":
-            places = target + rows[:, None] * target_stride + (column + tl.arange(0, COLS))[None, :]
-            tl.store(places, made.to(target.dtype.element_ty), mask=in_rows[:, None] & in_labels[None, :])
+            made, top, total = plain_terms(s, in_rows, ROWS)
+        place = parts + (rows * num_parts + label // COLS) * 2
+        tl.store(place, top, mask=in_rows)
+        tl.store(place + 1, total * neg_number, mask=in_rows)
+    if MODE != "sums":
+        places = target + rows[:, None] * target_stride + (column + tl.arange(0, COLS))[None, :]
+        tl.store(places, made.to(target.dtype.element_ty), mask=in_rows[:, None])
