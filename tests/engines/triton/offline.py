@@ -129,7 +129,7 @@ def other_calls():
         inputs = KernelInputs(problem)
         # Devices that the kernel does not serve compile it with a tile that fits them.
         if driver.active.get_current_target().arch != 90:
-            product.TILES = dict.fromkeys(product.TILES, product.Tile(64, 64, 32, 2, 4))
+            product.TILES = dict.fromkeys(product.TILES, product.ProductTile(64, 64, 32, 2, 4))
         cuts, scores = inputs.cut(problem), product.listed_scores(problem, inputs)
         if mode == "gradient":
             saved = Saved(torch.zeros(4, 128), None, scores, cuts)

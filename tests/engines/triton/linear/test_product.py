@@ -20,7 +20,7 @@ from engines.triton.linear.test_product import check_hostile, check_lists
 from manyhot.engines.triton.linear import backward, engine, inputs, product
 for module in (backward, engine, inputs, product):
     module.COLS = 16
-small, large = product.Tile(4, 8, 4, 2, 1), product.Tile(4, 16, 4, 2, 1)
+small, large = product.ProductTile(4, 8, 4, 2, 1), product.ProductTile(4, 16, 4, 2, 1)
 product.TILES = {"sums": large, "terms": small, "gradient": small}
 if sys.argv[2] == "hostile":
     check_hostile("cpu", torch.float32, 16)

@@ -19,7 +19,7 @@ CAPABILITY = (9, 0)
 SHARED, DEPTH = 4, 256
 
 
-class Tile(NamedTuple):
+class ProductTile(NamedTuple):
     """Rows and labels per program, hidden units per step, steps that are loaded ahead, warps."""
 
     rows: int
@@ -32,9 +32,9 @@ class Tile(NamedTuple):
 # The fastest tile of each mode of the kernel. Where scores are written, two small programs share a multiprocessor: one writes
 # while the other multiplies.
 TILES = {
-    "sums": Tile(128, 256, 64, 4, 8),
-    "terms": Tile(128, 128, 64, 3, 4),
-    "gradient": Tile(128, 128, 64, 3, 4),
+    "sums": ProductTile(128, 256, 64, 4, 8),
+    "terms": ProductTile(128, 128, 64, 3, 4),
+    "gradient": ProductTile(128, 128, 64, 3, 4),
 }
 
 
@@ -122,7 +122,9 @@ def tile_gradient(
     _launch(problem, inputs, TILES["gradient"], "gradient", chunk, tensors)
 
 
-def _launch(problem: LinearProblem, inputs: KernelInputs, tile: Tile, mode: str, chunk: tuple[int, int], tensors: Any) -> None:
+def _launch(
+    problem: LinearProblem, inputs: KernelInputs, tile: ProductTile, mode: str, chunk: tuple[int, int], tensors: Any
+) -> None:
     from manyhot.engines.triton.linear.product_kernel import product_kernel
 
     start, stop = chunk
