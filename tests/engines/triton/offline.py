@@ -98,8 +98,9 @@ def other_calls():
     from manyhot.engines.plain_spans.terms import SpanParts
     from manyhot.engines.terms import DenseTerms, SparseTerms
     from manyhot.engines.triton import engine, ranks
-    from manyhot.engines.triton.linear import backward, best, table, updates
+    from manyhot.engines.triton.linear import backward, best, product, table, updates
     from manyhot.engines.triton.linear import engine as linear
+    from manyhot.engines.triton.linear.inputs import KernelInputs, Saved
     from manyhot.engines.triton.spans import engine as spans
     from manyhot.engines.triton.spans.workspace import SpanCells
 
@@ -121,6 +122,21 @@ def other_calls():
         _, _, memory = linear.losses(problem, "split", 0.0, 1.0 / 64)
         backward.gradient(problem, memory, (torch.ones(64), None), (True, True, True))
 
+    def every_product(mode):
+        hidden, weight = torch.zeros(128, 768, dtype=torch.bfloat16), torch.zeros(4096, 768, dtype=torch.bfloat16)
+        kept, one = torch.zeros(128, 4096, dtype=torch.bfloat16), torch.ones(())
+        problem = LinearProblem(hidden, weight, None, listed(128, 4096), 4096, 4096 if mode == "terms" else 0)
+        inputs = KernelInputs(problem)
+        # Devices that the kernel does not serve compile it with a tile that fits them.
+        if driver.active.get_current_target().arch != 90:
+            product.TILES = dict.fromkeys(product.TILES, product.ProductTile(64, 64, 32, 2, 4))
+        cuts, scores = inputs.cut(problem), product.listed_scores(problem, inputs)
+        if mode == "gradient":
+            saved = Saved(torch.zeros(4, 128), None, scores, cuts)
+            product.tile_gradient(problem, inputs, saved, (one, None), (0, 4096), kept)
+        else:
+            product.tile_sums(problem, inputs, cuts, kept)
+
     def every_update():
         weight, one = torch.zeros(4096, 128, dtype=torch.bfloat16), torch.zeros(())
         about = {"kind": "sgd", "squares": None, "offset": 0, "weight_decay": 0.0, "epsilon": 1e-8}
@@ -139,6 +155,9 @@ def other_calls():
         "shared spans": lambda: every_span("shared"),
         "linear, terms kept": lambda: every_linear(4096),
         "linear, nothing kept": lambda: every_linear(0),
+        "tiles, sums": lambda: every_product("sums"),
+        "tiles, terms": lambda: every_product("terms"),
+        "tiles, gradient": lambda: every_product("gradient"),
         "update": every_update,
         "best groups": lambda: best.group_maxima(scores, None, None, 32),
         "table": lambda: table.update(

@@ -18,6 +18,7 @@ from manyhot.engines.triton.linear.inputs import (
     new_buffer,
     tile_rows,
 )
+from manyhot.engines.triton.linear.product import tile_gradient, uses_tiles
 
 # The tile of column sums.
 SUMMED_ROWS, SUMMED = 64, 128
@@ -87,16 +88,18 @@ def _from_scores(
 ) -> None:
     """Gradients of the labels from ``done`` on, chunk by chunk, from kept or recomputed scores."""
     by_hidden, by_weight, by_bias = made
-    hidden, buffer = problem.hidden, new_buffer(problem)
+    hidden, buffer, tiles = problem.hidden, new_buffer(problem), uses_tiles(problem, inputs)
     for start, stop in problem.chunks():
         if start < done:
             continue
         own, grad = problem.weight_of(start, stop), buffer[:, : stop - start]
         if remembered.scores is not None and problem.keeps(stop):
-            scores = remembered.scores[:, start:stop]
+            _turn(problem, inputs, remembered, pulls, (start, stop), remembered.scores[:, start:stop], grad)
+        elif tiles:
+            tile_gradient(problem, inputs, remembered, pulls, (start, stop), grad)
         else:
-            multiply(hidden, own, scores := grad)
-        _turn(problem, inputs, remembered, pulls, (start, stop), scores, grad)
+            multiply(hidden, own, grad)
+            _turn(problem, inputs, remembered, pulls, (start, stop), grad, grad)
         if by_hidden is not None:
             for first, last in aligned_parts(stop - start):
                 _accumulate(by_hidden, grad[:, first:last], own[first:last])

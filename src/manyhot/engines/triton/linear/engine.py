@@ -1,8 +1,9 @@
 """The linear engine on CUDA: host side. cuBLAS computes the products, chunk by chunk of labels; our kernels do the rest.
 
 Forward computes the scores of a chunk, sums them into a pair for each row and block of labels, and merges the pairs. Backward
-turns the scores of a chunk, kept or recomputed, into their gradient, and multiplies it twice. Nothing waits for the
-device. With TRITON_INTERPRET=1 set before the first import it runs on the CPU, in float32.
+turns the scores of a chunk, kept or recomputed, into their gradient, and multiplies it twice. Where that is faster, one kernel
+computes scores and uses them at once; see ``product``. Nothing waits for the device. With TRITON_INTERPRET=1 set before the
+first import it runs on the CPU, in float32.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ from manyhot.engines.triton.linear.inputs import (
     row_stride,
     tile_rows,
 )
+from manyhot.engines.triton.linear.product import listed_scores, tile_sums, uses_tiles
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster.
-CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 256 << 20
+# Bytes of a chunk of scores: if scores are kept, and if they are recomputed, where larger products are faster. With 132
+# multiprocessors, the tiles of the second size can be divided evenly among them.
+CHUNK_BYTES, CHUNK_BYTES_AGAIN = 64 << 20, 264 << 20
+# Blocks of a row from which on the merge kernel reads more of them at once.
+MANY = 4096
 # The default share of the device's memory for kept scores.
 KEPT_SHARE = 16
 
@@ -96,30 +101,34 @@ def losses(
 def _sweep(
     problem: LinearProblem, form: str, offset: Tensor | float, scale: Tensor | float
 ) -> tuple[Tensor, Tensor | None, Memory]:
-    from manyhot.engines.triton.linear.sums import sums_kernel
-
     inputs = KernelInputs(problem)
-    count, width = blocks(problem.num_labels, COLS), 4 if inputs.both else 2
     cuts = inputs.cut(problem)
-    parts = problem.hidden.new_empty((problem.num_rows, count, width), dtype=torch.float32)
-    listed = None if inputs.indices is None else parts.new_empty(inputs.indices.shape)
     kept = new_scores(problem, blocks(problem.kept, COLS) * COLS) if problem.kept else None
-    buffer = new_buffer(problem) if problem.kept < problem.num_labels else None
     # The gradient of a loss is a factor per row times the terms, so the terms can be kept; float16 has too small a range.
     exps = form != "sides" and inputs.lean and kept is not None and problem.hidden.dtype != torch.float16
-    rows = tile_rows(problem)
+    if (exps or kept is None) and uses_tiles(problem, inputs):
+        parts, cols = tile_sums(problem, inputs, cuts, kept)
+        listed: Tensor | None = listed_scores(problem, inputs)
+    else:
+        (parts, listed), cols = _block_sums(problem, inputs, cuts, kept, exps), COLS
+    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps, cols)
+
+
+def _block_sums(
+    problem: LinearProblem, inputs: KernelInputs, cuts: Tensor | None, kept: Tensor | None, exps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The pairs of the blocks ``[R, blocks, 2 or 4]`` and the scores of listed labels, from scores that cuBLAS computes."""
+    from manyhot.engines.triton.linear.sums import sums_kernel
+
+    count, rows = blocks(problem.num_labels, COLS), tile_rows(problem)
+    parts = problem.hidden.new_empty((problem.num_rows, count, 4 if inputs.both else 2), dtype=torch.float32)
+    listed = None if inputs.indices is None else parts.new_empty(inputs.indices.shape)
+    buffer = new_buffer(problem) if problem.kept < problem.num_labels else None
+    labels, has_where, *weights = inputs.kinds
+    constants = (labels, inputs.lean, has_where, problem.bias is not None, *weights, inputs.both)
     for start, stop in problem.chunks():
         scores = chunk_scores(problem, start, stop, kept, buffer)
         across = blocks(stop - start, COLS)
-        labels, has_where, *weights = inputs.kinds
-        constants = (
-            labels,
-            inputs.lean,
-            has_where,
-            problem.bias is not None,
-            *weights,
-            inputs.both,
-        )
         launch(
             sums_kernel,
             blocks(problem.num_rows, rows) * across,
@@ -128,7 +137,7 @@ def _sweep(
             (*constants, exps and problem.keeps(stop), (stop - start) % COLS == 0, rows, COLS),
             WARPS,
         )
-    return _merge(problem, inputs, (parts, listed, cuts, kept), form, offset, scale, exps)
+    return parts, listed
 
 
 def log_sums(memory: Memory) -> tuple[LogSum, LogSum]:
@@ -162,8 +171,9 @@ def _merge(
     offset: Tensor | float,
     scale: Tensor | float,
     exps: bool,
+    cols: int,
 ) -> tuple[Tensor, Tensor | None, Memory]:
-    """Merge the pairs of the blocks into sides or losses."""
+    """Merge the pairs of blocks of ``cols`` labels into sides or losses."""
     from manyhot.engines.triton.linear.merge import merge_kernel
 
     parts, listed, cuts, kept = made
@@ -188,7 +198,18 @@ def _merge(
             offset_number,
             1.0 if scales is not None else scale_number,
         ),
-        (labels, inputs.both, has_where, *weights, exps, moved, scales is not None, form, COLS, MERGED),
+        (
+            labels,
+            inputs.both,
+            has_where,
+            *weights,
+            exps,
+            moved,
+            scales is not None,
+            form,
+            cols,
+            MERGED if parts.shape[1] < MANY else 4 * MERGED,
+        ),
         4,
     )
     return first, second, Saved(state, kept, listed, cuts)

@@ -10,6 +10,7 @@ from manyhot.engines.triton.linear.tiles import (
     cut_lists,
     listed_gradient,
     listed_weights,
+    side_state,
     tile_place,
     tile_scores,
     tile_weights,
@@ -31,16 +32,9 @@ def gradient_kernel(
     ``grad_pos`` and ``grad_neg`` have one number per row; without PER_ROW, ``grad_pos`` has one for all rows.
     """
     rows, in_rows, local, labels, block = tile_place(tl.program_id(0), col_blocks, num_rows, first, ROWS, COLS)
-    pos_top = tl.load(state + rows, mask=in_rows, other=float("inf"))
-    pos_factor = tl.load(state + num_rows + rows, mask=in_rows, other=0)
-    neg_top = tl.load(state + 2 * num_rows + rows, mask=in_rows, other=float("inf"))
-    neg_factor = tl.load(state + 3 * num_rows + rows, mask=in_rows, other=0)
-    if PER_ROW:
-        pos_factor = tl.where(pos_factor == 0, 0.0, pos_factor * tl.load(grad_pos + rows, mask=in_rows, other=0))
-        neg_factor = tl.where(neg_factor == 0, 0.0, neg_factor * tl.load(grad_neg + rows, mask=in_rows, other=0))
-    else:
-        pull = tl.load(grad_pos).to(tl.float32)
-        pos_factor, neg_factor = pos_factor * pull, neg_factor * pull
+    pos_top, pos_factor = side_state(state, grad_pos, rows, in_rows, num_rows, PER_ROW)
+    grad_neg = grad_neg if PER_ROW else grad_pos
+    neg_top, neg_factor = side_state(state + 2 * num_rows, grad_neg, rows, in_rows, num_rows, PER_ROW)
     s, inside = tile_scores(scores, bias, rows, in_rows, local, labels, num_labels, stride, HAS_BIAS, EVEN)
     if LEAN:
         grad = exp(distance(s, neg_top[:, None])) * (neg_factor * neg_number)[:, None]

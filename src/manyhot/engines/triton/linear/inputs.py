@@ -14,8 +14,8 @@ from manyhot.engines.triton.launch.launcher import launcher
 
 # A tile: rows, labels, warps.
 ROWS, COLS, WARPS = 4, 2048, 4
-# Rows of a chunk start at multiples of this many labels.
-ALIGNED = 64
+# Rows of a chunk start at multiples of this many labels; a tile has no more labels.
+ALIGNED = 256
 # Pairs that the merge kernel reads at once, and cuts per program of the kernel that divides the lists.
 MERGED = 256
 

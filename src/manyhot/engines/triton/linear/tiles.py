@@ -17,6 +17,8 @@ AT_ONCE = tl.constexpr(16)
 LOWEST = tl.constexpr(float("-inf"))
 # Sums of unshifted exponentials in this range are accurate.
 LEAST, MOST = tl.constexpr(1e-30), tl.constexpr(1e30)
+# Rows whose largest score is nearer to 0 than this have such sums.
+FAR = tl.constexpr(60.0)
 
 
 @triton.jit
@@ -123,6 +125,30 @@ def plain_terms(x, in_rows, ROWS: tl.constexpr):
         terms = exp(distance(x, top[:, None]))
         total = tl.sum(terms, axis=1)
     return terms, top, total
+
+
+@triton.jit
+def safe_terms(x):
+    """As ``plain_terms``, but settled before the terms are computed, so that they may take the registers of ``x``."""
+    top = tl.max(x, axis=1)
+    top = tl.where((tl.abs(top) < FAR) | (top == LOWEST), 0.0, top)
+    if tl.max(tl.abs(top), axis=0) > 0:
+        x = distance(x, top[:, None])
+    terms = exp(x)
+    return terms, top, tl.sum(terms, axis=1)
+
+
+@triton.jit
+def side_state(state, grad, rows, in_rows, num_rows, PER_ROW: tl.constexpr):
+    """What the gradient needs of one side: the exponent factored out of its terms, and their factor times ``grad``, which has
+    one number per row, or one for all rows. ``state`` starts with the exponents, ``[R]``; the factors follow."""
+    top = tl.load(state + rows, mask=in_rows, other=float("inf"))
+    factor = tl.load(state + num_rows + rows, mask=in_rows, other=0)
+    if PER_ROW:
+        factor = tl.where(factor == 0, 0.0, factor * tl.load(grad + rows, mask=in_rows, other=0))
+    else:
+        factor = factor * tl.load(grad).to(tl.float32)
+    return top, factor
 
 
 @triton.jit
