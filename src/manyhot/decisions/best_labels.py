@@ -17,8 +17,8 @@ from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
-# Entries of a block of dense scores on a GPU with a limit on the number of labels: if the best are found in groups, and else.
-LARGE_BLOCK, SORTED_BLOCK = 1 << 28, 1 << 26
+# Entries of a block of dense scores on a GPU with a limit on the number of labels, if rows are sorted whole.
+SORTED_BLOCK = 1 << 26
 
 
 class Case(NamedTuple):
@@ -53,7 +53,7 @@ def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     if case.sets is None and not limited:
         elements = scores.numel()
     elif case.sets is None and scores.is_cuda:
-        elements = SORTED_BLOCK if case.labels < FEW * (case.upper or case.lower) else LARGE_BLOCK
+        elements = SORTED_BLOCK if case.labels < FEW * (case.upper or case.lower) else scores.numel()
     size = max(1, elements // max(case.labels, 1))
     for start in range(0, case.rows, size):
         part, rows = scores[start : start + size], slice(start, start + size)
@@ -96,9 +96,12 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
         if case.upper != case.lower:
             limits = cut.expand(len(scores), -1).gather(1, places) if case.per_label else cut
             taken = taken | (scores.gather(1, places) > limits)
+        taken = taken & (values > -INF)
         # A place is listed once, so that every entry has one writer.
-        chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(case, scores, cut, where)
-        return chosen.scatter_(1, places, taken & (values > -INF) | chosen.gather(1, places))
+        if case.upper is not None:
+            return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, places, taken)
+        chosen = _above(case, scores, cut, where)
+        return chosen.scatter_(1, places, taken | chosen.gather(1, places))
     key = _key(case, scores, cut, where)
     if case.upper == case.lower:
         return top_mask(key, case.lower)

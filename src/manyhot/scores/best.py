@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyhot.engines.triton.engine import SCORES, available
 from manyhot.engines.triton.launch.gate import GATE, LaunchError, interpreted
-from manyhot.engines.triton.linear.best import group_maxima
+from manyhot.engines.triton.linear.best import group_maxima, leading_labels
 
 # Neighbouring labels in one group.
 GROUP = 64
@@ -38,7 +38,10 @@ def best_in_groups(
         return None
     where = where if where is None or where.stride(-1) == 1 else where.contiguous()
     try:
-        keys = group_maxima(scores, bias, where, GROUP, nan_first=nan_first)
+        found = leading_labels(scores, bias, where, GROUP, k, nan_first=nan_first)
+        if found is not None:
+            return found
+        keys = group_maxima(scores, bias, where, GROUP, nan_first=nan_first)[0]
     except LaunchError as failure:
         GATE.close(failure)
         return None
