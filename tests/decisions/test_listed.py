@@ -17,7 +17,7 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from decisions.test_listed import check_cuts, hostile
 from manyhot.engines.triton import columns, counts, listing
-counts.TILES, counts.TRUTH_TILES, counts.PROGRAMS = {1: (16, 16, 4), 4: (16, 16, 4)}, {4: (16, 16, 4)}, 4
+counts.TILES, counts.DENSE, counts.PROGRAMS = dict.fromkeys(counts.TILES, (16, 16, 4)), 16, 4
 listing.TILE, listing.ROOM = 64, 50
 columns.TILE, columns.LISTED_ROWS, columns.LISTED_LABELS, columns.LABELS, columns.BLOCK = 256, 32, 8, 8, 64
 for seed in range(12):

@@ -88,7 +88,10 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
     """bool ``[r, L]``: what is predicted where a row has a least or a largest number of labels."""
     most = min(case.lower if case.upper is None else case.upper, case.labels)
     shift = -cut.reshape(-1) if case.per_label else None
-    best = best_in_groups(scores, shift, where, most, nan_first=False) if cut.dtype == torch.float32 and most else None
+    grouped, best = cut.dtype == torch.float32 and most > 0, None
+    if grouped:
+        flags = None if case.upper is None else torch.empty(scores.shape, dtype=torch.bool, device=scores.device)
+        best = best_in_groups(scores, shift, where, most, nan_first=False, flags=flags)
     if best is not None:
         values, places = best
         rank = torch.arange(most, device=scores.device)
@@ -98,8 +101,8 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
             taken = taken | (scores.gather(1, places) > limits)
         taken = taken & (values > -INF)
         # A place is listed once, so that every entry has one writer.
-        if case.upper is not None:
-            return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, places, taken)
+        if flags is not None:
+            return flags.scatter_(1, places, taken)
         chosen = _above(case, scores, cut, where)
         return chosen.scatter_(1, places, taken | chosen.gather(1, places))
     key = _key(case, scores, cut, where)

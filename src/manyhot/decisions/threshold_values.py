@@ -16,7 +16,10 @@ INF = float("inf")
 def checked_thresholds(given: Any) -> float | tuple[float, ...]:
     """A number, or a tuple with one per label; anything else is an error."""
     if isinstance(given, Tensor):
+        valid = given.ndim == 1 and given.is_floating_point() and len(given) > 0 and not bool(given.isnan().any())
         given = given.tolist()
+        if valid:
+            return tuple(given)
     listed = isinstance(given, (list, tuple))
     numbers = list(given) if listed else [given]
     for number in numbers:

@@ -51,11 +51,13 @@ def count_rows(table: Table, rule: DecisionRule, *, by_row: bool) -> CountedRows
     scores, limited = table.scores, rule.min_labels or rule.max_labels is not None
     if not isinstance(scores, Tensor) or table.predictions is not None or limited or not rule.by_threshold:
         return None
-    if not counts_here(scores):
+    per_label = isinstance(rule.threshold, tuple)
+    # A rule for other labels is an error, which ``decide`` raises.
+    if not counts_here(scores) or (isinstance(rule.threshold, tuple) and len(rule.threshold) != table.num_labels):
         return None
     found = count_above(
         scores,
-        rule.cuts.on(scores.device, torch.float32) if isinstance(rule.threshold, tuple) else rule.cuts.number(torch.float32),
+        rule.cuts.on(scores.device, torch.float32) if per_label else rule.cuts.number(torch.float32),
         truth=table.labels if isinstance(table.labels, Tensor) else None,
         lists=(table.labels.rows, table.labels.indices) if isinstance(table.labels, SparseLabels) else None,
         where=table.where,

@@ -140,7 +140,7 @@ def other_calls():
         "linear, terms kept": lambda: every_linear(4096),
         "linear, nothing kept": lambda: every_linear(0),
         "update": every_update,
-        "best labels": lambda: best.leading_labels(scores, None, None, 64, 10, nan_first=True),
+        "best labels": lambda: best.leading_labels(scores, None, None, 64, 10, nan_first=True, flags=scores > 0),
         "counts": lambda: counts.launch(x, 0.0, lists=(lists.rows, lists.indices), truth=None, where=None, kinds=(False, True)),
         "counts, dense": lambda: counts.launch(x, 0.0, lists=None, truth=x > 0, where=None, kinds=(False, True)),
         "column best": lambda: columns.launch_best(x.float(), torch.ones(4271).int(), torch.arange(4272), 4271),

@@ -16,6 +16,8 @@ INF = math.inf
 FLOOR_PASSES, CONFIRMED_PASSES = 8, 5
 # Scores on which a floor is tried first.
 SAMPLED = 1 << 21
+# The longest list to take counts from; with more scores, each evaluation reads all of them.
+MOST_LISTED = 1 << 25
 
 Trial = tuple[Tensor, Tensor]
 
@@ -33,18 +35,17 @@ class Floor(NamedTuple):
 def floor_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Floor:
     """Find the floor; ``steps`` are the distinct scores of positives, increasing."""
     likely = _likely(data, goal, steps)
-    listed = _listed(data, goal, steps, min(likely)) if likely else None
-    search = Search(data, goal, steps, listed[1] if listed else None)
+    search = Search(data, goal, steps, min(likely) if likely else None)
     for place in likely:
         search.evaluate(place)
     # Without a list, each evaluation reads all scores; a floor suggested by some rows and confirmed on all rows needs few more.
     search.bisect(CONFIRMED_PASSES if search.low else FLOOR_PASSES)
     place = min(search.low, search.at)
-    score = float(steps[place])
-    if listed and place >= listed[1].first:
-        entries: Entries | None = listed[0].leading(listed[1].number(place))
+    score, listed = float(steps[place]), search.listed
+    if listed is not None and place >= listed.first:
+        entries: Entries | None = listed.from_step(place)
     else:
-        entries = entries_at_least(data, score)
+        entries = entries_at_least(data, score, placed=search.placed)
     return Floor(place, score, search.trials, entries)
 
 
@@ -52,11 +53,14 @@ class Search:
     """Bisection for the floor.
 
     From the groups' counts at a score follows an upper bound for all lower cuts: all positives found without further
-    predictions. Once the bound is at most the value of a known cut, lower scores need not be sorted.
+    predictions. Once the bound is at most the value of a known cut, lower scores need not be sorted. On a GPU, counts come from
+    a list of the scores from step number ``first`` on; for a lower step, a longer list is made.
     """
 
-    def __init__(self, data: ScoredRows, goal: Goal, steps: Tensor, listed: ListedCounts | None = None) -> None:
-        self.data, self.goal, self.steps, self.listed = data, goal, steps, listed
+    def __init__(self, data: ScoredRows, goal: Goal, steps: Tensor, first: int | None = None) -> None:
+        self.data, self.goal, self.steps = data, goal, steps
+        self.placed = goal.groups != "all"
+        self.listed = None if first is None else self._list(first)
         self.positives, self.hits = data.per_group(goal.groups), data.hits()
         # Steps up to ``low`` cannot be best, those from ``high`` on can; ``at`` is the best so far, with the value ``known``.
         self.low, self.high, self.at, self.known = 0, len(steps), len(steps) - 1, -INF
@@ -64,10 +68,17 @@ class Search:
 
     def counts(self, place: int) -> Trial:
         """``(tp, pp)`` of the groups at the cut just below a step."""
-        if self.listed is not None and place >= self.listed.first:
+        if self.listed is not None and place < self.listed.first:
+            self.listed = self._list(place)
+        if self.listed is not None:
             return self.listed.at(place)
         step, groups = self.steps[place], self.goal.groups
         return self.data.per_group(groups, self.hits >= step), number_at_least(self.data, groups, step)
+
+    def _list(self, first: int) -> ListedCounts | None:
+        """Counts from a list of the scores from a step on; None if no kernel lists them, or if they are too many."""
+        entries = entries_at_least(self.data, float(self.steps[first]), placed=self.placed, most=MOST_LISTED)
+        return None if entries is None else ListedCounts(self.data, self.goal.groups, self.steps, first, entries)
 
     def evaluate(self, place: int) -> None:
         """Evaluate the cut just below a step."""
@@ -94,14 +105,7 @@ def _likely(data: ScoredRows, goal: Goal, steps: Tensor) -> list[int]:
     if stride < 8:
         return []
     part = data.rows(torch.arange(0, len(data.scores), stride, device=data.scores.device))
-    listed = _listed(part, goal, steps, 0)
-    search = Search(part, goal, steps, listed[1] if listed else None)
+    search = Search(part, goal, steps, 0)
     search.bisect()
     floor = min(search.low, search.at) - max(1, len(steps) // 32)
     return [search.at, floor] if floor > 0 else []
-
-
-def _listed(data: ScoredRows, goal: Goal, steps: Tensor, first: int) -> tuple[Entries, ListedCounts] | None:
-    """The scores from a step on and the counts from them; None if no kernel lists them."""
-    entries = entries_at_least(data, float(steps[first]))
-    return None if entries is None else (entries, ListedCounts(data, goal.groups, steps, first, entries))

@@ -35,11 +35,11 @@ class Candidates(NamedTuple):
     offsets: Tensor | None = None
 
 
-def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
-    """The best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
+def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> Tensor:
+    """float64 ``[L]``: the best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
     p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
     if len(steps) == 0:
-        return (float(just_above(data.scores.max())),) * len(p)
+        return just_above(data.scores.max()).expand(len(p))
     limit = (flood * (p + 1)).clamp(max=len(data.scores))
     if objective == "macro-F1":
         curve = curve_of(data, goal, steps)
@@ -65,7 +65,7 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
             best = _best_ratio(found, gain, cost, price, len(p), float(p.sum()) + shrink * len(p))
     cuts = torch.full_like(p, common)
     cuts[found.label[best]] = found.cut[best]
-    return tuple(cuts.tolist())
+    return cuts
 
 
 def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:

@@ -25,15 +25,27 @@ class Entries(NamedTuple):
         return Entries(self.scores[:count], self.rows[:count], self.columns[:count], below)
 
 
-def entries_at_least(data: ScoredRows, level: float) -> Entries | None:
-    """The scores that are not below ``level``; equal ones in the order of rows and labels. None if no kernel lists them."""
-    found = list_at_least(data.scores, level)
+def entries_at_least(data: ScoredRows, level: float, *, placed: bool = True, most: int | None = None) -> Entries | None:
+    """The scores that are not below ``level``; equal ones in the order of rows and labels.
+
+    Args:
+        data: scores.
+        level: one of the scores.
+        placed: whether rows and labels are wanted; without them sorting is faster.
+        most: the most entries to list.
+
+    Returns:
+        The entries; None if there are more, or if no kernel lists them.
+    """
+    found = list_at_least(data.scores, level, most=most)
     if found is None:
         return None
+    below = torch.full((), found.below, dtype=data.scores.dtype, device=data.scores.device)
+    if not placed:
+        return Entries(found.values.sort(descending=True).values, found.places[:0], found.places[:0], below)
     places, order = found.places.sort()
     scores, by_score = found.values[order].sort(descending=True, stable=True)
     places, num_labels = places[by_score], data.scores.shape[1]
-    below = torch.full((), found.below, dtype=scores.dtype, device=scores.device)
     return Entries(scores, places // num_labels, places % num_labels, below)
 
 
@@ -42,7 +54,7 @@ class ListedCounts:
     ``first``."""
 
     def __init__(self, data: ScoredRows, groups: str, steps: Tensor, first: int, entries: Entries) -> None:
-        self.first, self.size = first, data.num_groups(groups)
+        self.first, self.size, self.entries = first, data.num_groups(groups), entries
         hits, order = data.hits().sort(descending=True)
         self.pooled = groups == "all"
         if not self.pooled:
@@ -59,6 +71,6 @@ class ListedCounts:
             return tp.double().reshape(1), pp.double().reshape(1)
         return tally(self.hits[: int(tp)], self.size), tally(self.own[: int(pp)], self.size)
 
-    def number(self, place: int) -> int:
-        """The number of scores that are at least a step."""
-        return int(self.ends[1, place - self.first])
+    def from_step(self, place: int) -> Entries:
+        """The entries that are at least a step."""
+        return self.entries.leading(int(self.ends[1, place - self.first]))

@@ -13,11 +13,11 @@ from manyhot.engines.triton.launch.launcher import launcher
 from manyhot.engines.triton.plans import blocks
 
 # Scores of a tile, which a program keeps in registers, and its warps; and the most rows.
-TILE, WARPS, MOST_ROWS = 16384, 8, 4096
+TILE, WARPS, MOST_ROWS = 8192, 4, 4096
 # Rows and labels of a tile of the kernel that lists the scores, and its warps.
 LISTED_ROWS, LISTED_LABELS, LISTED_WARPS = 16, 128, 4
 # Labels of a program that compares candidates, how many candidates at a time, and warps.
-LABELS, BLOCK, SEGMENT_WARPS = 16, 32, 4
+LABELS, BLOCK, SEGMENT_WARPS = 32, 16, 4
 _LOWEST = -(1 << 63)
 
 
@@ -42,7 +42,7 @@ def column_best(scores: Tensor, wanted: Tensor) -> ColumnBest | None:
     rows = scores.shape[0]
     if scores.dtype != torch.float32 or scores.is_cuda == interpreted() or scores.stride(-1) != 1 or not 0 < rows <= MOST_ROWS:
         return None
-    if refusal(scores.get_device() if scores.is_cuda else None):
+    if type(scores) is not Tensor or refusal(scores.get_device() if scores.is_cuda else None):
         return None
     offsets = torch.cat([wanted.new_zeros(1), (wanted + 1).cumsum(0)])
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,19 @@ from manyhot.engines.triton.launch.gate import LaunchError, interpreted, refusal
 from manyhot.engines.triton.launch.launcher import launcher
 from manyhot.engines.triton.plans import blocks
 
-# Labels and rows of a tile and warps per program, by bytes per score; the same with dense labels.
-TILES = {1: (2048, 8, 4), 2: (1024, 8, 4), 4: (1024, 8, 4)}
-TRUTH_TILES = {2: (512, 8, 4), 4: (512, 8, 4)}
-# Programs to divide the scores among, and the most rows of a program: counts of rows share an integer.
-PROGRAMS, MOST_ROWS = 4096, 512
+# Labels and rows of a tile and warps per program, by bytes per score and whether rows are counted, too; programs to divide
+# the scores among.
+TILES = {
+    (1, False): (2048, 8, 4),
+    (1, True): (2048, 8, 4),
+    (2, False): (2048, 4, 8),
+    (2, True): (1024, 4, 4),
+    (4, False): (1024, 4, 4),
+    (4, True): (1024, 8, 4),
+}
+PROGRAMS = 4096
+# Dense labels of a program, and index lists of a program; warps.
+DENSE, DENSE_WARPS = 8192, 4
 LISTED, LISTED_WARPS = 256, 4
 COUNTED = (torch.float32, torch.bfloat16, torch.float16, torch.bool)
 
@@ -49,16 +57,19 @@ def count_above(
         truth: dense labels ``[R, L]``.
         lists: the rows and the labels of positives, int64 ``[P]`` each.
         where: bool ``[R, L]``; False is not counted.
-        by_row: also count by row. Without dense labels only the predictions need it.
-        equal: a score that is equal to the cut counts as above; not with ``lists``.
+        by_row: count the predictions by row, too.
+        equal: a score that is equal to the cut counts as above; not with labels.
     """
     if not counts_here(scores):
         return None
     tables = [each for each in (scores, truth, where) if each is not None]
     if any(each.stride(1) != 1 for each in tables) or max(scores.shape) >= 1 << 31:
         return None
+    given = (*tables, *(lists or ()))
+    if any(type(each) is not Tensor or each.device != scores.device for each in given):
+        return None
     try:
-        return launch(scores, cut, truth, lists, where, (equal, by_row or truth is not None))
+        return launch(scores, cut, truth, lists, where, (equal, by_row))
     except LaunchError as failure:
         GATE.close(failure)
         return None
@@ -80,30 +91,50 @@ def launch(
     kinds: tuple[bool, bool],
 ) -> Counts:
     """Launch the kernels of ``count_above``; ``kinds`` are ``equal`` and ``by_row``."""
-    from manyhot.engines.triton.rows.counts import count_kernel, listed_kernel
+    from manyhot.engines.triton.rows.counts import count_kernel
 
     rows, labels = scores.shape
     out = torch.zeros(3 * labels + 3 * rows + 3, dtype=torch.int32, device=scores.device)
     cuts, number = (cut, 0.0) if isinstance(cut, Tensor) else (None, float(cut))
-    block, tall, warps = (TILES if truth is None else TRUTH_TILES)[scores.element_size()]
+    block, tall, warps = TILES[scores.element_size(), kinds[1]]
     across = blocks(labels, block)
-    rows_each = min(MOST_ROWS, blocks(blocks(rows, blocks(PROGRAMS, across)), tall) * tall)
-    strides = (scores.stride(0), 0 if truth is None else truth.stride(0), 0 if where is None else where.stride(0))
-    others = (cuts, truth, where, out)
-    numbers = (number, rows, labels, *strides, across, rows_each)
-    constants = (kinds[0], cuts is not None, truth is not None, where is not None, kinds[1], tall, block)
-    types = (scores.device, scores.dtype, *map(type_of, others))
-    launcher(count_kernel, constants, warps, types, numbers)(across * blocks(rows, rows_each), scores, others, numbers)
+    rows_each = blocks(blocks(rows, blocks(PROGRAMS, across)), tall) * tall
+    steps = (scores.stride(0), 0 if where is None else where.stride(0))
+    constants = (kinds[0], cuts is not None, where is not None, kinds[1], tall, block)
+    numbers = (number, rows, labels, *steps, across, rows_each)
+    _start(count_kernel, across * blocks(rows, rows_each), (scores, cuts, where, out), numbers, constants, warps)
+    if truth is not None:
+        _add_dense(truth, scores, cuts, where, out, number)
     if lists is not None and lists[0].numel():
-        own = (cuts, *lists, where, out)
-        own_numbers = (number, rows, labels, strides[0], strides[2], lists[0].numel())
-        start = launcher(
-            listed_kernel,
-            (cuts is not None, where is not None, LISTED),
-            LISTED_WARPS,
-            (scores.device, scores.dtype, *map(type_of, own)),
-            own_numbers,
-        )
-        start(blocks(lists[0].numel(), LISTED), scores, own, own_numbers)
+        _add_listed(lists, scores, cuts, where, out, number)
     ends = (3 * labels, 3 * labels + 3 * rows)
     return Counts(out[: ends[0]].view(3, labels), out[ends[0] : ends[1]].view(3, rows), out[ends[1] :])
+
+
+def _add_dense(truth: Tensor, scores: Tensor, cuts: Tensor | None, where: Tensor | None, out: Tensor, cut: float) -> None:
+    """Add the hits and positives of dense labels."""
+    from manyhot.engines.triton.rows.counts import truth_kernel
+
+    rows, labels = scores.shape
+    across = blocks(labels, DENSE)
+    steps = (truth.stride(0), scores.stride(0), 0 if where is None else where.stride(0))
+    constants = (cuts is not None, where is not None, DENSE)
+    numbers = (cut, rows, labels, *steps, across)
+    _start(truth_kernel, rows * across, (truth, scores, cuts, where, out), numbers, constants, DENSE_WARPS)
+
+
+def _add_listed(
+    lists: tuple[Tensor, Tensor], scores: Tensor, cuts: Tensor | None, where: Tensor | None, out: Tensor, cut: float
+) -> None:
+    """Add the hits and positives of index lists."""
+    from manyhot.engines.triton.rows.counts import listed_kernel
+
+    size = lists[0].numel()
+    numbers = (cut, *scores.shape, scores.stride(0), 0 if where is None else where.stride(0), size)
+    constants = (cuts is not None, where is not None, LISTED)
+    _start(listed_kernel, blocks(size, LISTED), (scores, cuts, *lists, where, out), numbers, constants, LISTED_WARPS)
+
+
+def _start(kernel: Any, programs: int, tensors: tuple[Any, ...], numbers: Any, constants: Any, warps: int) -> None:
+    types = (tensors[0].device, *map(type_of, tensors))
+    launcher(kernel, constants, warps, types, numbers)(programs, tensors[0], tensors[1:], numbers)

@@ -15,9 +15,9 @@ from manyhot.engines.triton.launch.residency import multiprocessors
 from manyhot.engines.triton.plans import blocks
 
 # Scores of a tile, warps per program, and programs per multiprocessor; each program loops over tiles.
-TILE, WARPS, PER_PROCESSOR = 2048, 8, 8
+TILE, WARPS, PER_PROCESSOR = 1024, 4, 16
 # Entries to make room for at first; a second read follows where more are found.
-ROOM = 1 << 22
+ROOM = 1 << 23
 
 
 class Listing(NamedTuple):
@@ -28,23 +28,27 @@ class Listing(NamedTuple):
     below: float
 
 
-def list_at_least(scores: Tensor, level: float) -> Listing | None:
+def list_at_least(scores: Tensor, level: float, *, most: int | None = None) -> Listing | None:
     """The scores that are at least ``level``, a number of their type. Waits for the device, which says how many there are.
 
     Args:
         scores: ``[R, L]`` without NaN.
+        level: the lowest score to list.
+        most: the most entries to list; None for any number.
 
     Returns:
-        The entries; None if no kernel supports the call.
+        The entries; None if there are more, or if no kernel supports the call.
     """
     if scores.dtype != torch.float32 or scores.is_cuda == interpreted() or not scores.is_contiguous() or not scores.numel():
         return None
-    if refusal(scores.get_device() if scores.is_cuda else None):
+    if type(scores) is not Tensor or refusal(scores.get_device() if scores.is_cuda else None):
         return None
     try:
         room = min(ROOM, scores.numel())
         found = launch(scores, level, room)
         count, key = found[2].tolist()
+        if most is not None and count > most:
+            return None
         if count > room:
             found = launch(scores, level, count)
     except LaunchError as failure:

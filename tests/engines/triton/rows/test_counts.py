@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, sys.argv[1])
 from engines.triton.rows.test_counts import check_counts
 from manyhot.engines.triton import counts
-counts.TILES, counts.TRUTH_TILES, counts.PROGRAMS = {1: (16, 4, 4), 4: (16, 4, 4)}, {4: (16, 4, 4)}, 4
+counts.TILES, counts.DENSE, counts.PROGRAMS = dict.fromkeys(counts.TILES, (16, 4, 4)), 16, 4
 check_counts("cpu", [(5, 7), (13, 40), (1, 1)], [torch.float32])
 print("checked")
 """

@@ -17,10 +17,11 @@ ONE_WARP = 1024
 
 
 def group_maxima(
-    scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int, *, nan_first: bool = True
+    scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int, *, nan_first: bool, flags: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """int64 ``[R, groups]``, the keys of the maxima of ``scores [R, C]`` plus ``bias [C]`` where ``where [C]`` or ``[R, C]``;
-    and ``[R, tiles]``, the highest of each tile. Groups have ``size`` labels, a power of two. See the kernel."""
+    and ``[R, tiles]``, the highest of each tile. Groups have ``size`` labels, a power of two. Clears the bool tensor
+    ``flags [R, C]``. See the kernel."""
     from manyhot.engines.triton.linear.best_kernel import group_maxima_kernel
 
     rows, num_labels = scores.shape
@@ -30,24 +31,25 @@ def group_maxima(
     launch(
         group_maxima_kernel,
         blocks(rows, ROWS) * across,
-        (scores, bias, where, out, tops),
+        (scores, bias, where, out, tops, flags),
         (rows, num_labels, groups, scores.stride(0), _step(where), across),
-        (bias is not None, where is not None, nan_first, size, GROUPS, ROWS),
+        (bias is not None, where is not None, flags is not None, nan_first, size, GROUPS, ROWS),
         4,
     )
     return out, tops
 
 
 def leading_labels(
-    scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int, k: int, *, nan_first: bool
+    scores: Tensor, bias: Tensor | None, where: Tensor | None, size: int, k: int, *, nan_first: bool, flags: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """``(values, places)``, float32 and int64 ``[R, k]``, best first, ties to the lower place; None if too many are wanted."""
+    """``(values, places)``, float32 and int64 ``[R, k]``, best first, ties to the lower place; None if too many are wanted.
+    Clears the bool tensor ``flags [R, C]``."""
     from manyhot.engines.triton.linear.best_kernel import leading_labels_kernel
 
     rows, num_labels = scores.shape
     if k > MOST_WANTED or blocks(num_labels, size * GROUPS) > MOST_TILES:
         return None
-    keys, tops = group_maxima(scores, bias, where, size, nan_first=nan_first)
+    keys, tops = group_maxima(scores, bias, where, size, nan_first=nan_first, flags=flags)
     values, places = scores.new_empty((rows, k), dtype=torch.float32), keys.new_empty((rows, k))
     padded, tiles = (1 << (most - 1).bit_length() for most in (k, tops.shape[1]))
     largest = max(padded * size, tiles)

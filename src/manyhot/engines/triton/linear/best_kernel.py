@@ -8,14 +8,14 @@ import triton.language as tl
 
 @triton.jit
 def group_maxima_kernel(
-    scores, bias, where, out, tops,
+    scores, bias, where, out, tops, flags,
     num_rows, num_labels, num_groups, stride, where_stride, col_blocks,
-    HAS_BIAS: tl.constexpr, HAS_WHERE: tl.constexpr, NAN_FIRST: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_WHERE: tl.constexpr, HAS_FLAGS: tl.constexpr, NAN_FIRST: tl.constexpr,
     GROUP: tl.constexpr, GROUPS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """``out[r, g]``: the key of the largest of ``scores + bias`` among the labels of group g that count, int64. Keys sort like
     the maxima; of equal maxima, the first group has the highest key. NaN is infinite if NAN_FIRST, else it does not count.
-    ``tops [r, tile]``: the highest key of each tile of GROUPS groups."""
+    ``tops [r, tile]``: the highest key of each tile of GROUPS groups. ``flags [r, l]`` are cleared."""
     program = tl.program_id(0)
     rows = (program // col_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     first = program % col_blocks * GROUPS
@@ -23,6 +23,9 @@ def group_maxima_kernel(
     counts = labels < num_labels
     inside = (rows < num_rows)[:, None] & counts[None, :]
     s = tl.load(scores + rows[:, None] * stride + labels[None, :], mask=inside, other=-float("inf")).to(tl.float32)
+    if HAS_FLAGS:
+        empty = tl.zeros([ROWS, GROUPS * GROUP], dtype=tl.uint8)
+        tl.store(flags + rows[:, None] * num_labels + labels[None, :], empty, mask=inside)
     if HAS_BIAS:
         s += tl.load(bias + labels, mask=counts, other=0).to(tl.float32)[None, :]
     # ``tl.max`` would ignore NaN.

@@ -8,7 +8,8 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=("num_rows",))
 def column_level_kernel(x, wanted, levels, num_rows, num_labels, stride, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """``levels [0]``: the key of the last of the ``wanted`` highest scores of each label; ``levels [1]``: how many are higher.
+    """``levels [0]``: a number that the keys of the ``wanted`` highest scores of each label reach, and no other that is higher
+    than their last; ``levels [1]``: how many keys are above the number.
     ROWS is at least the number of rows: a program keeps its scores in registers."""
     columns = tl.program_id(0) * COLS + tl.arange(0, COLS)
     rows = tl.arange(0, ROWS)
@@ -17,14 +18,19 @@ def column_level_kernel(x, wanted, levels, num_rows, num_labels, stride, ROWS: t
     s = tl.load(x + rows.to(tl.int64)[:, None] * stride + columns[None, :], mask=there, other=0.0)
     key = tl.where(there, _key_of(s), -2147483648)
     want = tl.load(wanted + columns, mask=inside, other=1)
-    # The highest number that as many keys reach as are wanted, bit by bit from the lowest number on.
+    # The highest number that as many keys reach as are wanted, bit by bit from the lowest number on; or the first that exactly
+    # as many reach.
     least = tl.full([COLS], -2147483648, dtype=tl.int32)
     step = tl.full([COLS], -2147483648, dtype=tl.int32)
-    for _ in range(32):
+    found = tl.where(inside, 0, 1)
+    bits = 32
+    while bits > 0:
         higher = least + step
         reached = tl.sum((key >= higher[None, :]).to(tl.int32), axis=0)
-        least = tl.where(reached >= want, higher, least)
+        least = tl.where((reached >= want) & (found == 0), higher, least)
+        found = tl.where(reached == want, 1, found)
         step = (step >> 1) & 0x7FFFFFFF
+        bits = tl.where(tl.min(found, axis=0) == 1, 0, bits - 1)
     tl.store(levels + columns, least, mask=inside)
     tl.store(levels + num_labels + columns, tl.sum((key > least[None, :]).to(tl.int32), axis=0), mask=inside)
 

@@ -8,17 +8,13 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=("num_rows", "rows_each"), do_not_specialize_on_alignment=("cuts", "out"))
 def count_kernel(
-    x, cuts, truth, where, out,
-    cut, num_rows, num_labels, x_stride, truth_stride, where_stride, col_blocks, rows_each,
-    EQUAL: tl.constexpr, PER_LABEL: tl.constexpr, HAS_TRUTH: tl.constexpr, HAS_WHERE: tl.constexpr, BY_ROW: tl.constexpr,
+    x, cuts, where, out, cut, num_rows, num_labels, x_stride, where_stride, col_blocks, rows_each,
+    EQUAL: tl.constexpr, PER_LABEL: tl.constexpr, HAS_WHERE: tl.constexpr, BY_ROW: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Some labels of ``rows_each`` rows. ``out``, int32 and zero before: hits, predicted and positive of each label, then of
-    each row; then ``num_rows - row`` of the first row with NaN, and of the first with a label that is not 0 or 1. With EQUAL, a
-    score that is equal to the cut counts as above.
-
-    The three counts share an integer, 10 bits each, so with ``truth`` a program has fewer than 1,024 labels and rows.
-    """
+    each row; then ``num_rows - row`` of the first row with NaN, and of the first with a label that is not 0 or 1. This kernel
+    adds the predictions, and notes NaN. With EQUAL, a score that is equal to the cut counts as above."""
     program = tl.program_id(0)
     columns = program % col_blocks * BLOCK + tl.arange(0, BLOCK)
     first = program // col_blocks * rows_each
@@ -28,7 +24,6 @@ def count_kernel(
         limit = tl.load(cuts + columns, mask=inside, other=0.0)[None, :]
     count = tl.zeros([BLOCK], dtype=tl.int32)
     nan = tl.zeros([BLOCK], dtype=tl.int32)
-    soft = tl.zeros([BLOCK], dtype=tl.int32)
     for start in range(first, min(first + rows_each, num_rows), ROWS):
         rows = start + tl.arange(0, ROWS)
         there = (rows < num_rows)[:, None] & inside[None, :]
@@ -36,38 +31,47 @@ def count_kernel(
         s = tl.load(x + row * x_stride + columns[None, :], mask=there, other=0).to(tl.float32)
         if HAS_WHERE:
             there = there & (tl.load(where + row * where_stride + columns[None, :], mask=there, other=0) != 0)
-        above = (s >= limit if EQUAL else s > limit) & there
+        above = ((s >= limit if EQUAL else s > limit) & there).to(tl.int32)
         late = (num_rows - rows)[:, None]
         nan = tl.maximum(nan, tl.max(tl.where((s != s) & there, late, 0), axis=0))
-        code = above.to(tl.int32)
-        if HAS_TRUTH:
-            t = tl.load(truth + row * truth_stride + columns[None, :], mask=there, other=0)
-            positive = (t == 1) & there
-            code = (code << 10) + (positive & above).to(tl.int32) + (positive.to(tl.int32) << 20)
-            soft = tl.maximum(soft, tl.max(tl.where((t != 0) & (t != 1) & there, late, 0), axis=0))
-        count += tl.sum(code, axis=0)
+        count += tl.sum(above, axis=0)
         if BY_ROW:
-            _add(out + 3 * num_labels + rows, tl.sum(code, axis=1), rows < num_rows, num_rows, HAS_TRUTH)
-    _add(out + columns, count, inside, num_labels, HAS_TRUTH)
-    faults = out + 3 * num_labels + 3 * num_rows
+            own = tl.sum(above, axis=1)
+            tl.atomic_add(out + 3 * num_labels + num_rows + rows, own, mask=(rows < num_rows) & (own > 0), sem="relaxed")
+    tl.atomic_add(out + num_labels + columns, count, mask=inside & (count > 0), sem="relaxed")
     latest = tl.max(nan)
     if latest > 0:
-        tl.atomic_max(faults, latest, sem="relaxed")
-    if HAS_TRUTH:
-        latest = tl.max(soft)
-        if latest > 0:
-            tl.atomic_max(faults + 1, latest, sem="relaxed")
+        tl.atomic_max(out + 3 * num_labels + 3 * num_rows, latest, sem="relaxed")
 
 
-@triton.jit
-def _add(target, code, mask, step, HAS_TRUTH: tl.constexpr):
-    """Add up counts; the three kinds are ``step`` apart."""
-    if HAS_TRUTH:
-        tl.atomic_add(target, code & 1023, mask=mask & (code & 1023 != 0), sem="relaxed")
-        tl.atomic_add(target + step, code >> 10 & 1023, mask=mask & (code >> 10 & 1023 != 0), sem="relaxed")
-        tl.atomic_add(target + 2 * step, code >> 20, mask=mask & (code >> 20 != 0), sem="relaxed")
-    else:
-        tl.atomic_add(target + step, code, mask=mask & (code != 0), sem="relaxed")
+@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=("x", "cuts", "where", "out"))
+def truth_kernel(
+    truth, x, cuts, where, out, cut, num_rows, num_labels, truth_stride, x_stride, where_stride, col_blocks,
+    PER_LABEL: tl.constexpr, HAS_WHERE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Hits and positives of some labels of one row of dense labels, added to the same ``out``; only scores of positives are
+    read."""
+    program = tl.program_id(0)
+    row = tl.cast(program // col_blocks, tl.int64)
+    columns = program % col_blocks * BLOCK + tl.arange(0, BLOCK)
+    t = tl.load(truth + row * truth_stride + columns, mask=columns < num_labels, other=0)
+    if tl.max((t != 0).to(tl.int32), axis=0) > 0:
+        there = t != 0
+        if HAS_WHERE:
+            there = there & (tl.load(where + row * where_stride + columns, mask=there, other=0) != 0)
+        positive = there & (t == 1)
+        limit = cut
+        if PER_LABEL:
+            limit = tl.load(cuts + columns, mask=positive, other=0.0)
+        hit = positive & (tl.load(x + row * x_stride + columns, mask=positive, other=0).to(tl.float32) > limit)
+        one = tl.full([BLOCK], 1, dtype=tl.int32)
+        tl.atomic_add(out + columns, one, mask=hit, sem="relaxed")
+        tl.atomic_add(out + 2 * num_labels + columns, one, mask=positive, sem="relaxed")
+        by_row = out + 3 * num_labels + row
+        tl.atomic_add(by_row, tl.sum(hit.to(tl.int32), axis=0), sem="relaxed")
+        tl.atomic_add(by_row + 2 * num_rows, tl.sum(positive.to(tl.int32), axis=0), sem="relaxed")
+        if tl.max((there & (t != 1)).to(tl.int32), axis=0) > 0:
+            tl.atomic_max(out + 3 * num_labels + 3 * num_rows + 1, (num_rows - row).to(tl.int32), sem="relaxed")
 
 
 @triton.jit(
