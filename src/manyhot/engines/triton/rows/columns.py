@@ -8,9 +8,9 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=("num_rows",))
 def column_level_kernel(x, wanted, levels, num_rows, num_labels, stride, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """``levels [0]``: a number that the keys of the ``wanted`` highest scores of each label reach, and no other that is higher
-    than their last; ``levels [1]``: how many keys are above the number.
-    ROWS is at least the number of rows: a program keeps its scores in registers."""
+    """``levels [0]``: a number that exactly the ``wanted`` highest keys of a label reach, or the key of the last of them if
+    equal scores prevent that; ``levels [1]``: how many keys are above it. ROWS is at least the number of rows: a program keeps
+    its scores in registers."""
     columns = tl.program_id(0) * COLS + tl.arange(0, COLS)
     rows = tl.arange(0, ROWS)
     inside = columns < num_labels
