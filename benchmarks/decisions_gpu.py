@@ -12,6 +12,7 @@ import argparse
 import datetime
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -89,14 +90,24 @@ def lines(rows, num_labels, dtype, bandwidth):
     yield line(f"`decide`, top_k = {POSITIVES}", lambda: decide(scores, rule))
     yield line(f"`decide`, a threshold, 1 to {K} labels", lambda: decide(scores, limits))
     metrics = Metrics(["micro-F1", "macro-F1"], num_labels=num_labels, rule=DecisionRule(threshold=1.0)).to("cuda")
-    yield line("counts per label of a threshold", lambda: metrics.update(scores, labels), rounds=5)
+    yield line("counts per label of a threshold, index lists", lambda: metrics.update(scores, labels), rounds=5)
+    dense = labels.dense()
+    yield line(
+        "counts per label of a threshold, dense labels (a byte an entry)", partial(metrics.update, scores, dense), rounds=5
+    )
+    del dense
     if dtype != torch.float32:
         return
     data = scored_rows("page", scores, labels, None)
     whole = f"sort of all scores {milliseconds(lambda: scores.flatten().sort(), 1):.2f}"
     yield line("one threshold, micro-F1", lambda: global_cut(data, OBJECTIVES["micro-F1"]), whole, 3)
     yield line("one threshold, macro-F1", lambda: global_cut(data, OBJECTIVES["macro-F1"]), rounds=3)
-    yield line("a threshold per label, micro-F1", lambda: label_cuts(data, "micro-F1", shrink=5.0, flood=5.0), rounds=1)
+    for name in ("micro-F1", "macro-F1"):
+        yield line(f"a threshold per label, {name}", lambda name=name: label_cuts(data, name, shrink=5.0, flood=5.0), rounds=3)
+    cuts = label_cuts(data, "micro-F1", shrink=5.0, flood=5.0)
+    yield line(
+        "`DecisionRule` of these thresholds (Python floats, on the host)", lambda: DecisionRule(threshold=cuts), rounds=3
+    )
 
 
 def page(tables, bandwidth):

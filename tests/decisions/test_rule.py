@@ -1,7 +1,10 @@
 """Decisions: what a rule says of scores, against a plain loop over rows, dense and lazy, ties and hostile values."""
 
+import copy
 import json
 import math
+import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -252,3 +255,23 @@ def test_a_softmax_rule_has_one_threshold():
             DecisionRule(softmax=True, **settings)
     with pytest.raises(ValueError, match="only thresholds for SpanScores"):
         decide(SpanScores(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4)), DecisionRule(softmax=True))
+
+
+def test_thresholds_kept_on_a_device_are_not_part_of_the_rule():
+    rule, scores = DecisionRule(threshold=(0.5, -1.0)), torch.tensor([[0.6, -2.0], [0.4, 0.0]])
+    wanted = decide(scores, rule)
+    assert wanted.tolist() == [[True, False], [False, True]]
+    for other in (pickle.loads(pickle.dumps(rule)), copy.deepcopy(rule), replace(rule)):
+        assert other == rule
+        assert torch.equal(decide(scores, other), wanted)
+    assert not pickle.loads(pickle.dumps(rule)).cuts.kept
+    assert torch.equal(decide(scores.double(), rule), wanted)
+    assert decide(scores, replace(rule, threshold=(0.0, 0.0))).tolist() == [[True, False], [True, False]]
+
+
+def test_thresholds_may_be_a_tensor():
+    assert DecisionRule(threshold=torch.tensor([0.5, -1.0])) == DecisionRule(threshold=(0.5, -1.0))
+    assert DecisionRule(threshold=torch.tensor(0.5)) == DecisionRule(threshold=0.5)
+    for wrong in (torch.tensor([0.5, torch.nan]), torch.zeros(0), torch.zeros(1, 2)):
+        with pytest.raises(ValueError, match="`threshold` must be a number or one per label"):
+            DecisionRule(threshold=wrong)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manyhot import LinearScores, SparseLabels, encode_label_sets, label_names
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
-from manyhot.decisions.tuning import one_cut
+from manyhot.decisions.tuning import floor
 
 INF = math.inf
 OBJECTIVES = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "jaccard", "hamming-error")
@@ -117,10 +117,10 @@ def test_a_floor_from_some_rows_changes_no_cut(objective, seed, monkeypatch):
     scores, labels = random_problem(rows=400, labels=7, seed=seed)
     scores = (scores * 4).round() / 4 if seed % 2 else scores
     whole = tune_rule(scores, labels, objective=objective, folds=0)
-    monkeypatch.setattr(one_cut, "SAMPLED", 100)
+    monkeypatch.setattr(floor, "SAMPLED", 100)
     looks = []
     monkeypatch.setattr(
-        one_cut._Search, "bisect", lambda search, *most, own=one_cut._Search.bisect: looks.append(search) or own(search, *most)
+        floor.Search, "bisect", lambda search, *most, own=floor.Search.bisect: looks.append(search) or own(search, *most)
     )
     assert tune_rule(scores, labels, objective=objective, folds=0) == whole
     assert len(looks[0].data.scores) < 400  # the sample

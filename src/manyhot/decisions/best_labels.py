@@ -17,9 +17,8 @@ from manyhot.scores.linear import LinearScores
 from manyhot.scores.shards import LabelShard, gather_equal, gather_ragged
 
 INF = float("inf")
-# Block sizes, in entries, of dense scores on a GPU if the number of labels per row is limited: the first if the best labels are
-# found in groups, the second if rows are sorted.
-LARGE_BLOCK, SORTED_BLOCK = 1 << 28, 1 << 26
+# Entries of a block of dense scores on a GPU with a limit on the number of labels, if rows are sorted whole.
+SORTED_BLOCK = 1 << 26
 
 
 class Case(NamedTuple):
@@ -54,7 +53,7 @@ def row_blocks(case: Case, scores: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     if case.sets is None and not limited:
         elements = scores.numel()
     elif case.sets is None and scores.is_cuda:
-        elements = SORTED_BLOCK if case.labels < FEW * (case.upper or case.lower) else LARGE_BLOCK
+        elements = SORTED_BLOCK if case.labels < FEW * (case.upper or case.lower) else scores.numel()
     size = max(1, elements // max(case.labels, 1))
     for start in range(0, case.rows, size):
         part, rows = scores[start : start + size], slice(start, start + size)
@@ -89,7 +88,10 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
     """bool ``[r, L]``: the predictions if the rule has a minimum or maximum number of labels per row."""
     most = min(case.lower if case.upper is None else case.upper, case.labels)
     shift = -cut.reshape(-1) if case.per_label else None
-    best = best_in_groups(scores, shift, where, most, nan_first=False) if cut.dtype == torch.float32 and most else None
+    grouped, best = cut.dtype == torch.float32 and most > 0, None
+    if grouped:
+        flags = None if case.upper is None else torch.empty(scores.shape, dtype=torch.bool, device=scores.device)
+        best = best_in_groups(scores, shift, where, most, nan_first=False, flags=flags)
     if best is not None:
         values, places = best
         rank = torch.arange(most, device=scores.device)
@@ -97,9 +99,12 @@ def _limited(case: Case, scores: Tensor, cut: Tensor, where: Tensor | None) -> T
         if case.upper != case.lower:
             limits = cut.expand(len(scores), -1).gather(1, places) if case.per_label else cut
             taken = taken | (scores.gather(1, places) > limits)
-        # ``places`` has no duplicates in a row, so the scatter writes every entry at most once.
-        chosen = torch.zeros_like(scores, dtype=torch.bool) if case.upper is not None else _above(case, scores, cut, where)
-        return chosen.scatter_(1, places, taken & (values > -INF) | chosen.gather(1, places))
+        taken = taken & (values > -INF)
+        # A place is listed once, so that every entry has one writer.
+        if flags is not None:
+            return flags.scatter_(1, places, taken)
+        chosen = _above(case, scores, cut, where)
+        return chosen.scatter_(1, places, taken | chosen.gather(1, places))
     key = _key(case, scores, cut, where)
     if case.upper == case.lower:
         return top_mask(key, case.lower)

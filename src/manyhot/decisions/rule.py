@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from manyhot.decisions.best_labels import (
     row_log_sums,
 )
 from manyhot.decisions.set_values import SetValues
-from manyhot.decisions.threshold_values import checked_thresholds, number_in, number_out, round_down
+from manyhot.decisions.threshold_values import Cuts, checked_thresholds, number_in, number_out, round_down
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.lazy import is_lazy
@@ -97,6 +98,11 @@ class DecisionRule:
     def by_threshold(self) -> bool:
         """Whether a label is predicted by its own score and threshold, apart from limits on the number of labels."""
         return self.top_k is None and self.sets is None and not self.softmax
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """The threshold, rounded down to the type of scores, as a number or on their device."""
+        return Cuts(self.threshold)
 
     def to_json(self) -> dict[str, Any]:
         """A dict for ``json.dumps`` that ``from_json`` reads back exactly; infinite thresholds become strings."""
@@ -250,7 +256,7 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
     top, number = rule.top_k, None
     one = threshold is None and isinstance(rule.threshold, float) and not rule.softmax
     if one and isinstance(logits, Tensor) and not torch.compiler.is_compiling():
-        number = float(round_down(torch.tensor(rule.threshold, dtype=torch.float64), logits.dtype))
+        number = rule.cuts.number(logits.dtype)
     return Case(
         scores=logits if isinstance(logits, LinearScores) else logits.reshape(shape[:-1].numel(), shape[-1]),
         shape=shape,
@@ -276,9 +282,8 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
                 " Use the rule that was saved with this model."
             )
         if isinstance(threshold, tuple):
-            cut = torch.tensor(threshold, dtype=torch.float64).reshape(1, -1)
-        else:
-            cut = _filled(threshold, sample)
+            return rule.cuts.on(sample.device, accumulation_dtype(sample.dtype)).reshape(1, -1)
+        cut = _filled(threshold, sample)
     elif isinstance(threshold, Tensor):
         check_broadcast(who, "threshold", threshold, shape[:-1], "a number or one value per row")
         cut = threshold.detach()

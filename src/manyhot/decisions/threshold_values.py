@@ -16,7 +16,10 @@ INF = float("inf")
 def checked_thresholds(given: Any) -> float | tuple[float, ...]:
     """Check thresholds: a number, or a sequence with one number per label, which becomes a tuple."""
     if isinstance(given, Tensor):
+        valid = given.ndim == 1 and given.is_floating_point() and len(given) > 0 and not bool(given.isnan().any())
         given = given.tolist()
+        if valid:
+            return tuple(given)
     listed = isinstance(given, (list, tuple))
     numbers = list(given) if listed else [given]
     for number in numbers:
@@ -43,3 +46,35 @@ def round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
     if cut.dtype == dtype or not cut.is_floating_point():
         return near
     return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_full((), -INF)), near)
+
+
+class Cuts:
+    """The threshold of a rule, rounded down to the type of scores; thresholds per label are copied to a device once."""
+
+    def __init__(self, thresholds: float | tuple[float, ...]) -> None:
+        self.thresholds = thresholds
+        self.kept: dict[Any, Any] = {}
+
+    def number(self, dtype: torch.dtype) -> float:
+        """One threshold for all labels, as a number of ``dtype``."""
+        if dtype not in self.kept:
+            self.kept[dtype] = float(self._rounded(dtype))
+        number: float = self.kept[dtype]
+        return number
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Thresholds per label, ``[L]``."""
+        if torch.compiler.is_compiling():
+            return self._rounded(dtype).to(device)
+        found = self.kept.get((device, dtype))
+        if found is None:
+            found = self._rounded(dtype).to(device)
+            if type(found) is Tensor:  # A tensor without memory, of a traced call, is not kept.
+                self.kept[device, dtype] = found
+        return found
+
+    def _rounded(self, dtype: torch.dtype) -> Tensor:
+        return round_down(torch.tensor(self.thresholds, dtype=torch.float64), dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cuts, (self.thresholds,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -142,7 +143,8 @@ def tune_rule(
                 return DecisionRule(threshold=found.threshold, sets=found.sets)
             if not per_label:
                 return DecisionRule(threshold=global_cut(part, goal))
-            return DecisionRule(threshold=label_cuts(part, objective, shrink=shrink, flood=flood))
+            cuts: Any = label_cuts(part, objective, shrink=shrink, flood=flood)
+            return DecisionRule(threshold=cuts)
 
         rule = fit(data)
         sign = -1.0 if goal.error else 1.0

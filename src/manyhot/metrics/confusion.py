@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyhot.engines.triton.counts import count_above
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.blocks import Labels
 
@@ -42,6 +43,9 @@ def count_sets(predictions: Labels, positives: SparseLabels) -> tuple[Confusion,
         kept = predictions.contains(rows, columns)
         by_row, by_label = predictions.counts(), _tally(predictions.indices, None, size[1])
     else:
+        found = count_above(predictions, 0.0, lists=(rows, columns))
+        if found is not None:
+            return Confusion(*found.by_row.long()), Confusion(*found.by_label.long())
         kept = predictions[rows, columns]
         by_row = predictions.sum(dim=1)
         # Summing bytes into int32 takes half the time of summing bools into int64.

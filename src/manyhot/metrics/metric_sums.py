@@ -16,8 +16,9 @@ from manyhot.metrics.at_k import check_propensities
 from manyhot.metrics.blocks import NO_FAULT, Labels, Scores, arrange, blocks, first_row, raise_faults
 from manyhot.metrics.calibration import add_bins, add_squares, outside_unit
 from manyhot.metrics.confusion import Confusion
+from manyhot.metrics.counted import CountedRows, CountedWork, count_rows
 from manyhot.metrics.curves import Areas, binned_areas, exact_areas, truth_of
-from manyhot.metrics.info import ALL_SCORES
+from manyhot.metrics.info import ALL_SCORES, DECISIONS
 from manyhot.metrics.measures import (
     IDENTITY,
     AreaMeasure,
@@ -123,10 +124,15 @@ class MetricSums:
         """
         table = arrange("Metrics.update", scores, labels, predictions=predictions, where=where)
         check_table("Metrics.update", table, self.names, self.num_labels, self.device)
+        if all(name.info.needs == DECISIONS for name in self.names):
+            counted = count_rows(table, self.reading.rule, by_row=bool(self._rows))
+            if counted is not None:
+                self._add_counted(counted)
+                return
         for block in blocks(table):
             work = BlockWork(block, self.reading, self.propensities)
             self._note_faults(work)
-            self._add_rows(work)
+            self._add_rows(work, block.positives.counts(), block.known)
             if "label_counts" in self._defaults:
                 self.label_counts += torch.stack(tuple(work.confusion[1]))
             if "score_bins" in self._defaults:
@@ -155,8 +161,16 @@ class MetricSums:
         raise_faults(who, faults[:2])
         check_first_outside(who, "scores", -1 if int(faults[2]) == NO_FAULT else int(faults[2]))
 
-    def _add_rows(self, work: BlockWork) -> None:
-        positive, known = work.block.positives.counts(), work.block.known
+    def _add_counted(self, counted: CountedRows) -> None:
+        """Add rows that were counted in one read; for metrics of label sets."""
+        if self.device.type == "cpu":
+            self._raise_faults("Metrics.update", counted.faults(0))
+        self.faults = self.faults.minimum(counted.faults(self.row_counts[0]))
+        self._add_rows(CountedWork(counted, self.reading), counted.counts.by_row[2], counted.known)
+        if "label_counts" in self._defaults:
+            self.label_counts += counted.counts.by_label
+
+    def _add_rows(self, work: BlockWork, positive: Tensor, known: Tensor) -> None:
         bare, full = positive == 0, (positive == known) & (known > 0)
         self.row_counts += torch.stack([torch.ones_like(bare).sum(), bare.sum(), full.sum()])
         self.entries += known.sum()

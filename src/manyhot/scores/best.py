@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyhot.engines.triton.engine import SCORES, available
 from manyhot.engines.triton.launch.gate import GATE, LaunchError, interpreted
-from manyhot.engines.triton.linear.best import group_maxima
+from manyhot.engines.triton.linear.best import group_maxima, leading_labels
 
 # Neighbouring labels in one group.
 GROUP = 64
@@ -21,7 +21,13 @@ _LOWEST = -(1 << 63)
 
 
 def best_in_groups(
-    scores: Tensor, bias: Tensor | None, where: Tensor | None, k: int, *, nan_first: bool = True
+    scores: Tensor,
+    bias: Tensor | None,
+    where: Tensor | None,
+    k: int,
+    *,
+    nan_first: bool = True,
+    flags: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | None:
     """``(values, places)``, float32 and int64 ``[R, k]``, best first; None if the rows are short enough to be sorted whole, or
     if no kernel supports the call.
@@ -32,13 +38,17 @@ def best_in_groups(
         where: bool ``[C]`` or ``[R, C]``; a label that is left out has the value ``-inf``.
         k: number of labels.
         nan_first: NaN counts as the best value; otherwise as ``-inf``.
+        flags: bool ``[R, C]``, contiguous, which is set to False while the scores are read.
     """
     fits = scores.dtype in SCORES and scores.stride(-1) == 1 and scores.is_cuda != interpreted()
     if not fits or scores.shape[1] < FEW * k or not available(scores.get_device() if scores.is_cuda else None)[0]:
         return None
     where = where if where is None or where.stride(-1) == 1 else where.contiguous()
     try:
-        keys = group_maxima(scores, bias, where, GROUP, nan_first=nan_first)
+        found = leading_labels(scores, bias, where, GROUP, k, nan_first=nan_first, flags=flags)
+        if found is not None:
+            return found
+        keys = group_maxima(scores, bias, where, GROUP, nan_first=nan_first, flags=flags)[0]
     except LaunchError as failure:
         GATE.close(failure)
         return None

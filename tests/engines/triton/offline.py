@@ -97,7 +97,7 @@ def other_calls():
     from manyhot.engines.linear.problem import LinearProblem
     from manyhot.engines.plain_spans.terms import SpanParts
     from manyhot.engines.terms import DenseTerms, SparseTerms
-    from manyhot.engines.triton import engine, ranks
+    from manyhot.engines.triton import columns, counts, engine, listing, ranks
     from manyhot.engines.triton.linear import backward, best, product, table, updates
     from manyhot.engines.triton.linear import engine as linear
     from manyhot.engines.triton.linear.inputs import KernelInputs, Saved
@@ -159,7 +159,12 @@ def other_calls():
         "tiles, terms": lambda: every_product("terms"),
         "tiles, gradient": lambda: every_product("gradient"),
         "update": every_update,
-        "best groups": lambda: best.group_maxima(scores, None, None, 32),
+        "best labels": lambda: best.leading_labels(scores, None, None, 64, 10, nan_first=True, flags=scores > 0),
+        "counts": lambda: counts.launch(x, 0.0, lists=(lists.rows, lists.indices), truth=None, where=None, kinds=(False, True)),
+        "counts, dense": lambda: counts.launch(x, 0.0, lists=None, truth=x > 0, where=None, kinds=(False, True)),
+        "column best": lambda: columns.launch_best(x.float(), torch.ones(4271).int(), torch.arange(4272), 4271),
+        "segments of labels": lambda: columns.segment_choice(*[torch.zeros(99).double()] * 3, torch.arange(100), 0.1),
+        "listing": lambda: listing.launch(x.float(), 0.0, 100),
         "table": lambda: table.update(
             torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(99, dtype=torch.int64),
             torch.zeros(99, dtype=torch.int64), torch.zeros(99), torch.zeros(4, 128)

@@ -15,7 +15,18 @@ CALLS = ("64x20 bfloat16 hard", "64x4096 float16 hard", "512x20001 float32 lists
 CALLS += ("64x4271 bfloat16 dice", "64x4271 float32 rdrop", "64x4271 bfloat16 focal lists")
 CALLS += ("bits", "factor", "segments", "rows", "ranks", "typed spans", "shared spans", "linear, terms kept")
 CALLS += ("tiles, sums", "tiles, terms", "tiles, gradient")
-CALLS += ("linear, nothing kept", "update", "best groups", "table", "bag")
+CALLS += (
+    "linear, nothing kept",
+    "update",
+    "best labels",
+    "counts",
+    "counts, dense",
+    "listing",
+    "column best",
+    "segments of labels",
+    "table",
+    "bag",
+)
 # What takes most registers and shared memory, for generations between two others that try everything.
 LARGEST = ("64x4096 float16 hard", "512x20001 float32 lists", "64x4271 float32 rdrop", "typed spans", "shared spans")
 KERNELS = Path(triton_engine.__file__).parent

@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot._checks import check_at_least
 from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.tuning.goals import OBJECTIVES
-from manyhot.decisions.tuning.label_cuts import best_of_each, candidates, pooled_rates
+from manyhot.decisions.tuning.label_cuts import PooledRates, best_of_each, candidates
 from manyhot.decisions.tuning.one_cut import curve_of, global_cut, pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows, scored_rows
 from manyhot.labels.sparse import SparseLabels
@@ -84,7 +84,7 @@ def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood:
     least = torch.where(positives > 0, -INF, common).to(p)
     found = candidates(data, common, (flood * (p + 1)).clamp(max=len(data.scores)), least)
     own = p[found.label]
-    recall, load = pooled_rates(data, found.cut)
+    recall, load = PooledRates(data).at(found.cut)
     value = own * 2 * found.tp / (found.pp + own).clamp(min=1) + shrink * curve.at(found.cut)
     macro = value / (own + shrink).clamp(min=1e-300) / len(p)
     tp, pp = found.tp + shrink * recall, found.pp + shrink * load

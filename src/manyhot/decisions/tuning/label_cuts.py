@@ -14,26 +14,32 @@ from manyhot.decisions.tuning import rows as row_blocks
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of, pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows
+from manyhot.engines.triton.columns import ColumnBest, column_best, segment_choice
 from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
 
 
 class Candidates(NamedTuple):
-    """Cuts of all labels in any order: label, cut, true positives, predictions, and ``clearance`` of the gap."""
+    """Possible cuts of all labels: label, cut, true positives, predictions, and ``clearance`` of the gap.
+
+    They are unordered, or each label has a segment from ``offsets`` on, which starts with its cut without predictions; this cut
+    may be repeated.
+    """
 
     label: Tensor
     cut: Tensor
     tp: Tensor
     pp: Tensor
     clear: Tensor
+    offsets: Tensor | None = None
 
 
-def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> tuple[float, ...]:
-    """The best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
+def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> Tensor:
+    """float64 ``[L]``: the best cut of each label, shrunk towards the best common cut; see ``tune_rule``."""
     p, steps, goal = data.per_group("labels"), steps_of(data), OBJECTIVES[objective]
     if len(steps) == 0:
-        return (float(just_above(data.scores.max())),) * len(p)
+        return just_above(data.scores.max()).expand(len(p))
     limit = (flood * (p + 1)).clamp(max=len(data.scores))
     if objective == "macro-F1":
         curve = curve_of(data, goal, steps)
@@ -44,13 +50,14 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
         best = best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
     else:
         common = pooled_cut(data, goal, steps)
-        recall, load = pooled_rates(data, p.new_tensor([common]))
+        rates = PooledRates(data)
+        recall, load = rates.at(p.new_tensor([common]))
         price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
         # Beyond this many predictions a label costs more than all its positives and pseudo-positives can gain. The factor 0.9
         # allows for a price that was estimated on part of the rows.
         bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
         found = candidates(data, common, torch.minimum(limit, bound))
-        recall, load = pooled_rates(data, found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
+        recall, load = rates.at(found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
         gain, cost = found.tp + shrink * recall, found.pp + shrink * load
         if objective == "hamming-error":
             best = best_of_each(found, 2 * gain - cost, len(p))
@@ -58,7 +65,7 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
             best = _best_ratio(found, gain, cost, price, len(p), float(p.sum()) + shrink * len(p))
     cuts = torch.full_like(p, common)
     cuts[found.label[best]] = found.cut[best]
-    return tuple(cuts.tolist())
+    return cuts
 
 
 def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
@@ -91,6 +98,12 @@ def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num
 
 def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
     """The index of each label's best candidate, as ``best_gap`` chooses; ties go to the highest cut."""
+    if found.offsets is not None:
+        chosen = segment_choice(value, found.clear, found.cut, found.offsets, SLACK)
+        if chosen is not None:
+            return chosen
+        repeated = (found.pp == 0) & (torch.arange(len(value), device=value.device) > found.offsets[found.label])
+        value = value.masked_fill(repeated, -INF)
     best = _highest(found.label, value, num_labels)[found.label]
     kept = (value == best).nonzero().flatten()
     if bool((found.clear[kept] < 1).any()):
@@ -116,6 +129,9 @@ def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | N
     rows, num_labels = data.scores.shape
     limit = limit.clamp(max=rows).floor().long()
     least = torch.full((num_labels,), common, dtype=torch.float64, device=data.scores.device) if least is None else least
+    highest = column_best(data.scores, (limit + 1).clamp(max=rows))
+    if highest is not None:
+        return _segmented(data, highest, common, limit, least)
     turned, parts = data.labels.transposed(), []
     size = max(1, row_blocks.block_elements(data.scores) // max(rows, 1))
     for start in range(0, num_labels, size):
@@ -123,7 +139,23 @@ def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | N
         for chosen in _similar_limits(limit[start : start + size], size):
             label = chosen + start
             parts += _cuts_of(scores[chosen], turned[label], label, limit[label].unsqueeze(1), common, least[label])
-    return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return Candidates(*(torch.cat(part) for part in zip(*(part[:5] for part in parts), strict=True)))
+
+
+def _segmented(data: ScoredRows, highest: ColumnBest, common: float, limit: Tensor, least: Tensor) -> Candidates:
+    """The candidates among the highest scores of each label, which are listed in falling order."""
+    high, _, label, offsets = highest
+    low = torch.cat([high[1:], high.new_full((1,), -INF)])
+    low[offsets[1:] - 1] = -INF
+    start = offsets[label]
+    pp = torch.arange(len(high), device=high.device) - start
+    seen = data.labels.contains(highest.rows, label).cumsum(0)
+    valid = (pp > 0) & (pp <= limit[label]) & (high > low)
+    fits = (common < high - rounding(high)) & (common > low + rounding(low))
+    top = torch.maximum(just_above(high[offsets[:-1] + 1]), least)
+    cut = torch.where(valid, torch.where(fits, common, midway(high, low)), top[label])
+    tp, pp = (torch.where(valid, counts, 0).double() for counts in (seen - seen[start], pp))
+    return Candidates(label, cut, tp, pp, torch.where(valid, clearance(high, low), 1.0), offsets)
 
 
 def _similar_limits(limit: Tensor, size: int) -> tuple[Tensor, ...]:
@@ -169,18 +201,22 @@ def _at(positives: SparseLabels, order: Tensor) -> Tensor:
     return positives.contains(torch.arange(len(order), device=order.device).unsqueeze(1), order)
 
 
-def pooled_rates(data: ScoredRows, cuts: Tensor) -> tuple[Tensor, Tensor]:
-    """``(recall, predictions per positive)`` of all labels together at the cuts.
+class PooledRates:
+    """``(recall, predictions per positive)`` of all labels together at cuts.
 
     The rates are a prior and need not be exact: for very large data, predictions are counted on every n-th row.
     """
-    hits = ascending(data.hits())
-    stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)
-    part = data.scores[::stride]
-    everything = ascending(part.flatten())
-    share = len(data.scores) / len(part)
-    level = round_down(cuts, hits.dtype)
-    positives = max(len(hits), 1)
-    recall = (len(hits) - torch.searchsorted(hits, level, right=True)).double() / positives
-    load = (len(everything) - torch.searchsorted(everything, level, right=True)).double() * share / positives
-    return recall, load
+
+    def __init__(self, data: ScoredRows) -> None:
+        stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)
+        part = data.scores[::stride]
+        self.hits, self.everything = ascending(data.hits()), ascending(part.flatten())
+        self.share, self.positives = len(data.scores) / len(part), max(len(self.hits), 1)
+
+    def at(self, cuts: Tensor) -> tuple[Tensor, Tensor]:
+        """The rates at ``cuts``."""
+        level = round_down(cuts, self.hits.dtype)
+        recall, load = (
+            (len(scores) - torch.searchsorted(scores, level, right=True)).double() for scores in (self.hits, self.everything)
+        )
+        return recall / self.positives, load * self.share / self.positives

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_dense_labels, check_logits, check_where
+from manyhot.engines.triton.counts import Counts, count_above
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.lazy import is_lazy
 
@@ -47,8 +48,11 @@ class ScoredRows(NamedTuple):
 
     def per_group(self, groups: str, kept: Tensor | None = None) -> Tensor:
         """float64 ``[G]``: the number of positives (of those ``kept``) in each group."""
+        if groups == "all":
+            count = self.labels.indices.new_full((), len(self.labels.indices)) if kept is None else kept.sum()
+            return count.double().reshape(1)
         place = group_of(groups, self.labels.rows, self.labels.indices)
-        return torch.bincount(place if kept is None else place[kept], minlength=self.num_groups(groups)).double()
+        return tally(place, self.num_groups(groups), kept)
 
 
 def block_elements(scores: Tensor) -> int:
@@ -96,6 +100,30 @@ def group_of(groups: str, rows: Tensor, columns: Tensor) -> Tensor:
     return {"all": torch.zeros_like(rows), "rows": rows, "labels": columns}[groups]
 
 
+def tally(place: Tensor, size: int, kept: Tensor | None = None) -> Tensor:
+    """float64 ``[size]``: how often each place occurs, or occurs among the ``kept`` ones."""
+    if place.device.type == "cpu":
+        return torch.bincount(place if kept is None else place[kept], minlength=size).double()
+    # ``bincount`` waits for a GPU. Sums of whole numbers are exact in any order.
+    ones = torch.ones_like(place, dtype=torch.float64) if kept is None else kept.double()
+    return torch.zeros(size, dtype=torch.float64, device=place.device).index_add_(0, place, ones)
+
+
+def number_at_least(data: ScoredRows, groups: str, least: Tensor) -> Tensor:
+    """float64 ``[G]``: the number of scores that are not below ``least``, a score of the same type."""
+    counts = count_above(data.scores, float(least), by_row=groups != "labels", equal=True)
+    if counts is not None:
+        return _of_groups(counts, groups)
+    parts = [sum_over(groups, block >= least) for _, block in data.blocks()]
+    return torch.cat(parts) if groups == "rows" else torch.stack(parts).sum(dim=0)
+
+
+def _of_groups(counts: Counts, groups: str) -> Tensor:
+    """float64 ``[G]``: the number of predictions."""
+    found = counts.by_label[1] if groups == "labels" else counts.by_row[1]
+    return (found.sum().reshape(1) if groups == "all" else found).double()
+
+
 def sum_over(groups: str, chosen: Tensor) -> Tensor:
     """float64: the number of True entries of ``chosen [r, L]`` by group."""
     axis = {"all": None, "rows": 1, "labels": 0}[groups]
@@ -103,4 +131,5 @@ def sum_over(groups: str, chosen: Tensor) -> Tensor:
         # On a CPU, NumPy counts Booleans tens of times faster than torch.
         counts = np.count_nonzero(chosen.numpy()) if axis is None else chosen.numpy().sum(axis=axis, dtype=np.int32)
         return torch.as_tensor(counts, dtype=torch.float64).reshape(-1)
-    return chosen.sum(dim=axis).double().reshape(-1)
+    found = count_above(chosen, 0.0, by_row=groups != "labels")
+    return chosen.sum(dim=axis).double().reshape(-1) if found is None else _of_groups(found, groups)

@@ -1,0 +1,80 @@
+"""The scores that are at least a level, without a sort or a mask of all scores: host side."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyhot.engines.triton.launch.gate import GATE as GATE
+from manyhot.engines.triton.launch.gate import LaunchError, interpreted, refusal
+from manyhot.engines.triton.launch.launcher import launcher
+from manyhot.engines.triton.launch.residency import multiprocessors
+from manyhot.engines.triton.plans import blocks
+
+# Scores of a tile, warps per program, and programs per multiprocessor; each program loops over tiles.
+TILE, WARPS, PER_PROCESSOR = 1024, 4, 16
+# Entries to make room for at first; a second read follows where more are found.
+ROOM = 1 << 23
+
+
+class Listing(NamedTuple):
+    """Scores and their places in the flattened table, in any order; and the highest score below the level."""
+
+    values: Tensor
+    places: Tensor
+    below: float
+
+
+def list_at_least(scores: Tensor, level: float, *, most: int | None = None) -> Listing | None:
+    """The scores that are at least ``level``, a number of their type. Waits for the device, which says how many there are.
+
+    Args:
+        scores: ``[R, L]`` without NaN.
+        level: the lowest score to list.
+        most: the most entries to list; None for any number.
+
+    Returns:
+        The entries; None if there are more, or if no kernel supports the call.
+    """
+    if scores.dtype != torch.float32 or scores.is_cuda == interpreted() or not scores.is_contiguous() or not scores.numel():
+        return None
+    if type(scores) is not Tensor or refusal(scores.get_device() if scores.is_cuda else None):
+        return None
+    try:
+        room = min(ROOM, scores.numel())
+        found = launch(scores, level, room)
+        count, key = found[2].tolist()
+        if most is not None and count > most:
+            return None
+        if count > room:
+            found = launch(scores, level, count)
+    except LaunchError as failure:
+        GATE.close(failure)
+        return None
+    return Listing(found[0][:count], found[1][:count], _score_of(key))
+
+
+def launch(scores: Tensor, level: float, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch the kernel of ``list_at_least``, with room for so many entries: their scores, their places, and the state."""
+    from manyhot.engines.triton.rows.listing import listing_kernel
+
+    values, places = scores.new_empty(room), scores.new_empty(room, dtype=torch.int64)
+    state = torch.zeros(2, dtype=torch.int64, device=scores.device)
+    tiles = blocks(scores.numel(), TILE)
+    numbers = (float(level), scores.numel(), room, tiles)
+    types = (scores.device, scores.dtype, values.dtype, places.dtype, state.dtype)
+    start = launcher(listing_kernel, (TILE,), WARPS, types, numbers)
+    most = PER_PROCESSOR * (multiprocessors(scores.get_device(), of_context=False) if scores.is_cuda else 1)
+    start(min(tiles, most), scores, (values, places, state), numbers)
+    return values, places, state
+
+
+def _score_of(key: int) -> float:
+    """The float32 that the kernel wrote as a key."""
+    bits = key - (1 << 31)
+    bits ^= (bits >> 31) & 0x7FFFFFFF
+    score: float = struct.unpack("f", struct.pack("i", bits))[0]
+    return score

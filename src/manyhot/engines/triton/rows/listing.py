@@ -1,0 +1,32 @@
+"""The scores that are at least a level, listed in one read of all scores (CUDA)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=("capacity",))
+def listing_kernel(x, values, places, state, level, num_scores, capacity, tiles, BLOCK: tl.constexpr):
+    """Append scores and their places, in any order. ``state``, int64 and zero before: how many were found, also beyond the
+    capacity, and the key of the highest score below ``level``, as an integer that sorts like the scores and is above 0."""
+    columns = tl.arange(0, BLOCK)
+    below = tl.full([BLOCK], -float("inf"), dtype=tl.float32)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        first = tl.cast(tile, tl.int64) * BLOCK
+        # NaN past the end: every comparison with it is false.
+        s = tl.load(x + first + columns, mask=columns < num_scores - first, other=float("nan"))
+        kept = s >= level
+        below = tl.maximum(below, tl.where(s < level, s, -float("inf")))
+        number = tl.sum(kept.to(tl.int32))
+        if number > 0:
+            begin = tl.atomic_add(state, number.to(tl.int64), sem="relaxed")
+            rank = tl.cumsum(kept.to(tl.int32), 0) - 1
+            fits = kept & (rank < capacity - begin)
+            tl.store(values + begin + rank, s, mask=fits)
+            tl.store(places + begin + rank, first + columns, mask=fits)
+    highest = tl.max(below)
+    # As integers, the bits of floats sort like the floats if those of negative ones are flipped. Both zeros become +0.
+    bits = tl.where(highest == 0, 0.0, highest).to(tl.int32, bitcast=True)
+    key = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64) + 2147483648
+    tl.atomic_max(state + 1, key, sem="relaxed")
