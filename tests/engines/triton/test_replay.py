@@ -185,3 +185,14 @@ def test_what_outlives_a_call_is_allocated_by_another_thread_and_waited_for(monk
     assert replay.kept_tensor(0, make).tolist() == [0, 0, 0]
     assert threads != [threading.get_ident()]
     assert waits == ["default", current]
+
+
+def test_calls_in_captured_graphs_take_parts_of_zeroed_memory_until_it_is_used_up(monkeypatch):
+    monkeypatch.setattr(replay, "kept_tensor", lambda _, make: make())
+    monkeypatch.setattr(replay, "ARENA", 5 * replay.COUNTER_STRIDE)
+    monkeypatch.setattr(torch, "zeros", lambda size, dtype, **_: torch.arange(size, dtype=dtype))
+    arena = replay._Arena(0)
+    first, second = arena.take(replay.COUNTER_STRIDE + 5), arena.take(replay.COUNTER_STRIDE + 64)
+    assert first.tolist() == list(range(replay.COUNTER_STRIDE + 5))
+    assert second.tolist() == list(range(2 * replay.COUNTER_STRIDE, 5 * replay.COUNTER_STRIDE))
+    assert arena.take(1) is None
