@@ -1,5 +1,7 @@
 """What the kernels take for granted of the plans they are started with."""
 
+import functools
+
 import pytest
 import torch
 
@@ -52,6 +54,7 @@ def test_threads_have_as_many_words_as_are_taken_together(cases):
 
 def test_what_is_added_up_has_room(cases):
     assert len(workspace_for(torch.zeros(1))) == COUNTER_STRIDE + FEW_SHORT
+    assert len(workspace_for(torch.zeros(1), 5)) == COUNTER_STRIDE + 5
     some = False
     for num_rows, _, _, _, cut in cases:
         programs = blocks(num_rows, cut.rows) * cut.chunks
@@ -137,7 +140,7 @@ def test_steps_of_two_predictions_are_cut_so_that_programs_can_wait(together):
 
 
 @pytest.mark.parametrize("together", [132, 40, None])
-@pytest.mark.parametrize("make", [pair_plan, overlap_plan])
+@pytest.mark.parametrize("make", [pair_plan, overlap_plan, functools.partial(overlap_plan, kept=1)])
 def test_rows_in_pieces_are_covered_and_only_programs_that_run_together_wait(make, together):
     for num_labels in (*SIZES, 600, 4271, 10_000_000):
         for num_rows in ROWS:

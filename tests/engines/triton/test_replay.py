@@ -195,3 +195,14 @@ def test_the_template_of_losses_is_kept_outside_graphs_and_not_made_while_one_is
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
         assert (replay.scalar_for(scores) is None) == capturing
     assert made == [3]
+
+
+def test_calls_in_captured_graphs_take_parts_of_zeroed_memory_until_it_is_used_up(monkeypatch):
+    monkeypatch.setattr(replay, "kept_tensor", lambda _, make: make())
+    monkeypatch.setattr(replay, "ARENA", 5 * replay.COUNTER_STRIDE)
+    monkeypatch.setattr(torch, "zeros", lambda size, dtype, **_: torch.arange(size, dtype=dtype))
+    arena = replay._Arena(0)
+    first, second = arena.take(replay.COUNTER_STRIDE + 5), arena.take(replay.COUNTER_STRIDE + 64)
+    assert first.tolist() == list(range(replay.COUNTER_STRIDE + 5))
+    assert second.tolist() == list(range(2 * replay.COUNTER_STRIDE, 5 * replay.COUNTER_STRIDE))
+    assert arena.take(1) is None

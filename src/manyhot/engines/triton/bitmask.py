@@ -17,12 +17,14 @@ from manyhot.engines.triton.plans import blocks
 
 def to_bitmask(x: Tensor, offsets: Tensor, indices: Tensor, size: int) -> Tensor:
     """The bitmask of ``x [R, L]`` in words of 32 bits, padded to ``size`` bits."""
-    from manyhot.engines.triton.rows.bitmask import ROWS_PER_PROGRAM, bitmask_kernel
+    from manyhot.engines.triton.rows.bitmask import ROWS_PER_PROGRAM, WORDS_PER_PROGRAM, bitmask_kernel
 
-    bits = x.new_zeros(blocks(size, 32), dtype=torch.int32)
-    types = (x.device, bits.dtype, offsets.dtype, indices.dtype)
-    start = launcher(bitmask_kernel, (ROWS_PER_PROGRAM,), 4, types, tuple(x.shape))
-    start(blocks(x.shape[0], ROWS_PER_PROGRAM), bits, (offsets, indices), tuple(x.shape))
+    num_words, (num_rows, num_labels) = blocks(size, 32), x.shape
+    bits = x.new_empty(num_words, dtype=torch.int32)
+    types, numbers = (x.device, bits.dtype, offsets.dtype, indices.dtype), (num_rows, num_labels, num_words)
+    parts = blocks(num_labels, WORDS_PER_PROGRAM)
+    start = launcher(bitmask_kernel, (ROWS_PER_PROGRAM, parts, WORDS_PER_PROGRAM), 4, types, numbers)
+    start(blocks(num_rows, ROWS_PER_PROGRAM) * parts, bits, (offsets, indices), numbers)
     return bits
 
 

@@ -40,6 +40,7 @@ CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {
     "labelwise": cut_labels,
     "rdrop": cut_pairs,
     "overlap": cut_overlaps,
+    "squares": cut_overlaps,
 }
 # A kernel with its constants.
 Kernel = tuple[Any, tuple[Any, ...]]

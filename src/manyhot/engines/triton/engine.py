@@ -137,7 +137,7 @@ def _fuse(
     added = ended = None
     how = "none"
     if whole and adds_up(call.layout.plan, programs):
-        ended = workspace_for(x)
+        ended = workspace_for(x, programs // chunks)
         values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // chunks].view(torch.float32)
         added = x.new_empty((), dtype=torch.float32)
         how = "mean" if not isinstance(row_scale, Tensor) and row_scale == 1.0 / num_rows else "sum"

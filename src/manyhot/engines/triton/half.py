@@ -52,7 +52,7 @@ class _Replay(NamedTuple):
         value = torch.empty_like(held.used)
         if self.total is None:
             capturing = torch.cuda.is_current_stream_capturing()
-            workspace = workspace_for(x) if capturing else workspace_of(x.get_device(), stream)
+            workspace = workspace_for(x, self.loss.sizes[0]) if capturing else workspace_of(x.get_device(), stream)
             counter = workspace.data_ptr()
             rows = counter + 4 * COUNTER_STRIDE
             ends: tuple[int, ...] = (value.data_ptr(), counter)
@@ -199,7 +199,7 @@ def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held
     added = ended = None
     how = "none"
     if adds_up(plan, programs) and (mean or scale == 1.0):
-        ended, how = workspace_for(x), "mean" if mean else "sum"
+        ended, how = workspace_for(x, programs // plan.chunks), "mean" if mean else "sum"
         values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // plan.chunks].view(torch.float32)
         added = torch.empty_like(held.used)
     else:

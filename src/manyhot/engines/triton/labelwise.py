@@ -21,9 +21,6 @@ from manyhot.engines.triton.replay import workspace_for
 
 # Powers up to this one are computed by multiplication.
 MOST_FACTORS = 4
-# From this many scores in half precision on, BCE on dense labels is divided into tiles instead: 1.28 times the byte floor at
-# 16,384 x 4,096 in bfloat16, where the flat kernel took 1.44.
-MANY_SCORES = 1 << 24
 
 
 @falls_back_to(plain.labelwise)
@@ -42,8 +39,7 @@ def labelwise(
     powers = float(gamma_pos), float(gamma_neg), float(margin)
     grad = new_grad(x)
     if whole and not isinstance(row_scale, Tensor):
-        tiles = kind == "bce" and isinstance(terms, DenseTerms) and x.element_size() == 2 and x.numel() >= MANY_SCORES
-        if not tiles and _is_flat(x, terms):
+        if _is_flat(x, terms):
             return _flat_loss(x, terms, kind, powers, row_scale, grad), grad
         if isinstance(terms, DenseTerms) and _can_be_flattened(x, terms):
             return total(_tile_losses(x, terms, kind, powers, row_scale, grad), row_scale), grad
@@ -84,7 +80,7 @@ def _flat_loss(
     pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
     weights = (pos, neg) != (1.0, 1.0), min(pos, neg) <= 0
     about = (kind, powers[2] > 0, *whole_powers(powers), lists, *weights, size % tile == 0, tile)
-    ended = workspace_for(x)
+    ended = workspace_for(x, programs)
     values, out = ended[COUNTER_STRIDE:].view(torch.float32), x.new_empty((), dtype=torch.float32)
     numbers = (size, row_scale, pos, neg, *powers)
     others = (labels, values, grad, out, ended)

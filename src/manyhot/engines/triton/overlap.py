@@ -22,7 +22,7 @@ Terms = DenseTerms | SparseTerms
 @falls_back_to(plain.overlap)
 def overlap(x: Tensor, terms: Terms, *, squared: bool) -> tuple[Tensor, Tensor]:
     """``(apart, size)``, float32 ``[R]``: the distance of probabilities from labels, and the sum of their sizes."""
-    call = Call(x, terms, "overlap")
+    call = Call(x, terms, _stage(squared))
     sums = x.new_empty((x.shape[0], call.layout.plan.chunks, 2), dtype=torch.float32)
     _launch(call, "sums", squared, state=sums)
     apart, size = sums.sum(dim=1).unbind(1) if sums.shape[1] > 1 else sums[:, 0].unbind(1)
@@ -34,7 +34,7 @@ def overlap_gradient(x: Tensor, terms: Terms, by_apart: Tensor, by_size: Tensor,
     """The gradient by ``x`` in its type, from the derivatives by both sums of each row."""
     grad = new_grad(x)
     state = torch.stack((by_apart, by_size)).to(torch.float32)
-    _launch(Call(x, terms, "overlap"), "gradient", squared, state=state, grad=grad)
+    _launch(Call(x, terms, _stage(squared)), "gradient", squared, state=state, grad=grad)
     return grad
 
 
@@ -44,7 +44,7 @@ def dice(
 ) -> tuple[Tensor, Tensor]:
     """``(values, grad)`` of dice loss in one pass: float32 ``[R]``, not scaled, or with ``whole`` their sum times
     ``row_scale``; and ``row_scale d values / d x`` in the type of ``x``."""
-    call = Call(x, terms, "overlap")
+    call = Call(x, terms, _stage(squared))
     plan, programs = call.layout.plan, call.layout.programs
     if plan.chunks > 1 and plan.kernel != "waiting":
         apart, size = overlap(x, terms, squared=squared)
@@ -58,7 +58,7 @@ def dice(
         state = x.new_empty((x.shape[0], plan.chunks, 2), dtype=torch.float32)
         arrived = x.new_zeros(x.shape[0] * COUNTER_STRIDE, dtype=torch.int32)
     if whole and adds_up(plan, programs):
-        ended, added = workspace_for(x), x.new_empty((), dtype=torch.float32)
+        ended, added = workspace_for(x, programs // plan.chunks), x.new_empty((), dtype=torch.float32)
         values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // plan.chunks].view(torch.float32)
     else:
         values = new_rows(x)
@@ -66,6 +66,11 @@ def dice(
     if added is None:
         added = total(values, row_scale) if whole else values
     return added, grad
+
+
+def _stage(squared: bool) -> str:
+    """The stage, which decides how rows are divided."""
+    return "squares" if squared else "overlap"
 
 
 def _launch(

@@ -52,7 +52,7 @@ def rdrop(
     arrived = a.new_zeros(a.shape[0] * COUNTER_STRIDE, dtype=torch.int32) if waits else None
     added = ended = None
     if whole and losses and (waits or not merged) and adds_up(plan, programs):
-        ended, added = workspace_for(a), a.new_empty((), dtype=torch.float32)
+        ended, added = workspace_for(a, programs // chunks), a.new_empty((), dtype=torch.float32)
         values = ended[COUNTER_STRIDE : COUNTER_STRIDE + programs // chunks].view(torch.float32)
     else:
         values = new_rows(a) if losses or chunks == 1 else a.new_empty((a.shape[0], chunks), dtype=torch.float32)

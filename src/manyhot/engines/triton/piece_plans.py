@@ -7,8 +7,11 @@ from typing import Any
 from manyhot.engines.triton import plans
 from manyhot.engines.triton.plans import Plan, blocks
 
-# Labels per warp: dice loss.
-OVERLAP_LABELS = 512
+# Dice loss. Labels per warp, and the same for rows of 512 labels and more of half types, if one float is kept per label. So it
+# is for hard labels that are not squared; all others take two floats.
+OVERLAP_LABELS, OVERLAP_MANY = 512, 1024
+# Longer rows: labels per chunk, warps and registers, by the number of floats. The first entry that fits is used.
+OVERLAP_CHUNKS: dict[int, list[tuple[int, int, int]]] = {1: [(4096, 4, 72), (8192, 8, 72)], 2: [(4096, 8, 64), (8192, 16, 64)]}
 # Labels per warp, and registers: R-Drop with hard labels.
 PAIR_LABELS = 512
 PAIR_REGISTERS = 128
@@ -79,22 +82,29 @@ def step_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
     return Plan("waiting" if together else "rows", 1, step, blocks(num_labels, cut), cut, step // 256, 64)
 
 
-def cut_overlaps(together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+def cut_overlaps(
+    together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, stage: str, lean: bool, **_: Any
+) -> tuple[Plan, int]:
     """``plans.cut_rows`` for the overlap of probabilities and labels."""
-    cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    kept = 1 if lean and stage == "overlap" else 2
+    cut = overlap_plan(num_rows, num_labels, score_bytes=score_bytes, together=together, kept=kept)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
-def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
-    """The plan for dice loss. Rows of up to 8,192 labels stay whole, and several short ones share a tile. Longer rows are
-    divided into chunks, which wait for each other where they can (kernel "waiting"). A row that is slightly longer than a power
-    of two is a tile of that size and a smaller one. A thread has 16 labels."""
+def overlap_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None, kept: int = 2) -> Plan:
+    """The plan for dice loss, of which a thread keeps one float per label or two. Rows of up to 8,192 labels stay whole, and
+    several short ones share a tile. Longer rows are divided into chunks, which wait for each other where they can (kernel
+    "waiting"). A row that is slightly longer than a power of two is a tile of that size and a smaller one."""
     whole, tail = _split_row(num_labels, 512)
+    if whole < 512:
+        rows = max(1, min(2048 // whole, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, whole, 1, whole, max(1, rows * whole // OVERLAP_LABELS), None)
     if whole <= plans.CHUNK:
-        rows = 1 if whole >= 512 else max(1, min(2048 // whole, 1 << max(num_rows - 1, 0).bit_length()))
-        warps = max(1, rows * whole // OVERLAP_LABELS)
-        return Plan("rows", rows, whole, 1, whole + tail, warps, 64 if whole >= plans.BLOCK else None)
+        warps = max(1, whole // (OVERLAP_MANY if kept == 1 and score_bytes == 2 else OVERLAP_LABELS))
+        return Plan("rows", 1, whole, 1, whole + tail, warps, 64 if whole >= plans.BLOCK else None)
     most = 0 if together is None else min(plans.SEGMENTS, together)
-    chunk = plans.BLOCK if blocks(num_labels, plans.BLOCK) <= most else plans.CHUNK
+    options = [(each, warps, registers) for each, warps, registers in OVERLAP_CHUNKS[kept] if each <= plans.CHUNK]
+    fits = (option for option in options if blocks(num_labels, option[0]) <= most)
+    chunk, warps, registers = next(fits, options[-1] if options else (plans.CHUNK, 1, 64))
     chunks = blocks(num_labels, chunk)
-    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, max(1, chunk // OVERLAP_LABELS), 64)
+    return Plan("waiting" if chunks <= most else "rows", 1, chunk, chunks, chunk, warps, registers)

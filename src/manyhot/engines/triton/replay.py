@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,8 @@ from manyhot.engines.triton.launch.launcher import Launched, stream_finder, stre
 from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT
 
 MOST = 4096
+# Memory per device for calls in captured graphs, in int32: enough for a thousand of them.
+ARENA = 1 << 20
 
 
 class Replay:
@@ -52,7 +55,7 @@ class Replay:
         if self.total is None:
             # The legacy default stream, number 0, cannot be captured.
             if stream and torch.cuda.is_current_stream_capturing():
-                counter = workspace_for(x).data_ptr()
+                counter = workspace_for(x, self.kernel.sizes[0]).data_ptr()
             else:
                 counter = self.counters.get(stream) or self._counter(device, stream)
             return self.kernel(stream, (*pointers, counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter))
@@ -83,7 +86,7 @@ class Replay:
                     done = kernel(stream, (*inputs, values, grad.data_ptr())) and total(stream, (values, value.data_ptr()))
                 else:
                     # The legacy default stream, number 0, cannot be captured.
-                    own = workspace_for(x) if stream and capturing() else None
+                    own = workspace_for(x, kernel.sizes[0]) if stream and capturing() else None
                     counter = own.data_ptr() if own is not None else counters.get(stream) or self._counter(device, stream)
                     ends = (counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter)
                     done = kernel(stream, (*inputs, *ends))
@@ -164,19 +167,46 @@ def relaunch(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor]
     return replay.run(x, inputs)
 
 
-def workspace_for(x: Tensor) -> Tensor:
+def workspace_for(x: Tensor, programs: int = FEW_SHORT) -> Tensor:
     """Workspace of a kernel that sums its own values: a counter, 0 before and after the launch, then one number per program.
 
-    All kernels of a stream share one, because they run one after the other. A captured graph has its own, and zeroes it.
+    All kernels of a stream share one, because they run one after the other. Each call in a captured graph has its own: a part
+    of memory that outlives all graphs and was zeroed once, or, when that is used up, memory that the graph zeroes.
     """
-    if not x.is_cuda or torch.cuda.is_current_stream_capturing():
-        return x.new_zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32)
-    return workspace_of(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
+    if x.is_cuda and not torch.cuda.is_current_stream_capturing():
+        return workspace_of(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
+    size = COUNTER_STRIDE + programs
+    found = _ARENAS[x.get_device()].take(size) if x.is_cuda and x.get_device() in _ARENAS else None
+    return x.new_zeros(size, dtype=torch.int32) if found is None else found
+
+
+class _Arena:
+    """Zeroed memory of a device, of which calls in captured graphs take parts and give none back."""
+
+    __slots__ = ("lock", "memory", "used")
+
+    def __init__(self, device: int) -> None:
+        self.memory = kept_tensor(device, lambda: torch.zeros(ARENA, dtype=torch.int32, device=f"cuda:{device}"))
+        self.used, self.lock = 0, threading.Lock()
+
+    def take(self, size: int) -> Tensor | None:
+        """The next part, from a cache line on; None if too little is left."""
+        with self.lock:
+            begin, end = self.used, self.used + -(-size // COUNTER_STRIDE) * COUNTER_STRIDE
+            if end > len(self.memory):
+                return None
+            self.used = end
+        return self.memory[begin : begin + size]
+
+
+_ARENAS: dict[int, _Arena] = {}
 
 
 @functools.cache
 def workspace_of(device: int, stream: int) -> Tensor:
-    """The workspace of a stream."""
+    """The workspace of a stream. The first one of a device also prepares the memory that captured graphs will use."""
+    if device not in _ARENAS:
+        _ARENAS[device] = _Arena(device)
     return kept_tensor(device, lambda: torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}"))
 
 

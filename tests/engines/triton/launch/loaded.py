@@ -2,8 +2,8 @@
 
     python loaded.py compile | read
 
-Prints every kernel that was loaded: its name, the digest of its machine code, warps, shared memory, and where its parameters
-lie. With ``read`` nothing may be compiled.
+Prints every kernel that was loaded: its name, the digest of its machine code, warps, shared memory, where its parameters lie,
+and whether it may start early. With ``read`` nothing may be compiled.
 """
 
 import ctypes
@@ -28,6 +28,7 @@ def load_binary(name, code, shared, device):
 def main() -> None:
     modules.load_binary = load_binary
     torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.is_available, torch.cuda.device_count, torch.version.cuda = lambda: True, lambda: 1, torch.version.cuda or "13.0"
     torch.cuda.current_device = lambda: 0
     modules.raw_stream = lambda: lambda _: 0
     direct.cuda_launch = lambda: ctypes.CDLL(None)["getppid"]
@@ -37,7 +38,7 @@ def main() -> None:
 
     def load_only(self, programs, x, others, numbers):
         kernel = self._load(0, programs, x, others, numbers)
-        print(kernel.addresses.format, kernel.numbers.format, kernel.kept, kernel.threads, kernel.shared)
+        print(kernel.addresses.format, kernel.numbers.format, kernel.kept, kernel.threads, kernel.shared, kernel.early)
 
     launcher.Launcher.__call__ = load_only
     for dtype in (torch.float32, torch.bfloat16):

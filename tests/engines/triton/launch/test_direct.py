@@ -50,8 +50,10 @@ def driver(monkeypatch):
 
     def launch(config, function, params, extra):
         about = config._obj
-        assert (extra, about.attributes, about.num_attributes) == (None, None, 0)
-        heard.append(SimpleNamespace(function=function.value, sizes=list(about.sizes), stream=about.stream, params=params))
+        attributes = ctypes.string_at(about.attributes, 72) if about.attributes else None
+        assert (extra, about.num_attributes) == (None, 0 if attributes is None else 1)
+        own = {"function": function.value, "sizes": list(about.sizes), "stream": about.stream, "params": params}
+        heard.append(SimpleNamespace(**own, attributes=attributes))
         return 0
 
     monkeypatch.setattr(direct, "cuda_launch", lambda: launch)
@@ -70,6 +72,16 @@ def test_parameters_lie_where_the_driver_looks_for_them(driver):
     types = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
     assert read(launch.params, *types) == [2**40 + 16, 2**63 + 32, -5, 2**40, 0.25]
     assert read(launch.params[5:], *[ctypes.c_uint64] * SPARE) == [0] * SPARE
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_kernel_that_waits_by_itself_may_start_before_the_one_before_has_ended(driver, early):
+    metadata = SimpleNamespace(num_warps=4, shared=0, num_ctas=1, early=early)
+    start = direct_kernel(compiled_for(["*fp32", "i32"], metadata), [True], 1)
+    assert all(start(1, stream, [64], (7,)) for stream in (3, 5, 3))
+    # cudaLaunchAttributeProgrammaticStreamSerialization, padding, and 1 in a union of 64 bytes
+    wanted = (6).to_bytes(8, "little") + (1).to_bytes(64, "little") if early else None
+    assert [launch.attributes for launch in driver] == 3 * [wanted]
 
 
 def test_numbers_that_became_constants_are_left_out(driver):

@@ -19,7 +19,7 @@ from manyhot.engines.triton.launch.loading import Machine, read, write
 from manyhot.losses.core import repeats
 
 HERE = Path(__file__).parent
-KERNEL = Machine("toy_kernel", b"\x7fELF\n\x00code", 4, 128, ["*bf16", "i32", "constexpr"])
+KERNEL = Machine("toy_kernel", b"\x7fELF\n\x00code", 4, 128, ["*bf16", "i32", "constexpr"], True)
 
 
 def run_loaded(how, folder):
@@ -35,6 +35,7 @@ def test_kernels_are_compiled_once_for_all_processes(tmp_path):
     first = run_loaded("compile", tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout.splitlines()[-1] == "4"
+    assert [line.split()[-1] for line in first.stdout.splitlines()[1:8:2]] == ["True"] * 4, "they start early on Hopper"
     second = run_loaded("read", tmp_path)
     assert second.returncode == 0, second.stderr
     assert second.stdout == first.stdout

@@ -25,8 +25,13 @@ MOST = 64
 EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
 
 
+# The driver's ``CUlaunchAttribute`` by which programs may start before the kernel before has ended: its number, padding, then
+# the value, a union of 64 bytes. Only for kernels that wait by themselves (``rows.early``).
+EARLY = (ctypes.c_uint * 18)(6, 0, 1)
+
+
 class _Config(ctypes.Structure):
-    """The driver's ``CUlaunchConfig``: grid, block and shared memory, the stream, and no attributes."""
+    """The driver's ``CUlaunchConfig``: grid, block and shared memory, the stream, and attributes."""
 
     _fields_ = [
         ("sizes", ctypes.c_uint * 7),
@@ -67,6 +72,8 @@ class BoundKernel:
         if len(self.calls) >= MOST:
             self.calls.clear()
         config = _Config(self.sizes, stream)
+        if self.kernel.early:
+            config.attributes, config.num_attributes = ctypes.addressof(EARLY), 1
         found = self.calls[stream] = (ctypes.byref(config), ctypes.c_void_p(self.kernel.function), self.params, None)
         return found
 
@@ -139,11 +146,12 @@ class DirectKernel:
     """One compiled kernel. A call takes the number of programs, the stream, the addresses of the tensors that are not None and
     the scalar arguments, and returns whether the driver accepted the launch."""
 
-    __slots__ = ("addresses", "bound", "compiled", "function", "kept", "launch", "numbers", "shared", "threads")
+    __slots__ = ("addresses", "bound", "compiled", "early", "function", "kept", "launch", "numbers", "shared", "threads")
 
     def __init__(self, compiled: Any, present: Sequence[bool], slots: Sequence[str | None], launch: Callable[..., int]) -> None:
         self.compiled = compiled  # Keeps the compiled code loaded.
         self.function, self.launch = compiled.function, launch
+        self.early: bool = getattr(compiled.metadata, "early", False)
         self.threads, self.shared = 32 * compiled.metadata.num_warps, compiled.metadata.shared
         # Scalars that Triton specialised to constants are not parameters.
         self.kept = None if None not in slots else [place for place, slot in enumerate(slots) if slot]

@@ -29,13 +29,16 @@ from manyhot.engines.triton.launch import modules
 COMPILER_VARIABLES = ("TRITON", "MLIR", "LLVM", "NVPTX", "PTXAS", "DISABLE_", "ENABLE_", "USE_")
 FOLDERS = ("TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR")
 SUFFIX = ".manyhot-kernel"
+# The instruction by which a kernel that started early waits for the one before.
+WAITS = "griddepcontrol.wait"
 
 
 class Metadata(NamedTuple):
-    """Warps per program, and bytes of shared memory."""
+    """Warps per program, bytes of shared memory, and whether programs wait for the kernel before by themselves."""
 
     num_warps: int
     shared: int
+    early: bool
 
 
 class Source(NamedTuple):
@@ -61,6 +64,7 @@ class Machine(NamedTuple):
     warps: int
     shared: int
     kinds: list[str]
+    early: bool
 
     def load(self, device: int) -> LoadedKernel:
         """Load it onto a device."""
@@ -68,7 +72,7 @@ class Machine(NamedTuple):
         if 32 * self.warps > threads:
             raise RuntimeError(f"{self.name} needs {32 * self.warps} threads, and the device allows {threads}")
         signature = {str(place): kind for place, kind in enumerate(self.kinds)}
-        return LoadedKernel(function, Metadata(self.warps, self.shared), Source(signature), module)
+        return LoadedKernel(function, Metadata(self.warps, self.shared, self.early), Source(signature), module)
 
 
 def load_kernel(
@@ -86,7 +90,8 @@ def load_kernel(
         if getattr(metadata, "num_ctas", 1) != 1 or any(getattr(metadata, name, 0) for name in extras):
             return None
         kinds = list(compiled.src.signature.values())
-        found = Machine(metadata.name, bytes(compiled.asm["cubin"]), metadata.num_warps, metadata.shared, kinds)
+        early = WAITS in compiled.asm["ptx"]
+        found = Machine(metadata.name, bytes(compiled.asm["cubin"]), metadata.num_warps, metadata.shared, kinds, early)
         if path is not None:
             write(path, found)
     return found.load(device)
@@ -100,7 +105,7 @@ def read(path: Path) -> Machine | None:
         if hashlib.sha256(code).hexdigest() != about["sha256"]:
             return None
         kinds = [str(kind) for kind in about["kinds"]]
-        return Machine(str(about["name"]), code, int(about["warps"]), int(about["shared"]), kinds)
+        return Machine(str(about["name"]), code, int(about["warps"]), int(about["shared"]), kinds, bool(about["early"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -108,6 +113,7 @@ def read(path: Path) -> Machine | None:
 def write(path: Path, machine: Machine) -> None:
     """Write a kernel to disk atomically. A folder that cannot be written to is not an error."""
     about = {"name": machine.name, "warps": machine.warps, "shared": machine.shared, "kinds": machine.kinds}
+    about |= {"early": machine.early}
     head = json.dumps(about | {"sha256": hashlib.sha256(machine.code).hexdigest()}).encode()
     own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     try:

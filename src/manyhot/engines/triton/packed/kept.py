@@ -126,12 +126,12 @@ def kept_sums(s, t, PER: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr, L
             TYPES,
             [s, t],
             dtype=(tl.float32, tl.float32, tl.float32, tl.float32, tl.float32, tl.float32),
-            is_pure=True,
+            is_pure=False,
             pack=2,
         )
     else:
         neg, pos, a, b = tl.inline_asm_elementwise(
-            ASM, TYPES, [s, t], dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=True, pack=2
+            ASM, TYPES, [s, t], dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=False, pack=2
         )
         c, d = a, b
     return pos, neg, a, b, c, d

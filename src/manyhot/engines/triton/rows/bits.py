@@ -74,9 +74,16 @@ def _word_at(low, high, first, columns, BLOCK: tl.constexpr):
 @triton.jit
 def listed_near(low, high, first, BLOCK: tl.constexpr, PER: tl.constexpr):
     """The bits of BLOCK labels from ``first`` on, PER neighbours in one integer, ``[ROWS, BLOCK // PER]``."""
-    columns = first + tl.arange(0, BLOCK // PER) * PER
-    near = _word_at(low, high, first, columns, BLOCK) >> (columns & 63)[None, :].to(tl.int64)
-    return near.to(tl.int32) & ((1 << PER) - 1)
+    if BLOCK == 2 * PER * AT_ONCE:
+        # A row has as many threads as entries were read at once, with two words each. Triton would move all scores to threads
+        # with one word each, where it has the bits, if these were not made for two words at once.
+        columns = first + tl.arange(0, AT_ONCE) * (2 * PER)
+        both = (_word_at(low, high, first, columns, BLOCK) >> (columns & 63)[None, :].to(tl.int64)).to(tl.int32)
+        near = tl.reshape(tl.join(both, both >> PER), [low.shape[0], BLOCK // PER])
+    else:
+        columns = first + tl.arange(0, BLOCK // PER) * PER
+        near = (_word_at(low, high, first, columns, BLOCK) >> (columns & 63)[None, :].to(tl.int64)).to(tl.int32)
+    return near & ((1 << PER) - 1)
 
 
 @triton.jit

@@ -16,6 +16,7 @@ from manyhot.engines.triton.math import COMPILED, exp, inverse, log1p_fast
 from manyhot.engines.triton.packed.kept import kept_gradient, kept_sums, read_kept_words, store_words
 from manyhot.engines.triton.packed.ranges import LOWEST, NEAR
 from manyhot.engines.triton.rows.bits import first_entries, list_ends, listed_bits, listed_near, words_of_lists
+from manyhot.engines.triton.rows.early import start_early
 from manyhot.engines.triton.rows.few_again import add_values, rows_of, take_again
 from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.tiles import add_pairs
@@ -43,6 +44,7 @@ def few_kernel(
 
     A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it. EVEN: rows fill their tiles.
     """
+    start_early()
     if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return

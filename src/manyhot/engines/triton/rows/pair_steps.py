@@ -82,7 +82,7 @@ def step_rows(
                 a, labels, indices, values, where, pos_weight, neg_weight, b, grad_a, grad_b, num_labels, a_stride,
                 label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, link, alpha * scale, rows, in_rows,
                 begin, end, cursor, stop, zero, zero, zero, zero, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
-                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK,
+                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, False, ROWS, BLOCK, UNIT,
             )  # fmt: skip
         else:
             step_gradients(
@@ -90,7 +90,7 @@ def step_rows(
                 label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, link, alpha * scale, rows, in_rows,
                 begin, end, cursor, stop, a_pos_top, a_neg_top, b_pos_top, b_neg_top,
                 a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
-                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK,
+                LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, EVEN, True, ROWS, BLOCK, UNIT,
             )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def careful_pair(
     a_pos_top, a_neg_top, b_pos_top, b_neg_top = step_tops(
         a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
         b_stride, pos_number, neg_number, smoothing, rows, in_rows, begin, end, cursor, stop,
-        LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+        LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, UNIT,
     )  # fmt: skip
     a_pos_sum, a_neg_sum, b_pos_sum, b_neg_sum, total = step_sums(
         a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
@@ -183,7 +183,7 @@ def step_sums(
         s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, end, cursor, stop,
-            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, UNIT,
         )  # fmt: skip
         x, y, e, f = exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
         total += _by_lanes(apart(x, y, e, f, link, LINK, LARGE), ROWS, LANES, NEAR)
@@ -218,7 +218,7 @@ def step_tops(
     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
     b_stride, pos_number, neg_number, smoothing, rows, in_rows, begin, end, cursor, stop,
     LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr, NEG: tl.constexpr,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """The largest exponent of each side of both losses, at least 0."""
     lowest = -float("inf")
@@ -228,7 +228,7 @@ def step_tops(
         s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, end, cursor, stop,
-            True, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            True, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, UNIT,
         )  # fmt: skip
         a_pos, a_neg = pair_exponents(s, up, down, counts, LEAN)
         b_pos, b_neg = pair_exponents(z, up, down, counts, LEAN)
@@ -245,6 +245,7 @@ def step_gradients(
     a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
     NEG: tl.constexpr, LINK: tl.constexpr, EVEN: tl.constexpr, CAREFUL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):  # fmt: skip
     """Write both gradients: ``scale`` times that of the divergence, and the factors times the terms of either side."""
     LARGE: tl.constexpr = CAREFUL or not (LOSS and LEAN)
@@ -252,7 +253,7 @@ def step_gradients(
         s, z, up, down, counts, cursor = pair_tile(
             a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
             b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, end, cursor, stop,
-            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK,
+            LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, EVEN, ROWS, BLOCK, UNIT,
         )  # fmt: skip
         x, y, e, f = exponentials(s, z, up, counts, LOSS and LEAN, EVEN and not HAS_WHERE)
         by_a, by_b = derivatives(x, y, e, f, link, scale, up, LINK, LOSS and LEAN, LARGE)

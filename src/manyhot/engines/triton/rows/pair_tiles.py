@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import LOG2_E, LOG_2, distance, exp, exp2, inverse
+from manyhot.engines.triton.rows.bits import bitmask_tile
 from manyhot.engines.triton.rows.pieces import end_labels
 from manyhot.engines.triton.rows.tiles import (
     careful_terms,
@@ -27,7 +28,7 @@ def pair_tile(
     a, labels, indices, values, where, pos_weight, neg_weight, b, num_labels, a_stride, label_stride, where_stride,
     b_stride, pos_number, neg_number, smoothing, rows, in_rows, start, end, cursor, stop,
     LOSS: tl.constexpr, LABELS: tl.constexpr, LEAN: tl.constexpr, HAS_WHERE: tl.constexpr, POS: tl.constexpr,
-    NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    NEG: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """Both scores, 0 where they do not count; the labels twice if LEAN, else the weights of the positive and of the negative
     terms; which entries count; how far the lists were read."""
@@ -41,7 +42,11 @@ def pair_tile(
         s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
     up, down = counts, counts
     if LOSS and LABELS == "bits":
-        up = end_labels(labels, rows[:, None] * num_labels + columns[None, :], in_tile, LABELS)
+        if UNIT % WIDTH == 0:
+            # Rows, and with them steps, begin at a group of bits that are read together.
+            up = in_tile & bitmask_tile(labels, rows * num_labels + start, in_rows, ROWS, BLOCK, WIDTH)
+        else:
+            up = end_labels(labels, rows[:, None] * num_labels + columns[None, :], in_tile, LABELS)
         down = up
     elif LOSS:
         up, cursor = tile_labels(labels, label_stride, indices, values, rows, columns, in_tile, smoothing, cursor, stop,

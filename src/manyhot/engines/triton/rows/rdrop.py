@@ -137,7 +137,7 @@ def rdrop_kernel(
                     label_stride, where_stride, b_stride, pos_number, neg_number, smoothing, link, alpha * scale, rows, in_rows,
                     begin, end, cursor, stop, a_pos_top, a_neg_top, b_pos_top, b_neg_top,
                     a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor,
-                    LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, FULL, True, ROWS, STEP,
+                    LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, LINK, FULL, True, ROWS, STEP, UNIT,
                 )  # fmt: skip
             else:
                 tl.debug_barrier()
@@ -170,29 +170,37 @@ def _pieces(
     LABELS: tl.constexpr, HAS_WHERE: tl.constexpr, LINK: tl.constexpr, FULL: tl.constexpr, CHUNKS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums over all pieces, and for each piece (the tile, the smaller one after it, the ends) what ``_store`` needs."""
-    a_pos, a_neg, b_pos, b_neg, total, e, f, by_a, by_b, t, cursor = _tile(
-        a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, link,
-        scale, rows, in_rows, lead, inner, first, cursor, stop,
-        LABELS, HAS_WHERE, LINK, FULL or (TAIL > 0 and not RAGGED), ROWS, BLOCK, RAGGED, WIDTH,
+    """The sums over all pieces, and for each piece (the tile, the smaller one after it, the ends) what ``_store`` needs.
+
+    All pieces are loaded before the first sum, whose barriers no load can move across.
+    """
+    OPEN: tl.constexpr = FULL or (TAIL > 0 and not RAGGED)
+    s, z, t, counts, cursor = _read(
+        a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, rows,
+        in_rows, lead, inner, first, cursor, stop, LABELS, HAS_WHERE, OPEN, ROWS, BLOCK, RAGGED, WIDTH,
     )  # fmt: skip
+    if TAIL > 0:
+        tail_s, tail_z, tail_t, tail_counts, _ = _read(
+            a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, rows,
+            in_rows, lead, inner, BLOCK, cursor, stop, LABELS, HAS_WHERE, FULL, ROWS, TAIL, RAGGED, WIDTH,
+        )  # fmt: skip
+    if RAGGED:
+        place, there = end_place(rows, in_rows, num_labels, lead, inner, chunk, CHUNKS, WIDTH)
+        end_s = tl.load(a + place, mask=there, other=0).to(tl.float32)
+        end_z = tl.load(b + place, mask=there, other=0).to(tl.float32)
+        end_t = end_labels(labels, place, there, LABELS)
+    a_pos, a_neg, b_pos, b_neg, total, e, f, by_a, by_b = _terms(
+        s, z, t, counts, link, scale, LINK, OPEN and not HAS_WHERE, ROWS
+    )
     tile = (e, f, by_a, by_b, t)
     tail, ends = tile, tile
     if TAIL > 0:
-        more = _tile(
-            a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing,
-            link, scale, rows, in_rows, lead, inner, BLOCK, cursor, stop,
-            LABELS, HAS_WHERE, LINK, FULL, ROWS, TAIL, RAGGED, WIDTH,
-        )  # fmt: skip
-        tail = (more[5], more[6], more[7], more[8], more[9])
+        more = _terms(tail_s, tail_z, tail_t, tail_counts, link, scale, LINK, FULL and not HAS_WHERE, ROWS)
+        tail = (more[5], more[6], more[7], more[8], tail_t)
         a_pos, a_neg, b_pos, b_neg = a_pos + more[0], a_neg + more[1], b_pos + more[2], b_neg + more[3]
         total += more[4]
     if RAGGED:
-        place, there = end_place(rows, in_rows, num_labels, lead, inner, chunk, CHUNKS, WIDTH)
-        s = tl.load(a + place, mask=there, other=0).to(tl.float32)
-        z = tl.load(b + place, mask=there, other=0).to(tl.float32)
-        end_t = end_labels(labels, place, there, LABELS)
-        more = _terms(s, z, end_t, there, link, scale, LINK, False, ROWS)
+        more = _terms(end_s, end_z, end_t, there, link, scale, LINK, False, ROWS)
         ends = (more[5], more[6], more[7], more[8], end_t)
         a_pos, a_neg, b_pos, b_neg = a_pos + more[0], a_neg + more[1], b_pos + more[2], b_neg + more[3]
         total += more[4]
@@ -226,13 +234,13 @@ def _loss(pos, neg):
 
 
 @triton.jit
-def _tile(
-    a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, link, scale,
-    rows, in_rows, lead, inner, first, cursor, stop,
-    LABELS: tl.constexpr, HAS_WHERE: tl.constexpr, LINK: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr,
+def _read(
+    a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, rows,
+    in_rows, lead, inner, first, cursor, stop,
+    LABELS: tl.constexpr, HAS_WHERE: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums and terms of a tile, see ``_terms``, and how far the lists were read."""
+    """Both scores of a tile, its labels, which entries count, and how far the lists were read."""
     in_tile = tile_mask(in_rows, inner, first, FULL, ROWS, BLOCK, RAGGED, WIDTH)
     s = tl.load(a + tile_place(rows, a_stride, lead, first, RAGGED, BLOCK, WIDTH), mask=in_tile, other=0).to(tl.float32)
     z = tl.load(b + tile_place(rows, b_stride, lead, first, RAGGED, BLOCK, WIDTH), mask=in_tile, other=0).to(tl.float32)
@@ -242,8 +250,7 @@ def _tile(
     if HAS_WHERE:
         # Scores that do not count may be infinite.
         s, z = tl.where(counts, s, 0.0), tl.where(counts, z, 0.0)
-    found = _terms(s, z, t, counts, link, scale, LINK, FULL and not HAS_WHERE, ROWS)
-    return found[0], found[1], found[2], found[3], found[4], found[5], found[6], found[7], found[8], t, cursor
+    return s, z, t, counts, cursor
 
 
 @triton.jit

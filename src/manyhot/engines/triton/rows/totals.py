@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from manyhot.engines.triton.rows.early import start_early
+
 ADDED = tl.constexpr(1024)
 
 
@@ -92,6 +94,7 @@ def note_factor(factor, scale_number, used, expected, SCALE: tl.constexpr, TOTAL
 @triton.jit
 def scale_kernel(grad, factor, size, BLOCK: tl.constexpr):
     """``grad *= factor`` with the factor on the device; a factor of 1 writes nothing."""
+    start_early()
     by = tl.load(factor).to(tl.float32)
     if by != 1.0:
         for start in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0).to(tl.int64) * BLOCK):
