@@ -34,6 +34,7 @@ typedef struct {
     void (*part_after)(const job *, int64_t, int64_t, int64_t, const stats *, const stats *, const rowstate *, const rowstate *,
                        int64_t, worker *);
     void (*solve_block)(const tree_block *, const tree_rows *, float *, float *, float *, int64_t);
+    void (*sigmoids)(float *, int64_t, float, float);
     void (*linear_slab)(const linear_plan *, int64_t, linear_room *);
     void (*merge_stats)(stats *, const stats *);
     const char *name;
@@ -41,7 +42,7 @@ typedef struct {
 
 #define VARIANT(suffix, name)                                                                                          \
     {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix,  \
-     linear_slab_##suffix, merge_stats_##suffix, name}
+     sigmoids_##suffix, linear_slab_##suffix, merge_stats_##suffix, name}
 
 /* BLOCK entries are summed in float, the sums of blocks in double. Blocks may be longer for wider vectors, because each of
  * their lanes adds fewer terms. */
@@ -272,5 +273,6 @@ const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 
 #include "linear_run.h"
 #include "tree.h"
+#include "tree_search.h"
 #include "words.h"
 #include "lines.h"

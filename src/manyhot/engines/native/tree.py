@@ -48,7 +48,7 @@ class _Search(ctypes.Structure):
     """``tree_search``."""
 
     _fields_ = _fields(
-        "num_rows num_trees num_labels block beam k",
+        "num_rows num_columns num_trees num_labels block beam k variant",
         "offsets columns values num_levels levels labels",
         "slope power",
         "",
@@ -140,11 +140,13 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     labels = np.stack([tree.labels for tree in trees]).astype(np.int32)
     call = _Search(
         num_rows=num_rows,
+        num_columns=_columns_of(rows),
         num_trees=len(trees),
         num_labels=trees[0].num_labels,
         block=settings.block,
         beam=settings.beam,
         k=settings.k,
+        variant=len(library.variants()) - 1,
         **_matrix(rows),
         num_levels=depths.ctypes.data,
         levels=ctypes.cast(levels, _POINTER),
@@ -158,6 +160,12 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     if _library().manyhot_tree_search(ctypes.byref(call), widest):
         raise TreeMemoryError(trees[0].num_labels * 4)
     return scores, indices
+
+
+def _columns_of(rows: Rows) -> int:
+    """One more than the largest column of some rows."""
+    own = rows.columns[rows.offsets[0] : rows.offsets[-1]]
+    return int(own.max()) + 1 if len(own) else 0
 
 
 def _matrix(rows: Rows) -> dict[str, int]:
