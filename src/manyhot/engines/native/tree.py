@@ -15,7 +15,7 @@ import numpy as np
 
 from manyhot.engines.native import library
 from manyhot.engines.native.engine import available as available
-from manyhot.engines.tree.problem import Array, BlockProblem, BlockWeights, Rows, SearchSettings, Tree, TreeMemoryError
+from manyhot.engines.tree.problem import Array, BlockProblem, BlockWeights, Level, Rows, SearchSettings, Tree, TreeMemoryError
 
 _FORMS = {"squared_hinge": 0, "zlpr": 1}
 _INTEGER, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -121,21 +121,7 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     num_rows, flat = rows.num_rows, [level for tree in trees for level in tree.levels]
     scores = np.empty((num_rows, settings.k), dtype=np.float32)
     indices = np.empty((num_rows, settings.k), dtype=np.int64)
-    levels = (_Level * len(flat))(
-        *(
-            _Level(
-                child_start=_address(level.child_start, np.int64),
-                block_start=_address(level.block_start, np.int64),
-                feature_start=_address(level.feature_start, np.int64),
-                features=_address(level.features, np.int32),
-                ends=_address(level.ends, np.int64),
-                children=_address(level.children, np.uint8),
-                weights=_address(level.weights, np.float32),
-                bias=_address(level.bias, np.float32),
-            )
-            for level in flat
-        )
-    )
+    levels = (_Level * len(flat))(*map(_level, flat))
     depths = np.array([len(tree.levels) for tree in trees], dtype=np.int64)
     labels = np.stack([tree.labels for tree in trees]).astype(np.int32)
     call = _Search(
@@ -160,6 +146,19 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     if _library().manyhot_tree_search(ctypes.byref(call), widest):
         raise TreeMemoryError(trees[0].num_labels * 4)
     return scores, indices
+
+
+def _level(level: Level) -> _Level:
+    return _Level(
+        child_start=_address(level.child_start, np.int64),
+        block_start=_address(level.block_start, np.int64),
+        feature_start=_address(level.feature_start, np.int64),
+        features=_address(level.features, np.int32),
+        ends=_address(level.ends, np.int64),
+        children=_address(level.children, np.uint8),
+        weights=_address(level.weights, np.float32),
+        bias=_address(level.bias, np.float32),
+    )
 
 
 def _columns_of(rows: Rows) -> int:
