@@ -60,6 +60,32 @@ def test_a_search_gives_what_the_plain_form_gives(beam, k):
     assert (found[1] == -1).sum() == (wanted[1] == -1).sum()
 
 
+def test_rows_are_scored_alike_alone_and_among_many():
+    trees, rows = [random_tree(400, seed=1), random_tree(400, ((2,), (150,) * 2), seed=2)], sparse_rows(300, 400, density=0.02)
+    settings = SearchSettings(k=20, beam=3)
+    scores, labels = native.search(trees, rows, settings)
+    for row in (0, 1, 127, 128, 299):
+        alone = Rows(rows.offsets[row : row + 2], rows.columns, rows.values, rows.num_columns)
+        found = native.search(trees, alone, settings)
+        assert np.array_equal(found[0][0], scores[row])
+        assert np.array_equal(found[1][0], labels[row])
+    wanted = plain.search(trees, rows, settings)
+    assert np.allclose(scores, wanted[0], atol=1e-4)
+    assert (labels != wanted[1]).mean() < 0.01
+
+
+def test_features_that_no_node_has_and_rows_without_features_are_allowed():
+    trees, rows = [random_tree(12, seed=1)], sparse_rows(25, 12)
+    settings = SearchSettings(k=5, beam=4)
+    more = rows._replace(columns=np.where(rows.columns == 3, 1_000_000, rows.columns).astype(np.int32), num_columns=0)
+    less = rows._replace(values=np.where(rows.columns == 3, 0, rows.values).astype(np.float32))
+    assert np.allclose(native.search(trees, more, settings)[0], native.search(trees, less, settings)[0], atol=1e-5)
+    empty = rows._replace(offsets=np.zeros_like(rows.offsets))
+    assert np.allclose(native.search(trees, empty, settings)[0], plain.search(trees, empty, settings)[0], atol=1e-4)
+    none = rows._replace(offsets=rows.offsets[:1])
+    assert native.search(trees, none, settings)[0].shape == (0, 5)
+
+
 def test_labels_are_halved_into_those_that_are_alike():
     vectors = np.zeros((21, 6), dtype=np.float32)
     vectors[:10, :3] = np.random.default_rng(0).uniform(0.5, 1, (10, 3))

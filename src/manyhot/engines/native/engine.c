@@ -4,8 +4,8 @@
  * order, and the gradient is written while the row is in cache. Nothing depends on how chunks are distributed over threads, so
  * results are bitwise identical for every number of threads. For the formulas see manyhot.engines.terms. rows.h and the files
  * that it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types, pool.h the
- * threads; this file selects the instruction set and divides the work. The entry point is manyhot_run; label trees (tree.h,
- * tree_node.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
+ * threads; this file selects the instruction set and divides the work. The entry point is manyhot_run; linear heads
+ * (linear_run.h), label trees (tree.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "linear_types.h"
 #include "tree_types.h"
 
 typedef struct {
@@ -33,11 +34,15 @@ typedef struct {
     void (*part_after)(const job *, int64_t, int64_t, int64_t, const stats *, const stats *, const rowstate *, const rowstate *,
                        int64_t, worker *);
     void (*solve_block)(const tree_block *, const tree_rows *, float *, float *, float *, int64_t);
+    void (*sigmoids)(float *, int64_t, float, float);
+    void (*linear_slab)(const linear_plan *, int64_t, linear_room *);
+    void (*merge_stats)(stats *, const stats *);
     const char *name;
 } variant;
 
 #define VARIANT(suffix, name)                                                                                          \
-    {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix, name}
+    {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix,  \
+     sigmoids_##suffix, linear_slab_##suffix, merge_stats_##suffix, name}
 
 /* BLOCK entries are summed in float, the sums of blocks in double. Blocks may be longer for wider vectors, because each of
  * their lanes adds fewer terms. */
@@ -52,6 +57,8 @@ typedef struct {
 #define MOST(a, b) (-least(-(a), -(b)))
 #endif
 #define SPREAD(p) spread_four(p)
+#define LOWS(a, b) ((four){(a)[0], (b)[0], (a)[1], (b)[1]})
+#define HIGHS(a, b) ((four){(a)[2], (b)[2], (a)[3], (b)[3]})
 #include "rows.h"
 #undef NAME
 #undef BLOCK
@@ -59,6 +66,8 @@ typedef struct {
 #undef LEAST
 #undef MOST
 #undef SPREAD
+#undef LOWS
+#undef HIGHS
 #define BLOCK 1024
 
 #if defined(__x86_64__) && !defined(MANYHOT_PLAIN)
@@ -74,12 +83,16 @@ typedef struct {
 #define LEAST(a, b) _mm256_min_ps(a, b)
 #define MOST(a, b) _mm256_max_ps(a, b)
 #define SPREAD(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
+#define LOWS(a, b) _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20)
+#define HIGHS(a, b) _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31)
 #include "rows.h"
 #undef NAME
 #undef WIDE
 #undef LEAST
 #undef MOST
 #undef SPREAD
+#undef LOWS
+#undef HIGHS
 #if defined(__clang__)
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
@@ -93,12 +106,18 @@ typedef struct {
 #define LEAST(a, b) _mm512_min_ps(a, b)
 #define MOST(a, b) _mm512_max_ps(a, b)
 #define SPREAD(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define LOWS(a, b)                                                                                                     \
+    _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), b)
+#define HIGHS(a, b)                                                                                                    \
+    _mm512_permutex2var_ps(a, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), b)
 #include "rows.h"
 #undef NAME
 #undef WIDE
 #undef LEAST
 #undef MOST
 #undef SPREAD
+#undef LOWS
+#undef HIGHS
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -137,6 +156,7 @@ typedef struct {
     int64_t phase, items, tile, parts; /* phase 0: whole rows; 1 and 2: parts of rows before and after the merge */
     stats *stats, *other_stats;
     rowstate *rows, *other_rows;
+    const linear_plan *linear; /* the items are slabs of a linear head instead */
     _Atomic int64_t next, failed;
 } work;
 
@@ -148,9 +168,15 @@ static void do_part(work *w, int64_t item, worker *me) {
     else w->v->part_after(w->j, r, c, n, st, other, w->rows + r / TILE, w->other_rows + r / TILE, r % TILE, me);
 }
 
+static void take_slabs(work *w);
+
 /* The loop of every thread: take work items until none is left. */
 static void take_items(work *w) {
     const job *j = w->j;
+    if (w->linear) {
+        take_slabs(w);
+        return;
+    }
     int64_t at = atomic_fetch_add(&w->next, 1);
     if (at >= w->items) return;
     int keeps = w->phase == 0 && (j->task == FUSED || j->task == RDROP) && j->x_kind != F32 && j->num_labels <= STASH;
@@ -216,10 +242,9 @@ static int run_parts(work *w, int64_t threads) {
 
 /* A large gradient is nearly always newly allocated, and faulting it in page by page takes longer than computing it, so request
  * huge pages. All of it is written, so none are wasted. */
-static void want_large_pages(const job *j, void *grad) {
+static void want_large_pages(void *grad, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
-    uintptr_t size = (uintptr_t)(j->num_rows * j->num_labels * kind_size[j->x_kind]);
-    uintptr_t first = (uintptr_t)grad & ~(uintptr_t)4095;
+    uintptr_t size = (uintptr_t)bytes, first = (uintptr_t)grad & ~(uintptr_t)4095;
     if (grad && size >= MUCH) madvise((void *)first, ((uintptr_t)grad + size - first) & ~(uintptr_t)4095, MADV_HUGEPAGE);
 #endif
 }
@@ -228,7 +253,7 @@ static void want_large_pages(const job *j, void *grad) {
 int manyhot_run(const job *j) {
     int64_t size = j->num_rows * j->num_labels, threads = j->threads < MOST_THREADS ? j->threads : MOST_THREADS;
     if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* smaller shares finish before a thread wakes up */
-    want_large_pages(j, j->grad), want_large_pages(j, j->other_grad);
+    want_large_pages(j->grad, size * kind_size[j->x_kind]), want_large_pages(j->other_grad, size * kind_size[j->x_kind]);
     work w = {.j = j, .v = &variants[j->variant]};
     if (threads > 1 && j->num_rows < 4 * threads && chunk_count(j) > PART) return run_parts(&w, threads);
     int64_t fit = j->num_labels ? (j->task == RDROP || j->num_labels % LANES ? CHUNK : 4 * CHUNK) / j->num_labels : TILE;
@@ -246,6 +271,8 @@ int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
 #endif
 const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 
+#include "linear_run.h"
 #include "tree.h"
+#include "tree_search.h"
 #include "words.h"
 #include "lines.h"

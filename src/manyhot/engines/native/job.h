@@ -22,9 +22,9 @@ static const int64_t kind_size[] = {4, 2, 2, 8, 1, 4, 8, 0};
 /* The same fields in the same order as Job in library.py. */
 typedef struct {
     int64_t num_rows, num_labels, num_listed, threads, variant;
-    int64_t task, form, x_kind, label_kind, x_stride, other_stride, label_stride, where_stride;
+    int64_t task, form, x_kind, label_kind, first, x_stride, other_stride, label_stride, where_stride;
     const void *x, *other, *labels; /* other: the second prediction of RDROP and DIVERGENCE */
-    const int64_t *indices, *offsets;
+    const int64_t *indices, *offsets; /* listed indices of label 0 of this job are equal to `first` */
     const float *listed_values;
     const uint8_t *where;
     const float *pos_weight, *neg_weight;
@@ -126,10 +126,10 @@ INLINE job second(const job *j) {
 
 INLINE int64_t chunk_count(const job *j) { return (j->num_labels + CHUNK - 1) / CHUNK; }
 
-/* The first listed entry of a row in [start, stop); *end is one past the last one. Invalid lists give wrong entries, but never
- * an out-of-bounds access. */
+/* The first listed entry of a row in [start, stop), counted from j->first; *end is one past the last one. Invalid lists give
+ * wrong entries, but never an out-of-bounds access. */
 static int64_t first_listed(const job *j, int64_t r, int64_t start, int64_t stop, int64_t *end) {
-    int64_t bounds[2] = {start, stop}, found[2];
+    int64_t bounds[2] = {j->first + start, j->first + stop}, found[2];
     for (int side = 0; side < 2; side++) {
         int64_t low = j->offsets[r] < 0 ? 0 : j->offsets[r], high = j->offsets[r + 1];
         if (high > j->num_listed) high = j->num_listed;

@@ -17,7 +17,7 @@ from manyhot.engines.totals import total as total
 LIBRARY = Path(__file__).with_name("_native.so")
 _PROCESS = os.getpid()
 GATE = Gate("native", "CPU")
-_INTEGERS = "num_rows num_labels num_listed threads variant task form x_kind label_kind"
+_INTEGERS = "num_rows num_labels num_listed threads variant task form x_kind label_kind first"
 _STRIDES = "x_stride other_stride label_stride where_stride"
 _INPUTS = "x other labels indices offsets listed_values where pos_weight neg_weight"
 _NUMBERS = "pos_scale neg_scale smoothing offset scale gamma_pos gamma_neg margin alpha link"

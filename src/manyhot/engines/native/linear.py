@@ -1,6 +1,8 @@
-"""The linear engine on the CPU: products by oneDNN or BLAS, sums and gradients by the native engine, in chunks of labels.
+"""The linear engine on the CPU, in chunks of labels.
 
-Chunks are small enough that weights and scores stay in cache from one product to the next.
+In float32, unless there are thousands of rows, everything is one call of the library (``linear_head``). Otherwise products are
+by oneDNN or BLAS, sums and gradients by the native engine; chunks are small enough that weights and scores stay in cache from
+one product to the next.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from torch import Tensor
 from manyhot.engines.linear.plain import log_sums as log_sums
 from manyhot.engines.linear.problem import Gradients, LinearProblem, Memory, Needs, Update, new_gradients
 from manyhot.engines.native import engine as native
+from manyhot.engines.native import linear_head
 from manyhot.engines.native.engine import available as available
 from manyhot.engines.terms import DenseTerms, LogSum, SparseTerms
 
@@ -43,6 +46,10 @@ def default_budget(device: torch.device) -> int:  # noqa: ARG001
 
 def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
     """Forward: one pass over the labels. Returns ``pos`` and ``neg``, float32 ``[R]``, and what backward needs."""
+    if linear_head.serves(problem):
+        kept = _new_kept(problem)
+        pos, neg = linear_head.sums(problem, kept)
+        return pos.value, neg.value, (*pos, *neg, *kept)
     found: list[tuple[LogSum, LogSum]] = []
     kept = []
     for (start, stop), terms in zip(problem.chunks(), cut_terms(problem), strict=True):
@@ -56,9 +63,14 @@ def sums(problem: LinearProblem) -> tuple[Tensor, Tensor, Memory]:
 
 def empty_memory(problem: LinearProblem) -> list[Tensor]:
     """Empty tensors with the shapes and types of what ``sums`` saves for backward."""
-    kept = [stop - start for start, stop in problem.chunks() if problem.keeps(stop)]
     rows = [problem.hidden.new_empty(problem.num_rows, dtype=torch.float32) for _ in range(4)]
-    return rows + [problem.hidden.new_empty((problem.num_rows, size)) for size in kept]
+    return rows + _new_kept(problem)
+
+
+def _new_kept(problem: LinearProblem) -> list[Tensor]:
+    """Memory for the scores of each chunk that are kept."""
+    kept = (stop - start for start, stop in problem.chunks() if problem.keeps(stop))
+    return [problem.hidden.new_empty((problem.num_rows, size)) for size in kept]
 
 
 def _merged(problem: LinearProblem, parts: list[LogSum]) -> LogSum:
@@ -77,13 +89,15 @@ def gradient(
 ) -> Gradients:
     """Backward: a second pass over the labels; see ``LinearEngine``."""
     pos, neg = log_sums(memory)
-    hidden, kept = problem.hidden, iter(memory[4:])
-    by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
+    hidden, kept = problem.hidden, [scores for scores in memory[4:] if scores is not None]
+    made = by_hidden, by_weight, by_bias = new_gradients(problem, needs, update)
+    if update is None and linear_head.serves(problem):
+        linear_head.gradient(problem, kept, (pos, neg), pulls, made)
+        return made
     room = hidden.new_empty(problem.num_rows * min(problem.chunk, problem.num_labels))
-    for (start, stop), terms in zip(problem.chunks(), cut_terms(problem), strict=True):
+    for number, ((start, stop), terms) in enumerate(zip(problem.chunks(), cut_terms(problem), strict=True)):
         own = problem.weight_of(start, stop)
-        scores = next(kept) if problem.keeps(stop) else _scores(problem, own, start, stop)
-        assert scores is not None
+        scores = kept[number] if problem.keeps(stop) else _scores(problem, own, start, stop)
         grad = room[: scores.numel()].view(scores.shape)
         native.gradient(scores, terms, pos, neg, *pulls, out=grad)
         if by_hidden is not None:

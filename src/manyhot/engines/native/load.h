@@ -5,9 +5,10 @@ static void NAME(soft_labels)(const job *j, int64_t r, int64_t start, int64_t n,
     if (j->label_kind == SPARSE) {
         int64_t stop, at = first_listed(j, r, start, start + n, &stop);
         memset(t, 0, (size_t)n * 4);
-        for (; at < stop; at++)
-            if ((uint64_t)(j->indices[at] - start) < (uint64_t)n)
-                t[j->indices[at] - start] = j->listed_values ? j->listed_values[at] : 1.0f;
+        for (; at < stop; at++) {
+            int64_t i = j->indices[at] - j->first - start;
+            if ((uint64_t)i < (uint64_t)n) t[i] = j->listed_values ? j->listed_values[at] : 1.0f;
+        }
     } else NAME(widen)((const char *)j->labels + (r * j->label_stride + start) * kind_size[j->label_kind], j->label_kind, n, t);
 }
 
@@ -19,8 +20,10 @@ static int NAME(hard_labels)(const job *j, int64_t r, int64_t start, int64_t n, 
     } else if (j->label_kind == SPARSE && !j->listed_values) {
         int64_t stop, at = first_listed(j, r, start, start + n, &stop);
         memset(k->labels, 0, (size_t)n);
-        for (; at < stop; at++)
-            if ((uint64_t)(j->indices[at] - start) < (uint64_t)n) k->labels[j->indices[at] - start] = 1;
+        for (; at < stop; at++) {
+            int64_t i = j->indices[at] - j->first - start;
+            if ((uint64_t)i < (uint64_t)n) k->labels[i] = 1;
+        }
     } else {
         const float *t = (const float *)j->labels + r * j->label_stride + start;
         if (j->label_kind != F32) NAME(soft_labels)(j, r, start, n, k->wp), t = k->wp;

@@ -195,3 +195,5 @@ static void NAME(part_after)(const job *j, int64_t r, int64_t c, int64_t n, cons
     } else for (int64_t i = c; i < c + n; i++)
         NAME(chunk_grad)(j, r, i, row + i * CHUNK, j->task == FUSED ? st + i : NULL, w, at, &me->scratch);
 }
+
+#include "linear_tiles.h"

@@ -1,4 +1,4 @@
-/* Label trees: solving a block, halving a set of labels, beam search. Included by engine.c, after the variants. */
+/* Label trees: solving a block, halving a set of labels. Included by engine.c, after the variants; tree_search.h has the search. */
 
 static int compare_columns(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -88,7 +88,7 @@ int manyhot_tree_solve(tree_block *b) {
     void *w = NULL, *alpha = NULL, *room = NULL;
     size_t weights = (size_t)((local.num_features + 1) * size) * 4, parts = (size_t)(b->num_rows * size + LANES) * 4;
     failed = failed || posix_memalign(&w, 64, weights) || (!b->duals && posix_memalign(&alpha, 64, parts)) ||
-             posix_memalign(&room, 64, (size_t)(3 * size) * 4);
+             posix_memalign(&room, 64, (size_t)(2 * size) * 4);
     if (!failed) {
         memset(w, 0, weights);
         if (alpha) memset(alpha, 0, parts);
@@ -160,115 +160,6 @@ int manyhot_tree_halve(int64_t n, int32_t *labels, int64_t first, int64_t second
     }
     free(order);
     return 0;
-}
-
-/* Move the k best of n to the front, in order. */
-static void best_first(scored *all, int64_t n, int64_t k) {
-    int64_t low = 0, high = n - 1;
-    while (k < n && low < high) { /* until the k best are the first k */
-        scored pivot = all[(low + high) / 2];
-        int64_t i = low, j = high;
-        while (i <= j) {
-            while (compare_scored(all + i, &pivot) < 0) i++;
-            while (compare_scored(all + j, &pivot) > 0) j--;
-            if (i <= j) {
-                scored kept = all[i];
-                all[i++] = all[j], all[j--] = kept;
-            }
-        }
-        if (k - 1 <= j) high = j;
-        else if (k - 1 >= i) low = i;
-        else break;
-    }
-    qsort(all, (size_t)(k < n ? k : n), sizeof(scored), compare_scored);
-}
-
-/* Scores of the children of node `n` for a row, biases included. */
-static void score_children(const tree_search *t, const tree_level *level, int64_t n, int64_t row, float *to) {
-    int64_t start = level->child_start[n], count = level->child_start[n + 1] - start;
-    memcpy(to, level->bias + start, (size_t)count * 4);
-    for (int64_t b = level->block_start[n]; b < level->block_start[n + 1]; b++, to += t->block) {
-        int64_t next = level->feature_start[b], end = level->feature_start[b + 1];
-        for (int64_t e = t->offsets[row]; e < t->offsets[row + 1]; e++) {
-            int64_t low = next, high = end;
-            while (low < high) { /* the columns of a row need not be sorted, so each search covers the whole block */
-                int64_t middle = (low + high) / 2;
-                if (level->features[middle] < t->columns[e]) low = middle + 1;
-                else high = middle;
-            }
-            if (low == end || level->features[low] != t->columns[e]) continue;
-            for (int64_t w = low ? level->ends[low - 1] : 0; w < level->ends[low]; w++)
-                to[level->children[w]] += t->values[e] * level->weights[w];
-        }
-    }
-}
-
-/* log sigma(x), finite. */
-static double log_sigmoid(double x) { return x > 0 ? -log1p(exp(-x)) : x - log1p(exp(x)); }
-
-/* Beam search through one tree for a row: adds the probability of every label that it reaches to `sums`. */
-static int64_t search_tree(const tree_search *t, int64_t tree, const tree_level *levels, int64_t row, scored *beam, float *room,
-                           scored *all, float *sums, int64_t *reached, int64_t count) {
-    int64_t width = 1, depth = t->num_levels[tree];
-    beam[0].score = 0.0f, beam[0].index = 0;
-    for (int64_t l = 0; l < depth; l++) {
-        const tree_level *level = levels + l;
-        double power = l + 1 < depth ? t->power : 1.0;
-        int64_t found = 0;
-        for (int64_t i = 0; i < width; i++) {
-            int64_t n = beam[i].index, start = level->child_start[n], size = level->child_start[n + 1] - start;
-            score_children(t, level, n, row, room);
-            for (int64_t k = 0; k < size; k++, found++) {
-                all[found].score = (float)(beam[i].score + power * log_sigmoid(t->slope * room[k]));
-                all[found].index = start + k;
-            }
-        }
-        if (l + 1 < depth) {
-            width = found < t->beam ? found : t->beam;
-            best_first(all, found, width);
-            memcpy(beam, all, (size_t)width * sizeof(scored));
-            continue;
-        }
-        for (int64_t i = 0; i < found; i++) {
-            int64_t label = t->labels[tree * t->num_labels + all[i].index];
-            if (sums[label] == 0.0f) reached[count++] = label;
-            sums[label] += expf(all[i].score) + 1e-30f;
-        }
-    }
-    return count;
-}
-
-/* The most children that the nodes of a beam can have. */
-static int64_t most_found(const tree_search *t, int64_t nodes_children) { return t->beam * nodes_children + 1; }
-
-/* The k labels of each row with the largest mean probability over the trees, as log odds. `widest` is the largest number of
- * children of a node. Returns 0, or 1 if memory ran out. */
-int manyhot_tree_search(const tree_search *t, int64_t widest) {
-    int64_t found = most_found(t, widest);
-    scored *beam = malloc((size_t)(t->beam + 1) * sizeof(scored)), *all = malloc((size_t)found * sizeof(scored));
-    int64_t most = found * t->num_trees < t->num_labels ? found * t->num_trees : t->num_labels;
-    int64_t *reached = malloc((size_t)(most + 1) * 8);
-    float *room = malloc((size_t)(widest + t->block) * 4), *sums = calloc((size_t)(t->num_labels + 1), 4);
-    scored *ranked = malloc((size_t)(most + 1) * sizeof(scored));
-    int failed = !beam || !all || !reached || !room || !sums || !ranked;
-    for (int64_t row = 0; row < t->num_rows && !failed; row++) {
-        int64_t count = 0;
-        const tree_level *levels = t->levels;
-        for (int64_t tree = 0; tree < t->num_trees; levels += t->num_levels[tree++])
-            count = search_tree(t, tree, levels, row, beam, room, all, sums, reached, count);
-        for (int64_t i = 0; i < count; i++) {
-            double p = sums[reached[i]] / (double)t->num_trees;
-            p = p < 1e-12 ? 1e-12 : p > 1.0 - 1e-7 ? 1.0 - 1e-7 : p;
-            ranked[i].score = (float)log(p / (1.0 - p)), ranked[i].index = reached[i], sums[reached[i]] = 0.0f;
-        }
-        best_first(ranked, count, t->k < count ? t->k : count);
-        for (int64_t i = 0; i < t->k; i++) {
-            t->scores[row * t->k + i] = i < count ? ranked[i].score : -INFINITY;
-            t->indices[row * t->k + i] = i < count ? ranked[i].index : -1;
-        }
-    }
-    free(beam), free(all), free(reached), free(room), free(sums), free(ranked);
-    return failed;
 }
 
 /* Lets tree.py detect a library of another version. */

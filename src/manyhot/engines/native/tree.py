@@ -15,7 +15,7 @@ import numpy as np
 
 from manyhot.engines.native import library
 from manyhot.engines.native.engine import available as available
-from manyhot.engines.tree.problem import Array, BlockProblem, BlockWeights, Rows, SearchSettings, Tree, TreeMemoryError
+from manyhot.engines.tree.problem import Array, BlockProblem, BlockWeights, Level, Rows, SearchSettings, Tree, TreeMemoryError
 
 _FORMS = {"squared_hinge": 0, "zlpr": 1}
 _INTEGER, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -48,7 +48,7 @@ class _Search(ctypes.Structure):
     """``tree_search``."""
 
     _fields_ = _fields(
-        "num_rows num_trees num_labels block beam k",
+        "num_rows num_columns num_trees num_labels block beam k variant",
         "offsets columns values num_levels levels labels",
         "slope power",
         "",
@@ -121,30 +121,18 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     num_rows, flat = rows.num_rows, [level for tree in trees for level in tree.levels]
     scores = np.empty((num_rows, settings.k), dtype=np.float32)
     indices = np.empty((num_rows, settings.k), dtype=np.int64)
-    levels = (_Level * len(flat))(
-        *(
-            _Level(
-                child_start=_address(level.child_start, np.int64),
-                block_start=_address(level.block_start, np.int64),
-                feature_start=_address(level.feature_start, np.int64),
-                features=_address(level.features, np.int32),
-                ends=_address(level.ends, np.int64),
-                children=_address(level.children, np.uint8),
-                weights=_address(level.weights, np.float32),
-                bias=_address(level.bias, np.float32),
-            )
-            for level in flat
-        )
-    )
+    levels = (_Level * len(flat))(*map(_level, flat))
     depths = np.array([len(tree.levels) for tree in trees], dtype=np.int64)
     labels = np.stack([tree.labels for tree in trees]).astype(np.int32)
     call = _Search(
         num_rows=num_rows,
+        num_columns=_columns_of(rows),
         num_trees=len(trees),
         num_labels=trees[0].num_labels,
         block=settings.block,
         beam=settings.beam,
         k=settings.k,
+        variant=len(library.variants()) - 1,
         **_matrix(rows),
         num_levels=depths.ctypes.data,
         levels=ctypes.cast(levels, _POINTER),
@@ -158,6 +146,25 @@ def search(trees: Sequence[Tree], rows: Rows, settings: SearchSettings) -> tuple
     if _library().manyhot_tree_search(ctypes.byref(call), widest):
         raise TreeMemoryError(trees[0].num_labels * 4)
     return scores, indices
+
+
+def _level(level: Level) -> _Level:
+    return _Level(
+        child_start=_address(level.child_start, np.int64),
+        block_start=_address(level.block_start, np.int64),
+        feature_start=_address(level.feature_start, np.int64),
+        features=_address(level.features, np.int32),
+        ends=_address(level.ends, np.int64),
+        children=_address(level.children, np.uint8),
+        weights=_address(level.weights, np.float32),
+        bias=_address(level.bias, np.float32),
+    )
+
+
+def _columns_of(rows: Rows) -> int:
+    """One more than the largest column of some rows."""
+    own = rows.columns[rows.offsets[0] : rows.offsets[-1]]
+    return int(own.max()) + 1 if len(own) else 0
 
 
 def _matrix(rows: Rows) -> dict[str, int]:

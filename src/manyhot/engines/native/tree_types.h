@@ -1,6 +1,9 @@
 /* The types of label trees; tree_node.h has the arithmetic, tree.h the rest. The structures have the same fields, in the same
  * order, as those in tree.py. */
 
+#define MOST_PARTS (256 / LANES) /* parts of LANES children of a block, whose numbers fit in a byte */
+#define AHEAD 4 /* features whose weights are requested before they are read */
+
 enum { TREE_HINGE, TREE_ZLPR };
 
 /* Some rows of a sparse matrix, and which of the children of a block are positive in each. */
@@ -46,7 +49,7 @@ typedef struct {
 } tree_level;
 
 typedef struct {
-    int64_t num_rows, num_trees, num_labels, block, beam, k;
+    int64_t num_rows, num_columns, num_trees, num_labels, block, beam, k, variant; /* columns of the rows are less than num_columns */
     const int64_t *offsets;
     const int32_t *columns;
     const float *values;

@@ -79,6 +79,28 @@ def test_the_usual_choice_stays_unless_another_is_better_beyond_chance(gains, wa
     assert len(calls) == (6 if wanted == TreeChoice() else 9)
 
 
+@pytest.mark.parametrize(("gain", "sizes"), [(0.9, [100, 100]), (-0.9, [100, 100]), (0.02, [100, 100, 364, 364])])
+def test_trees_of_few_rows_decide_if_the_difference_is_clear(gain, sizes, monkeypatch):
+    monkeypatch.setattr(choice, "LEAST_ROWS", 100)
+    monkeypatch.setattr(choice, "FIRST_ROWS", 100)
+    fitted, draw = [], np.random.default_rng(0)
+
+    class Counting(choice.TreeFit):
+        def __init__(self, session, rows, **settings):
+            fitted.append((len(rows), settings["neg_cost"]))
+            super().__init__(session, rows, **settings)
+
+    def precision(top, labels, *, k, reduction):
+        own = torch.from_numpy(draw.random(len(labels)))
+        return own - own.mean() + 0.5 + (gain if fitted[-1][1] == 1.0 else 0.0)
+
+    monkeypatch.setattr(choice, "TreeFit", Counting)
+    monkeypatch.setattr(choice, "precision_at_k", precision)
+    found = tree_choice(session_of([]), made_up(), **SIZES)
+    assert [size for size, _ in fitted] == sizes
+    assert (found.neg_cost == 1.0) == (gain == 0.9)
+
+
 def test_large_nodes_are_for_few_labels_where_they_make_another_tree():
     assert [choice._differ(count) for count in (40, 1000, 4108, 25_000)] == [False, True, True, False]
     assert TreeChoice() == (0.25, LEAF)

@@ -25,6 +25,8 @@ FULL_COST, LARGE_LEAF = 1.0, 1024
 MOST_LABELS = 8192
 # Most rows that a small tree is fitted to; a tenth as many are held out to judge it. With fewer rows there is no choice.
 MOST_ROWS, LEAST_ROWS = 30_000, 1_000
+# A difference of so many standard errors between trees fitted to FIRST_ROWS rows decides at once.
+FIRST_ROWS, SURE = 8_000, 4.0
 
 
 class TreeChoice(NamedTuple):
@@ -43,30 +45,54 @@ def tree_choice(session: RunSession, rows: TrainingRows, *, seed: int, **sizes: 
     best = TreeChoice()
     if sizes["form"] != "squared_hinge" or len(rows) < LEAST_ROWS:
         return best
-    drawn = np.random.default_rng([seed, 1 << 23]).permutation(len(rows))[: MOST_ROWS + MOST_ROWS // 10]
-    held, own = rows.take(np.sort(drawn[: len(drawn) // 11])), rows.take(np.sort(drawn[len(drawn) // 11 :]))
-
-    def judge(choice: TreeChoice) -> Tensor:
-        quiet = RunSession(None, None, checkpoint_seconds=float("inf"), metric=session.metric)
-        body = TreeFit(quiet, own, **{**sizes, "trees": 1}, seed=seed, **choice._asdict()).run()
-        batch = take_rows(held.inputs, slice(0, len(held)))
-        assert isinstance(batch, SparseRows)
-        top = body.top(batch, 5)
-        return sum(precision_at_k(top, held.labels, k=k, reduction="none") for k in (1, 3, 5)) / 3  # type: ignore[return-value]
-
-    found = {best: judge(best)}
+    judge = _Judge(session, rows, seed, sizes)
+    told: list[str] = []
     for other in (TreeChoice(FULL_COST), TreeChoice(FULL_COST, LARGE_LEAF)):
         if other.leaf != LEAF and not (best.neg_cost == FULL_COST and _differ(rows.labels.num_labels)):
             continue
-        found[other] = judge(other)
-        gains = found[other] - found[best]
-        best = other if gains.mean() > gains.std() / len(gains) ** 0.5 else best
-    told = ", ".join(f"{each.neg_cost:g} with {each.leaf}: {values.mean():.4f}" for each, values in found.items())
+        better, (usual, own) = judge.is_better(other, best)
+        pair = f"{best.neg_cost:g} with {best.leaf}: {usual:.4f}, {other.neg_cost:g} with {other.leaf}: {own:.4f}"
+        told, best = [*told, pair], other if better else best
     session.note(
         f"the cost of a negative is {best.neg_cost:g}, with about {best.leaf} labels per last node"
-        f" (mean of P@1, P@3 and P@5 on {len(held):,} held-out rows: {told})"
+        f" (mean of P@1, P@3 and P@5 on {len(judge.held):,} held-out rows: {'; '.join(told)})"
     )
     return best
+
+
+class _Judge:
+    """Compares choices on held-out rows, by small trees that are fitted to few rows first."""
+
+    def __init__(self, session: RunSession, rows: TrainingRows, seed: int, sizes: dict[str, Any]) -> None:
+        drawn = np.random.default_rng([seed, 1 << 23]).permutation(len(rows))[: MOST_ROWS + MOST_ROWS // 10]
+        held, own = drawn[: len(drawn) // 11], drawn[len(drawn) // 11 :]
+        self.metric, self.seed, self.sizes = session.metric, seed, {**sizes, "trees": 1}
+        self.held = rows.take(np.sort(held))
+        counts = [FIRST_ROWS, len(own)] if len(own) >= 2 * FIRST_ROWS else [len(own)]
+        self.parts = [rows.take(np.sort(own[:count])) for count in counts]
+        self.found: dict[tuple[TreeChoice, int], Tensor] = {}
+
+    def is_better(self, other: TreeChoice, best: TreeChoice) -> tuple[bool, tuple[float, float]]:
+        """Whether ``other`` is better than ``best`` by more than the standard error of the difference, and their values."""
+        for part in range(len(self.parts)):
+            usual, own = (self._values(choice, part) for choice in (best, other))
+            gains = own - usual
+            gain, error = float(gains.mean()), float(gains.std()) / len(gains) ** 0.5
+            if abs(gain) > SURE * error:
+                break
+        return gain > error, (float(usual.mean()), float(own.mean()))
+
+    def _values(self, choice: TreeChoice, part: int) -> Tensor:
+        """The mean of P@1, P@3 and P@5 of each held-out row."""
+        if (choice, part) not in self.found:
+            quiet = RunSession(None, None, checkpoint_seconds=float("inf"), metric=self.metric)
+            body = TreeFit(quiet, self.parts[part], **self.sizes, seed=self.seed, **choice._asdict()).run()
+            batch = take_rows(self.held.inputs, slice(0, len(self.held)))
+            assert isinstance(batch, SparseRows)
+            top = body.top(batch, 5)
+            values = [precision_at_k(top, self.held.labels, k=k, reduction="none") for k in (1, 3, 5)]
+            self.found[choice, part] = sum(values) / 3  # type: ignore[assignment]
+        return self.found[choice, part]
 
 
 def _differ(num_labels: int) -> bool:
