@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +19,9 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import Scores
 
 INF = math.inf
-# With fewer rows, the thresholds of a fold are too noisy to use.
-FEWEST_IN_FOLD = 1_000
+# Rows are divided at random into up to PARTS parts, REPEATS times, if a part has at least FEWEST_IN_PART rows: the thresholds
+# of fewer rows are too noisy.
+PARTS, REPEATS, FEWEST_IN_PART = 5, 4, 1_000
 
 
 def balanced_thresholds(
@@ -28,7 +31,7 @@ def balanced_thresholds(
     shrink: float = 5.0,
     flood: float = 5.0,
     where: Tensor | None = None,
-    fold: Tensor | None = None,
+    seed: int = 0,
 ) -> tuple[float, ...]:
     """One threshold per label, best for the sum of micro-F1 and macro-F1 on held-out data.
 
@@ -38,17 +41,17 @@ def balanced_thresholds(
     threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
     threshold of a label without positives is never below the common one.
 
-    If the rows were scored by several models, thresholds are found for each model and averaged, and once for all rows
-    together; the higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000 rows
-    per model, only those for all rows together are used.
+    With at least 2,000 rows, thresholds are found on random parts of at least 1,000 rows, at most five parts and four times
+    over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on each. If never
+    predicting a label is best, the mean is also lower, since the highest score of some rows is below that of all rows.
 
     Args:
         logits: ``[..., L]`` of held-out rows.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
-        shrink: pseudo-positives per label, divided among the folds.
+        shrink: pseudo-positives per label, divided among the parts.
         flood: most predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
-        fold: ``[R]``, the number of the model that scored each row; None if one model scored all.
+        seed: random seed of the parts.
 
     Returns:
         L thresholds.
@@ -63,14 +66,23 @@ def balanced_thresholds(
     with torch.no_grad():
         data = scored_rows("balanced_thresholds", logits, labels, where)
         positives = data.per_group("labels")
-        cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
-        if fold is not None and len(data.labels) >= FEWEST_IN_FOLD * int(fold.max() + 1):
-            parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
-            parts = [part for part in parts if len(part.labels.indices)] or [data]
-            apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
-            cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
-            return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts.tolist()))
-    return tuple(cuts.tolist())
+        count = min(len(data.labels) // FEWEST_IN_PART, PARTS)
+        if count < 2:
+            return tuple(_balanced_cuts(data, positives, shrink=shrink, flood=flood).tolist())
+        found = [
+            _balanced_cuts(data.rows(part), positives, shrink=shrink / count, flood=flood) for part in _parts(data, count, seed)
+        ]
+        cuts = torch.stack(found).mean(dim=0).tolist()
+    return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts))
+
+
+def _parts(data: ScoredRows, count: int, seed: int) -> Iterator[Tensor]:
+    """The numbers of the rows of each part that has a positive."""
+    for repeat in range(REPEATS):
+        draw = np.random.default_rng([seed, repeat]).permutation(len(data.labels))
+        parts = [torch.from_numpy(np.sort(part)).to(data.scores.device) for part in np.array_split(draw, count)]
+        kept = [part for part in parts if len(data.labels[part].indices)]
+        yield from kept or [torch.arange(len(data.labels), device=data.scores.device)]
 
 
 def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:

@@ -24,6 +24,9 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
 from manyhot.training.run.device import choose_device
 
+# Most scores that the one or two numbers of a common calibration are fitted on, approximately.
+MOST_CALIBRATED = 1 << 20
+
 
 class Tuning(NamedTuple):
     """Scores ``[R, L]`` of held-out rows, or their top lists, with the labels.
@@ -74,9 +77,7 @@ def fit_rule(
         if settings.tune == NONE:
             return natural, None, ""
         return _listed(settings, tuning.logits, tuning.labels)
-    calibration = None
-    if settings.calibrate != NONE:
-        calibration = fit_calibration(tuning.all_scores, tuning.labels, kind=settings.calibrate, where=tuning.where)
+    calibration = None if settings.calibrate == NONE else _calibrated(settings.calibrate, tuning)
     if settings.tune == NONE:
         return natural, calibration, ""
     if settings.tune == BALANCED:
@@ -89,6 +90,16 @@ def fit_rule(
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
+
+
+def _calibrated(kind: str, tuning: Tuning) -> Calibration:
+    """The calibration; one or two numbers for all labels are fitted on every n-th row if there are many scores."""
+    scores, labels, where = tuning.all_scores, tuning.labels, tuning.where
+    step = scores.numel() // MOST_CALIBRATED if kind in ("temperature", "platt") else 1
+    if step > 1:
+        every = torch.arange(0, len(scores), step)
+        scores, labels, where = scores[every], labels[every], None if where is None else where[every]
+    return fit_calibration(scores, labels, kind=kind, where=where)
 
 
 def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tuple[DecisionRule, None, str]:
@@ -155,7 +166,7 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
     """
     if settings.per_label:
         cuts = balanced_thresholds(
-            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold
+            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed
         )
         return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on held-out rows"
     data = scored_rows("train", tuning.all_scores, tuning.labels, tuning.where)
