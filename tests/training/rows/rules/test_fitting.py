@@ -2,11 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tuning import balanced
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
@@ -48,15 +50,28 @@ def test_the_sum_of_both_is_near_the_best_that_tuning_for_one_of_them_reaches():
         assert value > both_f1(other > torch.tensor(rule.threshold), wanted) - 0.01
 
 
-def test_thresholds_of_several_models_are_their_mean_where_that_is_above_those_of_all_rows():
+@pytest.mark.parametrize(("rows", "count"), [(2000, 2), (2999, 2), (3500, 3), (9000, 5)])
+def test_thresholds_of_many_rows_are_the_mean_over_random_parts(rows, count, monkeypatch):
+    logits, truth = scored(rows)
+    own = []
+    for repeat in range(4):
+        drawn = np.random.default_rng([3, repeat]).permutation(rows)
+        own += [torch.from_numpy(part) for part in np.array_split(drawn, count)]
+    found = torch.tensor(balanced_thresholds(logits, truth, seed=3)).double()
+    monkeypatch.setattr(balanced, "FEWEST_IN_PART", rows)
+    parts = [balanced_thresholds(logits[part], truth[part], shrink=5 / count) for part in own]
+    torch.testing.assert_close(found, torch.tensor(parts).double().mean(dim=0), rtol=1e-5, atol=1e-5)
+    assert balanced_thresholds(logits, truth, seed=3) != tuple(found.tolist()), "those of all rows are others"
+
+
+def test_parts_without_a_positive_do_not_count():
     logits, truth = scored(2000)
-    fold = torch.arange(len(logits)) % 2
-    parts = [balanced_thresholds(logits[fold == each], truth[fold == each], shrink=2.5) for each in (0, 1)]
-    together = torch.tensor(balanced_thresholds(logits, truth)).double()
-    wanted = torch.maximum(torch.tensor(parts).double().mean(dim=0), together)
-    torch.testing.assert_close(torch.tensor(balanced_thresholds(logits, truth, fold=fold)).double(), wanted)
-    few = logits[:1999], truth[:1999]
-    assert balanced_thresholds(*few, fold=fold[:1999]) == balanced_thresholds(*few)
+    truth[:] = False
+    truth[7, 1] = True
+    logits[7, 1] = 9.0
+    cuts = balanced_thresholds(logits, truth)
+    assert all(np.isfinite(cuts))
+    assert cuts[1] < 9
 
 
 def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():

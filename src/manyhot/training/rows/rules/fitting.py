@@ -81,7 +81,7 @@ def fit_rule(
     if settings.tune == NONE:
         return natural, calibration, ""
     if settings.tune == BALANCED:
-        rule, found = _balanced(settings, tuning)
+        rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
     else:
@@ -140,10 +140,15 @@ def _with_a_label(
     """The rule with at least one label per row, if every training row has one and held-out rows are decided better."""
     if settings.min_labels or rule.top_k is not None or not bool((labels.counts() > 0).all()):
         return rule, found
-    given, least = (tuning.all_scores, tuning.labels, settings.tune), replace(rule, min_labels=1)
-    if rule_value(*given, least, where=tuning.where) <= rule_value(*given, rule, where=tuning.where):
+    names = ("micro-F1", "macro-F1") if settings.tune == BALANCED else (settings.tune,)
+
+    def value(tried: DecisionRule) -> float:
+        return sum(rule_value(tuning.all_scores, tuning.labels, name, tried, where=tuning.where) for name in names)
+
+    least = replace(rule, min_labels=1)
+    if value(least) <= value(rule):
         return rule, found
-    return least, f"{found} Every training row has a label, so every row gets at least its best one."
+    return least, f"{found.rstrip('.')}. Every training row has a label, so every row gets at least its best one."
 
 
 def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
