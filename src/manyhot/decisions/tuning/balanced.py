@@ -32,6 +32,7 @@ def balanced_thresholds(
     flood: float = 5.0,
     where: Tensor | None = None,
     seed: int = 0,
+    micro_weight: float = 1.0,
 ) -> tuple[float, ...]:
     """One threshold per label, best for the sum of micro-F1 and macro-F1 on held-out data.
 
@@ -52,6 +53,7 @@ def balanced_thresholds(
         flood: most predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
         seed: random seed of the parts.
+        micro_weight: weight of micro-F1 against macro-F1; 0: the thresholds are best for macro-F1.
 
     Returns:
         L thresholds.
@@ -63,14 +65,16 @@ def balanced_thresholds(
     """
     check_at_least("balanced_thresholds", "shrink", shrink, 0)
     check_at_least("balanced_thresholds", "flood", flood, 1)
+    check_at_least("balanced_thresholds", "micro_weight", micro_weight, 0)
+    given = {"flood": flood, "micro_weight": micro_weight}
     with torch.no_grad():
         data = scored_rows("balanced_thresholds", logits, labels, where)
         positives = data.per_group("labels")
         count = min(len(data.labels) // FEWEST_IN_PART, PARTS)
         if count < 2:
-            return tuple(_balanced_cuts(data, positives, shrink=shrink, flood=flood).tolist())
+            return tuple(_balanced_cuts(data, positives, shrink=shrink, **given).tolist())
         found = [
-            _balanced_cuts(data.rows(part), positives, shrink=shrink / count, flood=flood) for part in _parts(data, count, seed)
+            _balanced_cuts(data.rows(part), positives, shrink=shrink / count, **given) for part in _parts(data, count, seed)
         ]
         cuts = torch.stack(found).mean(dim=0).tolist()
     return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts))
@@ -85,7 +89,9 @@ def _parts(data: ScoredRows, count: int, seed: int) -> Iterator[Tensor]:
         yield from kept or [torch.arange(len(data.labels), device=data.scores.device)]
 
 
-def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
+def _balanced_cuts(
+    data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, micro_weight: float = 1.0, rounds: int = 6
+) -> Tensor:
     """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
@@ -102,7 +108,8 @@ def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood:
     total = predicted = float(p.sum())
     micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
     for _ in range(rounds):
-        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + total), len(p))
+        gain = micro_weight * (2 * tp - micro * pp) / (predicted + total)
+        best = best_of_each(found, macro + gain, len(p))
         predicted = float(found.pp[best].sum())
         micro = 2 * float(found.tp[best].sum()) / max(predicted + total, 1)
     cuts = torch.full_like(p, common)

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning import balanced
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
+from manyhot.training.rows.rules import fitting
 from manyhot.training.rows.rules.fitting import Tuning, best_value, fit_rule
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import tuned_for
 
 
 def scored(rows=400, labels=6, *, seed=0):
@@ -130,13 +133,13 @@ def test_training_takes_the_balanced_rule(per_label):
     assert both_f1(decide(logits, rule), truth) > both_f1(logits > 0, truth)
 
 
-@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "MLC-F1"])
+@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "MLC-F1", "auto"])
 def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
     generator = torch.Generator().manual_seed(0)
     truth = torch.nn.functional.one_hot(torch.randint(0, 4, (300,), generator=generator), 4).bool()
     # Rows differ in their level, so no threshold finds the one label of each row, which is its best.
     logits = torch.randn(300, 4, generator=generator) + 4 * truth + 6 * torch.randn(300, 1, generator=generator)
-    labels, settings = SparseLabels.from_dense(truth), TrainSettings(metric=metric, tune=metric, calibrate="none")
+    labels, settings = SparseLabels.from_dense(truth), TrainSettings(metric=metric, tune=tuned_for(metric), calibrate="none")
     rule, _, found = fit_rule(settings, DecisionRule(), Tuning(logits, labels, None), labels)
     assert rule.min_labels == 1
     assert "every row gets at least its best one" in found
@@ -147,3 +150,40 @@ def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
     low[:200] = torch.where(truth[:200], 5.0, -5.0)
     low[200:] = torch.where(truth[200:], -9.0, -6.0)
     assert fit_rule(settings, DecisionRule(), Tuning(low, labels, None), labels)[0].min_labels == 0
+
+
+def test_many_rows_are_tuned_for_macro_f1_on_parts_and_few_together():
+    settings = TrainSettings(tune="macro-F1", calibrate="none")
+    for rows, parts in ((2000, True), (1999, False)):
+        logits, truth = scored(rows)
+        rule, _, found = fit_rule(
+            settings, DecisionRule(), Tuning(logits, labels := SparseLabels.from_dense(truth), None), labels
+        )
+        assert ("best for macro-F1 on held-out rows" in found) is parts
+        if parts:
+            assert rule.threshold == balanced_thresholds(logits, truth, micro_weight=0.0)
+
+
+def test_without_a_weight_of_micro_f1_thresholds_are_best_for_macro_f1():
+    logits, truth = scored(1500, 12)
+    logits = logits + 3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+    both, macro = (decide(logits, DecisionRule(threshold=balanced_thresholds(logits, truth, micro_weight=w))) for w in (1, 0))
+
+    def macro_f1(predictions):
+        tp, pp, p = ((predictions & truth).sum(0).double(), predictions.sum(0).double(), truth.sum(0).double())
+        return float((2 * tp / (pp + p).clamp(min=1)).mean())
+
+    assert macro_f1(macro) > macro_f1(both)
+    assert both_f1(both, truth) > both_f1(macro, truth)
+
+
+def test_a_common_calibration_of_many_scores_is_fitted_on_every_nth_row(monkeypatch):
+    logits, truth = scored(900, 6)
+    tuning = Tuning(logits, SparseLabels.from_dense(truth), None)
+    monkeypatch.setattr(fitting, "MOST_CALIBRATED", 900 * 6 // 3)
+    for kind, step in (("platt", 3), ("temperature", 3), ("per-label", 1)):
+        settings = TrainSettings(calibrate=kind, tune="balanced")
+        _, calibration, _ = fit_rule(settings, DecisionRule(), tuning, tuning.labels)
+        wanted = fit_calibration(logits[::step], truth[::step], kind=kind)
+        torch.testing.assert_close(calibration.slope, wanted.slope)
+        torch.testing.assert_close(calibration.intercept, wanted.intercept)

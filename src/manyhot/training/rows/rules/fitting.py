@@ -13,7 +13,7 @@ from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import rule_value, tune_rule
-from manyhot.decisions.tuning.balanced import balanced_thresholds
+from manyhot.decisions.tuning.balanced import FEWEST_IN_PART, balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import scored_rows
@@ -84,6 +84,8 @@ def fit_rule(
         rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
+    elif settings.tune == "macro-F1" and settings.per_label and len(tuning.labels) >= 2 * FEWEST_IN_PART:
+        rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
     else:
         rule, found = _tuned(settings, natural, tuning)
         rule, found = _with_a_label(settings, rule, found, tuning, labels)
@@ -163,7 +165,7 @@ def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> 
     return tuned.recommended, f"whole label sets against one threshold: {tuned.message}"
 
 
-def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
+def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 1.0) -> tuple[DecisionRule, str]:
     """Thresholds for the sum of micro-F1, which frequent labels dominate, and macro-F1, in which all labels count alike.
 
     Thresholds for macro-F1 alone predict rare labels so often that micro-F1 falls. One threshold for all labels lies midway
@@ -171,9 +173,11 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
     """
     if settings.per_label:
         cuts = balanced_thresholds(
-            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed
-        )
-        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on held-out rows"
+            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed,
+            micro_weight=micro_weight,
+        )  # fmt: skip
+        what = "the sum of micro-F1 and macro-F1" if micro_weight else "macro-F1"
+        return DecisionRule(threshold=cuts), f"thresholds best for {what} on held-out rows"
     data = scored_rows("train", tuning.all_scores, tuning.labels, tuning.where)
     ends = [global_cut(data, OBJECTIVES[objective]) for objective in ("micro-F1", "macro-F1")]
     middle = clear_cut(data.scores.flatten(), sum(ends) / 2)
