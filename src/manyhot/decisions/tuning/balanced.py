@@ -22,6 +22,8 @@ INF = math.inf
 # Rows are divided at random into up to PARTS parts, REPEATS times, if a part has at least FEWEST_IN_PART rows: the thresholds
 # of fewer rows are too noisy.
 PARTS, REPEATS, FEWEST_IN_PART = 5, 4, 1_000
+# Iterations that find the micro-F1 which the thresholds reach.
+ROUNDS = 6
 
 
 def balanced_thresholds(
@@ -89,9 +91,7 @@ def _parts(data: ScoredRows, count: int, seed: int) -> Iterator[Tensor]:
         yield from kept or [torch.arange(len(data.labels), device=data.scores.device)]
 
 
-def _balanced_cuts(
-    data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, micro_weight: float = 1.0, rounds: int = 6
-) -> Tensor:
+def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, micro_weight: float) -> Tensor:
     """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
@@ -107,7 +107,7 @@ def _balanced_cuts(
     tp, pp = found.tp + shrink * recall, found.pp + shrink * load
     total = predicted = float(p.sum())
     micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         gain = micro_weight * (2 * tp - micro * pp) / (predicted + total)
         best = best_of_each(found, macro + gain, len(p))
         predicted = float(found.pp[best].sum())

@@ -183,8 +183,7 @@ def _train(
     tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
     rule, calibration, found = fit_rule(tuned_by, natural, tuning, hard)
     session.tell(Event("rule", found or "the natural rule of the loss"))
-    about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
-    about["why"] = why
+    about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate, "why": why}
     model = TrainedModel(
         body,
         {name: value for name, value in session.shape.items() if name != "pretrained"},
