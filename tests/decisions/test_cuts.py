@@ -62,7 +62,7 @@ def test_where_no_gap_is_wide_enough_a_cut_lies_in_a_wide_one(objective):
 
 def test_averaged_cuts_of_parts_are_clear_too():
     scores, truth = crowded(rows=3000)
-    cuts = balanced_thresholds(scores, truth)
+    cuts = balanced_thresholds(scores, truth, averaged=True)
     assert nearest(scores, cuts) >= CLEAR
 
 

@@ -33,6 +33,7 @@ def balanced_thresholds(
     shrink: float = 5.0,
     flood: float = 5.0,
     where: Tensor | None = None,
+    averaged: bool = False,
     seed: int = 0,
     micro_weight: float = 1.0,
 ) -> tuple[float, ...]:
@@ -44,8 +45,8 @@ def balanced_thresholds(
     threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
     threshold of a label without positives is never below the common one.
 
-    With at least 2,000 rows, thresholds are found on random parts of at least 1,000 rows, at most five parts and four times
-    over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on each. If never
+    With ``averaged`` and at least 2,000 rows, thresholds are found on random parts of at least 1,000 rows, at most five parts
+    and four times over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on each. If never
     predicting a label is best, the mean is also lower, since the highest score of some rows is below that of all rows.
 
     Args:
@@ -54,6 +55,8 @@ def balanced_thresholds(
         shrink: pseudo-positives per label, divided among the parts.
         flood: most predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
+        averaged: whether thresholds are averaged over parts. The scores must be on one scale: the lowest score that label trees
+            give to labels which no beam reached would spoil the mean.
         seed: random seed of the parts.
         micro_weight: weight of micro-F1 against macro-F1; 0: the thresholds are best for macro-F1.
 
@@ -73,7 +76,7 @@ def balanced_thresholds(
         data = scored_rows("balanced_thresholds", logits, labels, where)
         positives = data.per_group("labels")
         count = min(len(data.labels) // FEWEST_IN_PART, PARTS)
-        if count < 2:
+        if count < 2 or not averaged:
             return tuple(_balanced_cuts(data, positives, shrink=shrink, **given).tolist())
         found = [
             _balanced_cuts(data.rows(part), positives, shrink=shrink / count, **given) for part in _parts(data, count, seed)

@@ -60,7 +60,7 @@ def test_thresholds_of_many_rows_are_the_mean_over_random_parts(rows, count, mon
     for repeat in range(4):
         drawn = np.random.default_rng([3, repeat]).permutation(rows)
         own += [torch.from_numpy(part) for part in np.array_split(drawn, count)]
-    found = torch.tensor(balanced_thresholds(logits, truth, seed=3)).double()
+    found = torch.tensor(balanced_thresholds(logits, truth, seed=3, averaged=True)).double()
     monkeypatch.setattr(balanced, "FEWEST_IN_PART", rows)
     parts = [balanced_thresholds(logits[part], truth[part], shrink=5 / count) for part in own]
     torch.testing.assert_close(found, torch.tensor(parts).double().mean(dim=0), rtol=1e-5, atol=1e-5)
@@ -72,7 +72,7 @@ def test_parts_without_a_positive_do_not_count():
     truth[:] = False
     truth[7, 1] = True
     logits[7, 1] = 9.0
-    cuts = balanced_thresholds(logits, truth)
+    cuts = balanced_thresholds(logits, truth, averaged=True)
     assert all(np.isfinite(cuts))
     assert cuts[1] < 9
 
@@ -152,16 +152,17 @@ def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
     assert fit_rule(settings, DecisionRule(), Tuning(low, labels, None), labels)[0].min_labels == 0
 
 
-def test_many_rows_are_tuned_for_macro_f1_on_parts_and_few_together():
-    settings = TrainSettings(tune="macro-F1", calibrate="none")
-    for rows, parts in ((2000, True), (1999, False)):
-        logits, truth = scored(rows)
-        rule, _, found = fit_rule(
-            settings, DecisionRule(), Tuning(logits, labels := SparseLabels.from_dense(truth), None), labels
-        )
-        assert ("best for macro-F1 on held-out rows" in found) is parts
-        if parts:
-            assert rule.threshold == balanced_thresholds(logits, truth, micro_weight=0.0)
+@pytest.mark.parametrize(("rows", "crossed", "averaged"), [(2000, True, True), (1999, True, False), (2000, False, False)])
+@pytest.mark.parametrize("tune", ["balanced", "macro-F1"])
+def test_thresholds_of_many_cross_fitted_rows_are_averaged_over_parts(rows, crossed, averaged, tune):
+    logits, truth = scored(rows, 12)
+    logits = logits + 3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+    labels = SparseLabels.from_dense(truth)
+    fold = torch.arange(rows) % 2 if crossed else None
+    tuning = Tuning(logits, labels, None, torch.arange(rows), fold)
+    rule, _, _ = fit_rule(TrainSettings(tune=tune, calibrate="none"), DecisionRule(), tuning, labels)
+    weight = 0.0 if tune == "macro-F1" else 1.0
+    assert (rule.threshold == balanced_thresholds(logits, truth, micro_weight=weight, averaged=True)) is averaged or rows < 2000
 
 
 def test_without_a_weight_of_micro_f1_thresholds_are_best_for_macro_f1():

@@ -84,7 +84,7 @@ def fit_rule(
         rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
-    elif settings.tune == "macro-F1" and settings.per_label and len(tuning.labels) >= 2 * FEWEST_IN_PART:
+    elif settings.tune == "macro-F1" and settings.per_label and tuning.fold is not None and _many(tuning):
         rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
     else:
         rule, found = _tuned(settings, natural, tuning)
@@ -92,6 +92,11 @@ def fit_rule(
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
+
+
+def _many(tuning: Tuning) -> bool:
+    """Whether thresholds can be averaged over parts of the rows."""
+    return len(tuning.labels) >= 2 * FEWEST_IN_PART
 
 
 def _calibrated(kind: str, tuning: Tuning) -> Calibration:
@@ -174,7 +179,7 @@ def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 
     if settings.per_label:
         cuts = balanced_thresholds(
             tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed,
-            micro_weight=micro_weight,
+            micro_weight=micro_weight, averaged=tuning.fold is not None,
         )  # fmt: skip
         what = "the sum of micro-F1 and macro-F1" if micro_weight else "macro-F1"
         return DecisionRule(threshold=cuts), f"thresholds best for {what} on held-out rows"
