@@ -46,8 +46,9 @@ def balanced_thresholds(
     threshold of a label without positives is never below the common one.
 
     With ``averaged`` and at least 2,000 rows, thresholds are found on random parts of at least 1,000 rows, at most five parts
-    and four times over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on each. If never
-    predicting a label is best, the mean is also lower, since the highest score of some rows is below that of all rows.
+    and four times over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on
+    each. If never predicting a label is best, the mean is also lower, since the highest score of some rows is below that of
+    all rows.
 
     Args:
         logits: ``[..., L]`` of held-out rows.
