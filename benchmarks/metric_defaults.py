@@ -149,9 +149,8 @@ def measured(scores: Tensor, judged: Examples, own: Examples, tuning: Tuning | N
         rule = tune_rule(held, labels, objective=objective, per_label=per_label, folds=0).rule
         key = f"{objective}, per label" if per_label else objective
         told[key] = judge(decide(scores, rule), judged, objective)
-    for name, fold in (("balanced", tuning.fold), ("balanced, pooled", None)):
-        chosen = decide(scores, DecisionRule(threshold=balanced_thresholds(held, labels, fold=fold)))
-        told |= {f"{metric}, {name}": judge(chosen, judged, metric) for metric in ("micro-F1", "macro-F1")}
+    chosen = decide(scores, DecisionRule(threshold=balanced_thresholds(held, labels)))
+    told |= {f"{metric}, balanced": judge(chosen, judged, metric) for metric in ("micro-F1", "macro-F1")}
     told["SubACC, s > 0"] = judge(scores > 0, judged, "SubACC")
     others = torch.ones(len(own), dtype=torch.bool)
     others[tuning.rows] = False

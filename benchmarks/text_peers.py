@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.earlier_cells import earlier_cells
 from benchmarks.text_sets import SETS
 from benchmarks.tuning import processor
 from manyhot.data.examples import Examples
@@ -39,18 +40,6 @@ NAMES = {
     "tree": "LibMultiLabel tree",
     "thresholds": "LibMultiLabel per-label thresholds, cross-validated",
     "scikit-learn": "scikit-learn OneVsRest, logistic, C = 10",
-}
-# What was found on training rows alone where figures stay behind a peer's.
-WHY = {
-    "reuters21578": "Why macro-F1 is behind the cross-validated thresholds is not settled. On one split of the training rows"
-    " labels are ranked about as well as by a linear SVM on the same features, which points to the cuts of rare labels; cuts"
-    " found as the peer finds them gained macro-F1 there and lost micro-F1, but by less than the gap.",
-    "cooking_stackexchange": "P@1 behind one-vs-rest: on one split of the training rows a squared hinge on the same features"
-    " had more of it than ZLPR and BCE at the steps, passes and weights of positives tried; why is not known."
-    " The cross-validated thresholds were stopped after 25 CPU minutes without a result.",
-    "eurlex57k": "P@k behind one-vs-rest: a bag is a table of words times labels in two thin factors. On one split"
-    " of the training rows the mean of it and of the whole table had more, but that is several times as large."
-    " One-vs-rest ran while the machine was shared by many: by its CPU seconds, two threads by themselves need about 700 s.",
 }
 
 
@@ -179,7 +168,8 @@ def page(cells: list[dict[str, Any]], options: argparse.Namespace) -> str:
         "# manyhot's default against linear peers on text",
         "",
         f"- Date: {' to '.join(sorted({cell['date'] for cell in cells})[:: max(len({c['date'] for c in cells}) - 1, 1)])}",
-        "- Command: `python -m benchmarks.text_peers --data FOLDER --peer-python PYTHON`",
+        "- Command: `python -m benchmarks.text_peers --data FOLDER "
+        + ("--systems manyhot --peers-from PAGE`" if options.peers_from else "--peer-python PYTHON`"),
         f"- Hardware: {processor()}, {options.threads} threads of {os.cpu_count()} cores",
         f"- Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
         f"- LibMultiLabel's options: `{PEER_OPTIONS}`; peers read words by scikit-learn's tf-idf (sublinear, min_df 2)",
@@ -190,6 +180,11 @@ def page(cells: list[dict[str, Any]], options: argparse.Namespace) -> str:
         " with tf-idf, all cross-fitting and tuning; CPU seconds beside them, since other work may have shared the machine:"
         " the load is the mean number of running processes in the minute before the cell. Peak memory is of the whole process,"
         " with the interpreter, its libraries and the data. The tree's probabilities are cut at 0.5, other peers' scores at 0.",
+        *(
+            ["", f"The peers were not run again: their figures are those of [an earlier page]({options.peers_from.name})."]
+            if options.peers_from
+            else []
+        ),
     ]
     for name in dict.fromkeys(cell["set"] for cell in cells):
         rows = [cell for cell in cells if cell["set"] == name]
@@ -197,7 +192,7 @@ def page(cells: list[dict[str, Any]], options: argparse.Namespace) -> str:
         text += ["| system | " + " | ".join(METRICS) + " | empty rows, % | s | CPU s | load | peak, MB | model, MB |"]
         text += ["|---" * (len(METRICS) + 7) + "|"]
         text += [_line(system, rows) for system in NAMES if (system, name) in TOO_LONG or _find(rows, system)]
-        text += ["", _verdict(rows), *(["", WHY[name]] if name in WHY else [])]
+        text += ["", _verdict(rows)]
     return "\n".join(text) + "\n"
 
 
@@ -236,6 +231,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cells", type=Path, default=Path("runs/text-peers.jsonl"), help="finished cells, a line each")
     parser.add_argument("--again", action="store_true", help="run the cells named anew")
+    parser.add_argument("--peers-from", type=Path, help="an earlier page, whose figures of peers are taken over")
     parser.add_argument("--output", type=Path, default=None)
     parser.add_argument("--cell", nargs=2, metavar=("SET", "SYSTEM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -255,6 +251,12 @@ def main() -> None:
             cells = [each for each in cells if (each["set"], each["system"]) != (name, system)] + [cell]
             options.cells.write_text("".join(json.dumps(each) + "\n" for each in cells))
             print(f"{name}, {system}: {cell['seconds']:.1f} s, micro-F1 {cell['micro-F1']:.4f}", file=sys.stderr, flush=True)
+    if options.peers_from:
+        own = {(cell["set"], cell["system"]) for cell in cells}
+        earlier = earlier_cells(
+            options.peers_from, {name: title for name, title in NAMES.items() if name != "manyhot"}, METRICS
+        )
+        cells += [cell for cell in earlier if (cell["set"], cell["system"]) not in own]
     order = list(SETS)
     text = page(sorted(cells, key=lambda cell: order.index(cell["set"])), options)
     if options.output:

@@ -60,9 +60,9 @@ def test_where_no_gap_is_wide_enough_a_cut_lies_in_a_wide_one(objective):
         assert nearest(scores, cuts) >= 16
 
 
-def test_averaged_cuts_of_folds_are_clear_too():
+def test_averaged_cuts_of_parts_are_clear_too():
     scores, truth = crowded(rows=3000)
-    cuts = balanced_thresholds(scores, truth, fold=torch.arange(3000) % 2)
+    cuts = balanced_thresholds(scores, truth, averaged=True)
     assert nearest(scores, cuts) >= CLEAR
 
 

@@ -112,7 +112,7 @@ DENSE = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0.2", "--e
 RATE = ["--learning-rate", "0.03", "--validation", "0.2"]
 BAG = ["--hidden", "8", "--dropout", "0.2"]
 ROW_SITUATIONS = {
-    "linear on texts": ["texts.jsonl", "--model", "linear", "--epochs", "3", "--batch-size", "32"],
+    "linear on texts": ["texts.jsonl", "--model", "linear", "--loss", "zlpr", "--epochs", "3", "--batch-size", "32"],
     "bag on texts": [
         "texts.jsonl",
         "--model",
@@ -318,12 +318,13 @@ def test_no_setting_of_rows_is_silent(title, command, capfd):
 # Settings whose use depends on the rest of the run, tried in further situations. A value that says what holds anyway is named.
 DEPENDING = [*UNUSED, "word_starts", "strategy", "loss", "learn_threshold", "row_threshold", "smoothing", "flip", "teacher"]
 SHORT = ["--model", "linear", "--epochs", "3", "--batch-size", "32"]
+HINGE = {("loss", "squared_hinge"): "is the default on texts", ("calibrate", "platt"): "is the default then"}
 NO_HELD_OUT = ["--learning-rate", "0.03", "--hidden", "8", "--validation", "0", "--epochs", "6"]
 FURTHER = {
-    "long texts": (["long.jsonl", *SHORT], {}),
+    "long texts": (["long.jsonl", *SHORT], HINGE),
     "few rows": (["few.jsonl", *SHORT], {}),
     "soft labels": (["soft.jsonl", *SHORT], {}),
-    "validation rows": (["texts.jsonl", "--validation-file", "more.jsonl", *SHORT], {}),
+    "validation rows": (["texts.jsonl", "--validation-file", "more.jsonl", *SHORT], HINGE),
     "no tuned rule": (["texts.jsonl", "--tune", "none", *SHORT], {("pos_weight", "auto"): "is the default then"}),
     "no held-out rows": (["table.csv", "--labels", "y*", "--model", "mlp", *NO_HELD_OUT], {}),
     "label powerset": (

@@ -149,7 +149,7 @@ def test_gaps_in_the_features_are_filled():
 
 def test_progress_and_log_tell_the_same(tmp_path):
     events = []
-    train(text_examples(), TrainSettings(threads=1), run=tmp_path / "run", progress=events.append)
+    train(text_examples(), TrainSettings(loss="zlpr", threads=1), run=tmp_path / "run", progress=events.append)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["kind"] for line in lines] == [event.kind for event in events]
     assert {"start", "epoch", "note", "rule", "end"} == {event.kind for event in events}

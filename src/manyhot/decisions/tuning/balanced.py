@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +19,11 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import Scores
 
 INF = math.inf
-# With fewer rows, the thresholds of a fold are too noisy to use.
-FEWEST_IN_FOLD = 1_000
+# Rows are divided at random into up to PARTS parts, REPEATS times, if a part has at least FEWEST_IN_PART rows: the thresholds
+# of fewer rows are too noisy.
+PARTS, REPEATS, FEWEST_IN_PART = 5, 4, 1_000
+# Iterations that find the micro-F1 which the thresholds reach.
+ROUNDS = 6
 
 
 def balanced_thresholds(
@@ -28,7 +33,9 @@ def balanced_thresholds(
     shrink: float = 5.0,
     flood: float = 5.0,
     where: Tensor | None = None,
-    fold: Tensor | None = None,
+    averaged: bool = False,
+    seed: int = 0,
+    micro_weight: float = 1.0,
 ) -> tuple[float, ...]:
     """One threshold per label, best for the sum of micro-F1 and macro-F1 on held-out data.
 
@@ -38,17 +45,21 @@ def balanced_thresholds(
     threshold is just above its highest score here, so that its rare positives can still be predicted on new rows. The
     threshold of a label without positives is never below the common one.
 
-    If the rows were scored by several models, thresholds are tuned twice: for each model separately and averaged, and for all
-    rows together. The higher of the two is used, so that a label is predicted only if both predict it. With fewer than 1,000
-    rows per model, only the thresholds for all rows together are used.
+    With ``averaged`` and at least 2,000 rows, thresholds are found on random parts of at least 1,000 rows, at most five parts
+    and four times over, and averaged. The best threshold of a rare label depends on a few rows; the mean depends less on
+    each. If never predicting a label is best, the mean is also lower, since the highest score of some rows is below that of
+    all rows.
 
     Args:
         logits: ``[..., L]`` of held-out rows.
         labels: hard, ``[..., L]`` or ``SparseLabels``.
-        shrink: pseudo-positives per label, divided among the folds.
+        shrink: pseudo-positives per label, divided among the parts.
         flood: the largest number of predictions per positive of a label.
         where: bool, broadcastable to ``logits``; False excludes an entry.
-        fold: ``[R]``, the number of the model that scored each row; None if one model scored all.
+        averaged: whether thresholds are averaged over parts. The scores must be on one scale: the lowest score that label trees
+            give to labels which no beam reached would spoil the mean.
+        seed: random seed of the parts.
+        micro_weight: weight of micro-F1 against macro-F1; 0: the thresholds are best for macro-F1.
 
     Returns:
         L thresholds.
@@ -60,22 +71,32 @@ def balanced_thresholds(
     """
     check_at_least("balanced_thresholds", "shrink", shrink, 0)
     check_at_least("balanced_thresholds", "flood", flood, 1)
+    check_at_least("balanced_thresholds", "micro_weight", micro_weight, 0)
+    given = {"flood": flood, "micro_weight": micro_weight}
     with torch.no_grad():
         data = scored_rows("balanced_thresholds", logits, labels, where)
         positives = data.per_group("labels")
-        cuts = _balanced_cuts(data, positives, shrink=shrink, flood=flood)
-        if fold is not None and len(data.labels) >= FEWEST_IN_FOLD * int(fold.max() + 1):
-            parts = [data.rows((fold == each).nonzero().flatten()) for each in fold.unique()]  # type: ignore[no-untyped-call]
-            parts = [part for part in parts if len(part.labels.indices)] or [data]
-            apart = [_balanced_cuts(part, positives, shrink=shrink / len(parts), flood=flood) for part in parts]
-            cuts = torch.maximum(cuts, torch.stack(apart).mean(dim=0))
-            return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts.tolist()))
-    return tuple(cuts.tolist())
+        count = min(len(data.labels) // FEWEST_IN_PART, PARTS)
+        if count < 2 or not averaged:
+            return tuple(_balanced_cuts(data, positives, shrink=shrink, **given).tolist())
+        found = [
+            _balanced_cuts(data.rows(part), positives, shrink=shrink / count, **given) for part in _parts(data, count, seed)
+        ]
+        cuts = torch.stack(found).mean(dim=0).tolist()
+    return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts))
 
 
-def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, rounds: int = 6) -> Tensor:
-    """float64 ``[L]``: the thresholds from the rows of ``data``. ``positives [L]`` are counted over all rows, of which ``data``
-    may be a part."""
+def _parts(data: ScoredRows, count: int, seed: int) -> Iterator[Tensor]:
+    """The numbers of the rows of each part that has a positive."""
+    for repeat in range(REPEATS):
+        draw = np.random.default_rng([seed, repeat]).permutation(len(data.labels))
+        parts = [torch.from_numpy(np.sort(part)).to(data.scores.device) for part in np.array_split(draw, count)]
+        kept = [part for part in parts if len(data.labels[part].indices)]
+        yield from kept or [torch.arange(len(data.labels), device=data.scores.device)]
+
+
+def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood: float, micro_weight: float) -> Tensor:
+    """float64 ``[L]``; ``positives [L]`` are counted over all rows, ``data`` may be a part of them."""
     p, steps = data.per_group("labels"), steps_of(data)
     if len(steps) == 0:
         return torch.full_like(p, global_cut(data, OBJECTIVES["micro-F1"]))
@@ -90,8 +111,9 @@ def _balanced_cuts(data: ScoredRows, positives: Tensor, *, shrink: float, flood:
     tp, pp = found.tp + shrink * recall, found.pp + shrink * load
     total = predicted = float(p.sum())
     micro, best = 0.5, torch.zeros(0, dtype=torch.int64, device=p.device)
-    for _ in range(rounds):
-        best = best_of_each(found, macro + (2 * tp - micro * pp) / (predicted + total), len(p))
+    for _ in range(ROUNDS):
+        gain = micro_weight * (2 * tp - micro * pp) / (predicted + total)
+        best = best_of_each(found, macro + gain, len(p))
         predicted = float(found.pp[best].sum())
         micro = 2 * float(found.tp[best].sum()) / max(predicted + total, 1)
     cuts = torch.full_like(p, common)

@@ -8,15 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyhot._cores import available_cores
 from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
+from manyhot.engines.native import engine as native
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import LOSSES, get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, CROSSED, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.bodies.registry import bodies_for, get_body
 from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.settings import ENCODER, TrainSettings
-from manyhot.training.rows.steering import AUTO, NONE, steering_of, tuned_for
+from manyhot.training.rows.steering import AUTO, HINGE, NONE, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.processes import Processes
@@ -30,6 +32,10 @@ STEPS_ONLY = (
     *("teacher", "teacher_share", "batch_size", "learning_rate", "weight_decay", "warmup", "schedule", "clip", "patience"),
     *("folds", "precision", "propensity_weights"),
 )
+# Least number of rows per fold for cross-fitting, and the number of folds of a body that is trained by gradient steps.
+ROWS_A_FOLD, STEP_FOLDS = 10, 3
+# From this many rows on, a linear body that is solved gets more folds: with 3 the thresholds of rare labels are worse.
+SOLVED_FOLDS, LEAST_SOLVED_ROWS = 5, 1_000
 # A linear step over fewer scores than this is faster on one thread.
 SMALL_STEP = 1 << 17
 # Values of ``tune`` that top lists support: they get one threshold, the best for micro-F1.
@@ -147,6 +153,11 @@ def resolved(settings: TrainSettings, examples: Examples) -> TrainSettings:
     return settings
 
 
+def folds_for(num_rows: int, *, solved: bool) -> int:
+    """The default number of cross-fitting folds of a linear body on sparse inputs."""
+    return SOLVED_FOLDS if solved and num_rows >= LEAST_SOLVED_ROWS else STEP_FOLDS
+
+
 def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:
     """The resolved settings; a linear body on texts gets the loss of the metric if no loss was given."""
     wanted = steering_of(given.metric).text_loss
@@ -154,8 +165,25 @@ def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, exa
     learns = settings.propensity_weights or given.learn_threshold or given.row_threshold or given.softens or examples.soft
     if not wanted or not plain or learns or examples.kind != "texts" or body.fitting_on(sparse=True) != CROSSED:
         return settings
+    # Without a metric, scores must decide and give probabilities by themselves if neither is fitted on held-out rows.
+    by_itself = NONE in (given.tune, given.calibrate) or len(examples) < ROWS_A_FOLD * (given.folds or STEP_FOLDS)
+    if given.metric == AUTO and by_itself:
+        return settings
     calibrate = "platt" if given.calibrate == AUTO and get_loss(wanted).link is None else settings.calibrate
     return replace(settings, loss=wanted, pos_weight=None, calibrate=calibrate)
+
+
+def solved_by(given: TrainSettings, settings: TrainSettings, body: BodyInfo, examples: Examples) -> int:
+    """The number of threads that solve the labels of a linear body one by one; 0 if it is trained by gradient steps.
+
+    Labels are solved for texts with the squared hinge and hard, known labels, unless a setting of gradient steps is given.
+    """
+    changed = {each.name for each in fields(given) if getattr(given, each.name) != each.default}
+    known = examples.unknown is None or not len(examples.unknown.indices)
+    usual = settings.loss == HINGE and examples.kind == "texts" and body.fitting_on(sparse=True) == CROSSED
+    hard = known and not examples.soft and not changed & ({*STEPS_ONLY} - {"folds"})
+    ready = usual and hard and Processes.current().count == 1 and native.available()[0]
+    return (given.threads or available_cores()) if ready else 0
 
 
 def _weight_for(settings: TrainSettings, examples: Examples) -> float | str | None:

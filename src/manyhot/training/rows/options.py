@@ -10,13 +10,11 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, BodyInfo
-from manyhot.training.rows.choose import STEPS_ONLY, decides_itself
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, USUAL_BATCH, BodyInfo
+from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, STEPS_ONLY, decides_itself, why_not_lazy
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, NONE, SETS
-
-# Least number of rows per fold for cross-fitting.
-ROWS_A_FOLD = 10
+from manyhot.training.run.processes import Processes, ProcessesError
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,7 @@ class Run:
         rows: the number of rows.
         sparse: whether the prepared inputs are sparse.
         validated: whether validation rows are given.
+        solved: whether a linear body is solved label by label.
     """
 
     settings: TrainSettings
@@ -38,6 +37,7 @@ class Run:
     rows: int
     sparse: bool
     validated: bool
+    solved: bool = False
 
     @property
     def fitting(self) -> str:
@@ -52,7 +52,8 @@ class Run:
     @property
     def crosses(self) -> bool:
         """Whether scores are cross-fitted."""
-        return self.fitting == CROSSED and not self.validated and self.rows >= ROWS_A_FOLD * self.settings.folds
+        least = ROWS_A_FOLD * (self.settings.folds or STEP_FOLDS)
+        return self.fitting == CROSSED and not self.validated and self.rows >= least
 
     @property
     def has_held_out(self) -> bool:
@@ -222,6 +223,7 @@ def check_used(
     *,
     sparse: bool,
     validated: bool,
+    solved: bool = False,
 ) -> Run:
     """The facts that decide which settings are used. Raises an error for a changed setting that this run does not use.
 
@@ -232,8 +234,9 @@ def check_used(
         examples: the training rows.
         sparse: whether the prepared inputs are sparse.
         validated: whether validation rows are given.
+        solved: whether a linear body is solved label by label.
     """
-    run = Run(settings, body, examples.kind, len(examples), sparse, validated)
+    run = Run(settings, body, examples.kind, len(examples), sparse, validated, solved)
     for each in fields(TrainSettings):
         reason = UNUSED.get(each.name)
         if run.fitting == SOLVED and each.name in STEPS_ONLY:
@@ -261,3 +264,31 @@ def unreached_limits(given: TrainSettings, inputs: Any, prepared: Any) -> list[s
         return []
     limit, default = getattr(given, name), next(each.default for each in fields(TrainSettings) if each.name == name)
     return [] if limit == default or most >= limit else [f"`{name}` has no effect: the data has at most {most:,}."]
+
+
+def check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) -> None:
+    """Raise an error for settings that lazy scores do not support."""
+    for name, why in why_not_lazy(settings, examples).items() if entry.lazy else ():
+        if why:
+            raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
+    if entry.lazy and Processes.current().count > 1 and not settings.label_shards:
+        raise ProcessesError(
+            f"train: `model` {entry.name} must have `label_shards` {Processes.current().count} in several processes: its"
+            " weights are updated inside backward, so labels can be sharded, but rows cannot."
+        )
+
+
+def check_processes(settings: TrainSettings, processes: Processes) -> None:
+    """Raise an error for settings that several processes do not support."""
+    if settings.label_shards:
+        if settings.label_shards != processes.count:
+            raise ProcessesError(
+                f"train: `label_shards` must be the number of processes, {processes.count}; got {settings.label_shards}. Start"
+                f" as many with: torchrun --nproc-per-node {settings.label_shards} -m manyhot.cli train ..."
+            )
+        return
+    processes.own_size(settings.batch_size or USUAL_BATCH)
+    if processes.count > 1 and not get_loss(settings.usual_loss).row_separable:
+        raise ProcessesError(
+            f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
+        )

@@ -13,19 +13,19 @@ from manyhot.labels.split import stratified_folds, stratified_split
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE
 from manyhot.training.rows.bodies.networks import set_prior
 from manyhot.training.rows.bodies.registry import get_body, make_body
-from manyhot.training.rows.choose import starting_scores
+from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
+from manyhot.training.rows.linear.phase import fit_one_vs_rest
 from manyhot.training.rows.mean_losses import fit_mean_of_losses
 from manyhot.training.rows.rules.fitting import Tuning, best_value
-from manyhot.training.rows.rules.held_scores import logits_of
+from manyhot.training.rows.rules.held_scores import crossed_scores, logits_of
 from manyhot.training.rows.rules.row_threshold import RowThreshold
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import NONE
 from manyhot.training.rows.strategies import ReadBody, without_reader
 from manyhot.training.rows.targets.objective import link_of
 from manyhot.training.rows.targets.soft_steps import fit_of_best_step
-from manyhot.training.rows.trees.choice import tree_choice
-from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
+from manyhot.training.rows.trees.phase import fit_solved
 from manyhot.training.rows.wide.phase import fit_wide
 from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder
@@ -66,6 +66,8 @@ class RowSession(RunSession):
         self.learning_rate = 0.0
         # A prefix of the names of fits, if several losses are fitted.
         self.prefix = ""
+        # Threads that solve the labels of a linear body one by one; 0: it is trained by gradient steps.
+        self.solver_threads = 0
         # Whether only a sample of the held-out rows is scored, because there are too many.
         self.sampled = False
 
@@ -138,35 +140,24 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
             "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
             " Start it without torchrun, or choose bag or mlp."
         )
+    if session.solver_threads:
+        return fit_one_vs_rest(session, held)
     rows, settings = session.rows, session.settings
-    tuning, factor = None, 1.0
-    if held is None and len(rows) >= 10 * settings.folds:
-        folds = [fold.numpy() for fold in stratified_folds(rows.labels, num_folds=settings.folds, seed=settings.seed)]
+    tuning, factor, count = None, 1.0, settings.folds or STEP_FOLDS
+    if held is None and len(rows) >= ROWS_A_FOLD * count:
+        folds = [fold.numpy() for fold in stratified_folds(rows.labels, num_folds=count, seed=settings.seed)]
         scored = session.sample(folds)
         factor, first = _first_fold(session, folds[0], scored[0])
         scores = [first]
         for place, fold in enumerate(folds[1:], start=1):
             fit = session.fit(f"fold-{place}", place, rows.without(fold), linear=True, factor=factor)
             scores.append(logits_of(fit.body, rows.take(scored[place]), session))
-        tuning = _tuning_of(rows, scored, scores)
+        tuning = crossed_scores(rows, scored, scores)
     fit = session.fit("final", 900, rows, linear=True, factor=factor)
     session.learning_rate = fit.state.learning_rate
     if held is not None:
         tuning = Tuning(logits_of(fit.body, held, session), held.labels, held.where())
     return fit.body, fit.objective.threshold, tuning
-
-
-def _tuning_of(rows: TrainingRows, scored: Sequence[np.ndarray[Any, Any]], scores: Sequence[Tensor]) -> Tuning:
-    """Scores of some rows by the fits that did not see them, in the order of the rows."""
-    places = np.concatenate(list(scored))
-    order = np.argsort(places, kind="stable")
-    fold = np.repeat(np.arange(len(scored)), [len(each) for each in scored])[order]
-    own, table = rows.take(places[order]), scores[0].new_empty(len(places), rows.labels.num_labels)
-    back, first = np.argsort(order, kind="stable"), 0
-    for part in scores:
-        table[torch.from_numpy(back[first : first + len(part)])] = part
-        first += len(part)
-    return Tuning(table, own.labels, own.where(), torch.from_numpy(places[order]), torch.from_numpy(fold))
 
 
 def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndarray[Any, Any]) -> tuple[float, Tensor]:
@@ -263,30 +254,6 @@ def _joined(session: RowSession, fits: Sequence[RowFit]) -> nn.Module:
     if get_body(session.shape["body"]).hidden:
         session.shape["hidden"] = joined.get_submodule("head").in_features
     return joined
-
-
-def fit_solved(session: RowSession, held: TrainingRows | None) -> Fitted:
-    """``(body, None, scores to tune on)`` of label trees, which are solved node by node.
-
-    At most ``MOST_HELD_OUT`` rows are held out to tune on.
-    """
-    if Processes.current().count > 1:
-        raise ProcessesError(
-            "train: `model` must not be tree for several processes; one takes all CPU threads. Start it without torchrun."
-        )
-    rows, settings = session.rows, session.settings
-    check_tree(rows, session.device)
-    count, apart = min(round(settings.validation * len(rows)), MOST_HELD_OUT), None
-    if held is None and 0 < count < len(rows):
-        order = np.random.default_rng([settings.seed, 1 << 22]).permutation(len(rows))
-        scored = session.sample([np.sort(order[:count])])[0]
-        apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
-    sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": settings.epochs or 1}
-    sizes |= {"form": settings.loss, "seed": settings.seed, "threads": settings.threads or torch.get_num_threads()}
-    body = TreeFit(session, rows, **sizes, **tree_choice(session, rows, **sizes)._asdict()).run()
-    session.shape |= shape_of(body)
-    tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart)
-    return body, None, tuning
 
 
 FITTINGS: dict[str, Callable[[RowSession, TrainingRows | None], Fitted]] = {

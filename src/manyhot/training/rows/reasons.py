@@ -7,6 +7,7 @@ from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
 from manyhot.training.rows.choose import decides_itself
 from manyhot.training.rows.options import Run
+from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, BALANCED, NONE, SETS, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 
@@ -16,11 +17,16 @@ def reasons_of(run: Run) -> dict[str, str]:
     settings = run.settings
     found = {"metric": _metric(run), "loss": _loss(run), "stopping": _stopping(run), "fits": _fits(run), "rule": _rule(run)}
     if settings.calibrate != NONE:
-        asked = steering_of(settings.metric).calibrate == settings.calibrate
-        found["probabilities"] = f"{settings.calibrate}: {'the metric measures them' if asked else 'as the settings say'}"
+        found["probabilities"] = f"{settings.calibrate}: {_why_calibrated(settings)}"
     if settings.propensity_weights:
         found["weights"] = "positives of rare labels weigh more, by the propensities of PSP@k"
     return found
+
+
+def _why_calibrated(settings: TrainSettings) -> str:
+    if steering_of(settings.metric).calibrate == settings.calibrate:
+        return "the metric measures them"
+    return f"{settings.loss} gives margins" if get_loss(settings.usual_loss).link is None else "as the settings say"
 
 
 def _metric(run: Run) -> str:
@@ -40,7 +46,7 @@ def _loss(run: Run) -> str:
     if run.body.losses:
         return f"{settings.loss}: {run.title} is made for it"
     if run.kind == "texts" and steering_of(settings.metric).text_loss == settings.loss:
-        return f"{settings.loss}: on texts a margin loss ranks rare labels better, and the metric needs no probabilities"
+        return f"{settings.loss}: on texts a margin loss ranks labels better, rare ones above all"
     return f"{settings.loss}: {get_loss(settings.usual_loss).summary}"
 
 
@@ -48,6 +54,9 @@ def _stopping(run: Run) -> str:
     settings = run.settings
     if run.fitting == HELD_OUT and run.has_held_out:
         return f"early stopping: the epoch with the best {settings.stop_metric} on held-out rows is kept"
+    if run.solved:
+        chosen = f"; the cost of an error is the one with the best {settings.stop_metric} on held-out rows"
+        return f"each label is solved by itself, in {settings.epochs} passes{chosen if run.has_held_out else ''}"
     if run.fitting == CROSSED and run.crosses and settings.learning_rate is None:
         return f"all epochs are trained; the learning rate is the one with the best {settings.stop_metric} on the first fold"
     return "all epochs are trained, without early stopping"

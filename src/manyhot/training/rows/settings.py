@@ -58,7 +58,7 @@ class TrainSettings(RunSettings):
         "how labels become targets: " + ", ".join(" or ".join((each.name, *each.aliases[:1])) for each in STRATEGIES.values()),
     )
     loss: str = setting(
-        AUTO, "loss; manyhot losses lists them. auto: zlpr, or the loss of the strategy, of the body or of the metric"
+        AUTO, "loss; manyhot losses lists them. auto: squared_hinge for text (linear), or that of strategy or body, else zlpr"
     )
     loss_option: tuple[str, ...] = setting((), "option of the loss as name=value, such as gamma=2; may be repeated")
     pos_weight: float | str | None = setting(
@@ -115,7 +115,9 @@ class TrainSettings(RunSettings):
         "losses to average, separated by commas, such as zlpr,bce,powerset; none: one loss (mlp, linear on dense features)."
         " auto: these three with --metric on at most 20,000 rows, otherwise none",
     )
-    folds: int = setting(3, "cross-fitting folds to tune the rule on (linear on sparse inputs)")
+    folds: int | None = setting(
+        None, "cross-fitting folds to tune the rule on (linear on sparse inputs). Default: 5 for 1,000 texts or more, else 3"
+    )
     checkpoint_seconds: float = setting(30.0, "shortest time between two checkpoints within an epoch")
     tune: str = setting(
         AUTO,
@@ -175,14 +177,13 @@ class TrainSettings(RunSettings):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
-        for name in ("epochs", "members"):
+        for name, least in (("epochs", 1), ("members", 1), ("folds", 2)):
             if getattr(self, name) is not None:
-                check_whole(who, name, getattr(self, name), 1)
+                check_whole(who, name, getattr(self, name), least)
         for name in ("trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("hidden", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)
-        check_whole(who, "folds", self.folds, 2)
         check_at_least(who, "mixup", self.mixup, 0, most=LARGEST_WEIGHT)
         check_at_least(who, "shrink", self.shrink, 0)
         if self.budget:

@@ -56,7 +56,7 @@ SMOOTH = "AvgPrec"
 HINGE = "squared_hinge"
 MEAN = ("zlpr", "bce", "powerset")
 _ENTRIES = (
-    Steering("", BALANCED, "without a metric, rare and frequent labels both count"),
+    Steering("", BALANCED, "without a metric, rare and frequent labels both count", HINGE),
     Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, MEAN, SMOOTH),
     Steering(
         ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, MEAN, SMOOTH

@@ -12,18 +12,19 @@ from torch import Tensor
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import AUTO_BODY, USUAL_BATCH, BodyInfo
+from manyhot.training.rows.bodies.info import AUTO_BODY, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, resolved, why_not_lazy, with_body, with_loss
+from manyhot.training.rows.choose import body_for, folds_for, resolved, solved_by, with_body, with_loss
 from manyhot.training.rows.example_checks import check_examples, check_finite, check_settings
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.inputs.row_batches import is_sparse
+from manyhot.training.rows.linear.phase import PASSES
 from manyhot.training.rows.mean_losses import with_mean_of
-from manyhot.training.rows.options import check_used, unreached_limits
+from manyhot.training.rows.options import check_lazy, check_processes, check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rules.fitting import Tuning, bounded_cut, fit_rule
@@ -37,7 +38,7 @@ from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
-from manyhot.training.run.processes import Processes, ProcessesError
+from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, Progress
 from manyhot.training.run.random_state import seeded
 from manyhot.training.run.versions import versions
@@ -98,7 +99,7 @@ def train(
     processes = Processes.current()
     settings = resolved(with_body(given, train_examples), train_examples)
     check_loss(settings)
-    _check_processes(settings, processes)
+    check_processes(settings, processes)
     if run is None:
         if settings.tensorboard:
             raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
@@ -160,7 +161,8 @@ def _train(
 ) -> tuple[TrainedModel, Tuning | None]:
     session, inputs, entry = _session(examples, given, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
-    run = check_used(given, settings, entry, examples, sparse=session.shape["sparse"], validated=validation is not None)
+    facts = {"sparse": session.shape["sparse"], "validated": validation is not None, "solved": bool(session.solver_threads)}
+    run = check_used(given, settings, entry, examples, **facts)
     why = reasons_of(run)
     for name, sentence in why.items():
         session.note(f"{name}: {sentence}")
@@ -181,8 +183,7 @@ def _train(
     tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
     rule, calibration, found = fit_rule(tuned_by, natural, tuning, hard)
     session.tell(Event("rule", found or "the natural rule of the loss"))
-    about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate}
-    about["why"] = why
+    about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate, "why": why}
     model = TrainedModel(
         body,
         {name: value for name, value in session.shape.items() if name != "pretrained"},
@@ -220,7 +221,7 @@ def _session(
         warming.wait()
     entry = body_for(settings, examples, inputs, device=device.type)
     settings = with_loss(settings, given, entry, examples)
-    _check_lazy(entry, settings, examples)
+    check_lazy(entry, settings, examples)
     posed, hard = _posed(examples, settings), examples.hardened().labels
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
     sparse = is_sparse(prepared)
@@ -232,12 +233,15 @@ def _session(
         shape |= entry.describe(settings, inputs)
     if posed.reader is not None:
         shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
-    epochs = settings.epochs or entry.num_epochs(len(rows), sparse=sparse)
+    threads = solved_by(given, settings, entry, examples)
+    epochs = settings.epochs or (PASSES if threads else entry.num_epochs(len(rows), sparse=sparse))
     batch_size = settings.batch_size or entry.batch_size
     members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
     settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
+    settings = replace(settings, folds=settings.folds or folds_for(len(rows), solved=bool(threads)))
     settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
+    session.solver_threads = threads
     size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
     session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
     return session, inputs, entry
@@ -262,33 +266,6 @@ def _posed(examples: Examples, settings: TrainSettings) -> Posed:
     if posed.reader is not None and examples.unknown is not None and len(examples.unknown.indices):
         raise ValueError(f"train: `strategy` {settings.strategy} must have all labels known; the examples have unknown ones.")
     return posed
-
-
-def _check_lazy(entry: BodyInfo, settings: TrainSettings, examples: Examples) -> None:
-    """Raise an error for settings that lazy scores do not support."""
-    for name, why in why_not_lazy(settings, examples).items() if entry.lazy else ():
-        if why:
-            raise ValueError(f"train: `{name}` must be changed for the body {entry.name}: {why}.")
-    if entry.lazy and Processes.current().count > 1 and not settings.label_shards:
-        raise ProcessesError(
-            f"train: `model` {entry.name} must have `label_shards` {Processes.current().count} in several processes: its"
-            " weights are updated inside backward, so labels can be sharded, but rows cannot."
-        )
-
-
-def _check_processes(settings: TrainSettings, processes: Processes) -> None:
-    if settings.label_shards:
-        if settings.label_shards != processes.count:
-            raise ProcessesError(
-                f"train: `label_shards` must be the number of processes, {processes.count}; got {settings.label_shards}. Start"
-                f" as many with: torchrun --nproc-per-node {settings.label_shards} -m manyhot.cli train ..."
-            )
-        return
-    processes.own_size(settings.batch_size or USUAL_BATCH)
-    if processes.count > 1 and not get_loss(settings.usual_loss).row_separable:
-        raise ProcessesError(
-            f"train: `loss` must judge each row by itself for several processes; {settings.loss!r} compares rows."
-        )
 
 
 def _width(examples: Examples, width: int) -> str:

@@ -2,16 +2,21 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
+from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.rule import DecisionRule, decide
 from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tuning import balanced
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
+from manyhot.training.rows.rules import fitting
 from manyhot.training.rows.rules.fitting import Tuning, best_value, fit_rule
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import tuned_for
 
 
 def scored(rows=400, labels=6, *, seed=0):
@@ -48,15 +53,28 @@ def test_the_sum_of_both_is_near_the_best_that_tuning_for_one_of_them_reaches():
         assert value > both_f1(other > torch.tensor(rule.threshold), wanted) - 0.01
 
 
-def test_thresholds_of_several_models_are_their_mean_where_that_is_above_those_of_all_rows():
+@pytest.mark.parametrize(("rows", "count"), [(2000, 2), (2999, 2), (3500, 3), (9000, 5)])
+def test_thresholds_of_many_rows_are_the_mean_over_random_parts(rows, count, monkeypatch):
+    logits, truth = scored(rows)
+    own = []
+    for repeat in range(4):
+        drawn = np.random.default_rng([3, repeat]).permutation(rows)
+        own += [torch.from_numpy(part) for part in np.array_split(drawn, count)]
+    found = torch.tensor(balanced_thresholds(logits, truth, seed=3, averaged=True)).double()
+    monkeypatch.setattr(balanced, "FEWEST_IN_PART", rows)
+    parts = [balanced_thresholds(logits[part], truth[part], shrink=5 / count) for part in own]
+    torch.testing.assert_close(found, torch.tensor(parts).double().mean(dim=0), rtol=1e-5, atol=1e-5)
+    assert balanced_thresholds(logits, truth, seed=3) != tuple(found.tolist()), "those of all rows are others"
+
+
+def test_parts_without_a_positive_do_not_count():
     logits, truth = scored(2000)
-    fold = torch.arange(len(logits)) % 2
-    parts = [balanced_thresholds(logits[fold == each], truth[fold == each], shrink=2.5) for each in (0, 1)]
-    together = torch.tensor(balanced_thresholds(logits, truth)).double()
-    wanted = torch.maximum(torch.tensor(parts).double().mean(dim=0), together)
-    torch.testing.assert_close(torch.tensor(balanced_thresholds(logits, truth, fold=fold)).double(), wanted)
-    few = logits[:1999], truth[:1999]
-    assert balanced_thresholds(*few, fold=fold[:1999]) == balanced_thresholds(*few)
+    truth[:] = False
+    truth[7, 1] = True
+    logits[7, 1] = 9.0
+    cuts = balanced_thresholds(logits, truth, averaged=True)
+    assert all(np.isfinite(cuts))
+    assert cuts[1] < 9
 
 
 def test_a_rare_label_is_cut_above_what_it_scored_and_not_at_the_cut_of_all():
@@ -115,13 +133,13 @@ def test_training_takes_the_balanced_rule(per_label):
     assert both_f1(decide(logits, rule), truth) > both_f1(logits > 0, truth)
 
 
-@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "MLC-F1"])
+@pytest.mark.parametrize("metric", ["micro-F1", "macro-F1", "MLC-F1", "auto"])
 def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
     generator = torch.Generator().manual_seed(0)
     truth = torch.nn.functional.one_hot(torch.randint(0, 4, (300,), generator=generator), 4).bool()
     # Rows differ in their level, so no threshold finds the one label of each row, which is its best.
     logits = torch.randn(300, 4, generator=generator) + 4 * truth + 6 * torch.randn(300, 1, generator=generator)
-    labels, settings = SparseLabels.from_dense(truth), TrainSettings(metric=metric, tune=metric, calibrate="none")
+    labels, settings = SparseLabels.from_dense(truth), TrainSettings(metric=metric, tune=tuned_for(metric), calibrate="none")
     rule, _, found = fit_rule(settings, DecisionRule(), Tuning(logits, labels, None), labels)
     assert rule.min_labels == 1
     assert "every row gets at least its best one" in found
@@ -132,3 +150,41 @@ def test_every_row_gets_its_best_label_where_every_training_row_has_one(metric):
     low[:200] = torch.where(truth[:200], 5.0, -5.0)
     low[200:] = torch.where(truth[200:], -9.0, -6.0)
     assert fit_rule(settings, DecisionRule(), Tuning(low, labels, None), labels)[0].min_labels == 0
+
+
+@pytest.mark.parametrize(("rows", "crossed", "averaged"), [(2000, True, True), (1999, True, False), (2000, False, False)])
+@pytest.mark.parametrize("tune", ["balanced", "macro-F1"])
+def test_thresholds_of_many_cross_fitted_rows_are_averaged_over_parts(rows, crossed, averaged, tune):
+    logits, truth = scored(rows, 12)
+    logits = logits + 3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+    labels = SparseLabels.from_dense(truth)
+    fold = torch.arange(rows) % 2 if crossed else None
+    tuning = Tuning(logits, labels, None, torch.arange(rows), fold)
+    rule, _, _ = fit_rule(TrainSettings(tune=tune, calibrate="none"), DecisionRule(), tuning, labels)
+    weight = 0.0 if tune == "macro-F1" else 1.0
+    assert (rule.threshold == balanced_thresholds(logits, truth, micro_weight=weight, averaged=True)) is averaged or rows < 2000
+
+
+def test_without_a_weight_of_micro_f1_thresholds_are_best_for_macro_f1():
+    logits, truth = scored(1500, 12)
+    logits = logits + 3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+    both, macro = (decide(logits, DecisionRule(threshold=balanced_thresholds(logits, truth, micro_weight=w))) for w in (1, 0))
+
+    def macro_f1(predictions):
+        tp, pp, p = ((predictions & truth).sum(0).double(), predictions.sum(0).double(), truth.sum(0).double())
+        return float((2 * tp / (pp + p).clamp(min=1)).mean())
+
+    assert macro_f1(macro) > macro_f1(both)
+    assert both_f1(both, truth) > both_f1(macro, truth)
+
+
+def test_a_common_calibration_of_many_scores_is_fitted_on_every_nth_row(monkeypatch):
+    logits, truth = scored(900, 6)
+    tuning = Tuning(logits, SparseLabels.from_dense(truth), None)
+    monkeypatch.setattr(fitting, "MOST_CALIBRATED", 900 * 6 // 3)
+    for kind, step in (("platt", 3), ("temperature", 3), ("per-label", 1)):
+        settings = TrainSettings(calibrate=kind, tune="balanced")
+        _, calibration, _ = fit_rule(settings, DecisionRule(), tuning, tuning.labels)
+        wanted = fit_calibration(logits[::step], truth[::step], kind=kind)
+        torch.testing.assert_close(calibration.slope, wanted.slope)
+        torch.testing.assert_close(calibration.intercept, wanted.intercept)

@@ -13,7 +13,7 @@ from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import rule_value, tune_rule
-from manyhot.decisions.tuning.balanced import balanced_thresholds
+from manyhot.decisions.tuning.balanced import FEWEST_IN_PART, balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import scored_rows
@@ -23,6 +23,9 @@ from manyhot.training.rows.rules.tracking_threshold import density_cut
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
 from manyhot.training.run.device import choose_device
+
+# Most scores that the one or two numbers of a common calibration are fitted on, approximately.
+MOST_CALIBRATED = 1 << 20
 
 
 class Tuning(NamedTuple):
@@ -74,21 +77,36 @@ def fit_rule(
         if settings.tune == NONE:
             return natural, None, ""
         return _listed(settings, tuning.logits, tuning.labels)
-    calibration = None
-    if settings.calibrate != NONE:
-        calibration = fit_calibration(tuning.all_scores, tuning.labels, kind=settings.calibrate, where=tuning.where)
+    calibration = None if settings.calibrate == NONE else _calibrated(settings.calibrate, tuning)
     if settings.tune == NONE:
         return natural, calibration, ""
     if settings.tune == BALANCED:
-        rule, found = _balanced(settings, tuning)
+        rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
+    elif settings.tune == "macro-F1" and settings.per_label and tuning.fold is not None and _many(tuning):
+        rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
     else:
         rule, found = _tuned(settings, natural, tuning)
         rule, found = _with_a_label(settings, rule, found, tuning, labels)
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
+
+
+def _many(tuning: Tuning) -> bool:
+    """Whether thresholds can be averaged over parts of the rows."""
+    return len(tuning.labels) >= 2 * FEWEST_IN_PART
+
+
+def _calibrated(kind: str, tuning: Tuning) -> Calibration:
+    """The calibration; one or two numbers for all labels are fitted on every n-th row if there are many scores."""
+    scores, labels, where = tuning.all_scores, tuning.labels, tuning.where
+    step = scores.numel() // MOST_CALIBRATED if kind in ("temperature", "platt") else 1
+    if step > 1:
+        every = torch.arange(0, len(scores), step)
+        scores, labels, where = scores[every], labels[every], None if where is None else where[every]
+    return fit_calibration(scores, labels, kind=kind, where=where)
 
 
 def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tuple[DecisionRule, None, str]:
@@ -129,10 +147,15 @@ def _with_a_label(
     """The rule with at least one label per row, if every training row has one and held-out rows are decided better."""
     if settings.min_labels or rule.top_k is not None or not bool((labels.counts() > 0).all()):
         return rule, found
-    given, least = (tuning.all_scores, tuning.labels, settings.tune), replace(rule, min_labels=1)
-    if rule_value(*given, least, where=tuning.where) <= rule_value(*given, rule, where=tuning.where):
+    names = ("micro-F1", "macro-F1") if settings.tune == BALANCED else (settings.tune,)
+
+    def value(tried: DecisionRule) -> float:
+        return sum(rule_value(tuning.all_scores, tuning.labels, name, tried, where=tuning.where) for name in names)
+
+    least = replace(rule, min_labels=1)
+    if value(least) <= value(rule):
         return rule, found
-    return least, f"{found} Every training row has a label, so every row gets at least its best one."
+    return least, f"{found.rstrip('.')}. Every training row has a label, so every row gets at least its best one."
 
 
 def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
@@ -147,7 +170,7 @@ def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> 
     return tuned.recommended, f"whole label sets against one threshold: {tuned.message}"
 
 
-def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, str]:
+def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 1.0) -> tuple[DecisionRule, str]:
     """Thresholds for the sum of micro-F1, which frequent labels dominate, and macro-F1, in which all labels count alike.
 
     Thresholds for macro-F1 alone predict rare labels so often that micro-F1 falls. One threshold for all labels lies midway
@@ -155,9 +178,11 @@ def _balanced(settings: TrainSettings, tuning: Tuning) -> tuple[DecisionRule, st
     """
     if settings.per_label:
         cuts = balanced_thresholds(
-            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, fold=tuning.fold
-        )
-        return DecisionRule(threshold=cuts), "thresholds best for the sum of micro-F1 and macro-F1 on held-out rows"
+            tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed,
+            micro_weight=micro_weight, averaged=tuning.fold is not None,
+        )  # fmt: skip
+        what = "the sum of micro-F1 and macro-F1" if micro_weight else "macro-F1"
+        return DecisionRule(threshold=cuts), f"thresholds best for {what} on held-out rows"
     data = scored_rows("train", tuning.all_scores, tuning.labels, tuning.where)
     ends = [global_cut(data, OBJECTIVES[objective]) for objective in ("micro-F1", "macro-F1")]
     middle = clear_cut(data.scores.flatten(), sum(ends) / 2)

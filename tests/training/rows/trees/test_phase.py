@@ -1,0 +1,61 @@
+"""Label trees: the rule is tuned on rows that the trees did not see, then the trees are fitted to all rows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from manyhot import TrainSettings, train
+from manyhot.engines.native import tree as native
+from manyhot.training.rows.trees import phase
+from training.problems import same_weights, title_examples
+
+pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native engine was not built")
+TREE = TrainSettings(model="tree", threads=1, trees=1)
+
+
+def fitted(examples, monkeypatch, **given):
+    """The model, its scores to tune on, and the number of rows of each fit."""
+    sizes, seen, fit = [], [], phase.TreeFit
+
+    def counted(session, rows, **more):
+        sizes.append(len(rows))
+        return fit(session, rows, **more)
+
+    monkeypatch.setattr(phase, "TreeFit", counted)
+    model = train(examples, TREE, held_out=lambda _, tuning: seen.append(tuning), **given)
+    monkeypatch.setattr(phase, "TreeFit", fit)
+    return model, seen[0], sizes
+
+
+def test_the_final_trees_are_fitted_to_all_rows_and_the_scores_to_tune_on_are_of_others(monkeypatch):
+    examples = title_examples(400, num_labels=60)
+    model, tuning, sizes = fitted(examples, monkeypatch)
+    assert sizes == [360, 400]
+    without = train(examples, TREE, validation=examples[tuning.rows.numpy()])
+    mine, other = model.body.state_dict(), without.body.state_dict()
+    assert all(torch.equal(mine[name], other[name]) for name in mine), "all rows, and the same seed"
+    held = examples[tuning.rows.numpy()]
+    assert not torch.equal(tuning.logits, model.logits(held)), "the trees that are tuned on did not see these rows"
+
+
+def test_a_small_share_of_the_rows_is_not_worth_another_fit(monkeypatch):
+    monkeypatch.setattr(phase, "FEW_HELD_OUT", 0.2)
+    _, _, sizes = fitted(title_examples(400, num_labels=60), monkeypatch)
+    assert sizes == [360]
+
+
+def test_given_validation_rows_leave_one_fit(monkeypatch):
+    _, _, sizes = fitted(title_examples(300, num_labels=60), monkeypatch, validation=title_examples(50, num_labels=60, seed=1))
+    assert sizes == [300]
+
+
+def test_both_fits_have_checkpoints_of_their_own(tmp_path):
+    settings = replace(TREE, checkpoint_seconds=0.0)
+    model = train(title_examples(400, num_labels=60), settings, run=tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    first, final = ({path.name for path in each.glob("tree-*")} for each in (folder, folder / "final"))
+    assert first
+    assert first == final
+    (tmp_path / "run" / "model" / "model.json").unlink()
+    assert same_weights(model, train(title_examples(400, num_labels=60), settings, run=tmp_path / "run", resume=True))
