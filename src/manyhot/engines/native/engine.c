@@ -242,9 +242,10 @@ static int run_parts(work *w, int64_t threads) {
 
 /* A large gradient is nearly always newly allocated, and faulting it in page by page takes longer than computing it, so request
  * huge pages. All of it is written, so none are wasted. */
-static void want_large_pages(void *grad, int64_t bytes) {
+static void want_large_pages(const job *j, void *grad) {
 #ifdef MADV_HUGEPAGE
-    uintptr_t size = (uintptr_t)bytes, first = (uintptr_t)grad & ~(uintptr_t)4095;
+    uintptr_t size = (uintptr_t)(j->num_rows * j->num_labels * kind_size[j->x_kind]);
+    uintptr_t first = (uintptr_t)grad & ~(uintptr_t)4095;
     if (grad && size >= MUCH) madvise((void *)first, ((uintptr_t)grad + size - first) & ~(uintptr_t)4095, MADV_HUGEPAGE);
 #endif
 }
@@ -253,7 +254,7 @@ static void want_large_pages(void *grad, int64_t bytes) {
 int manyhot_run(const job *j) {
     int64_t size = j->num_rows * j->num_labels, threads = j->threads < MOST_THREADS ? j->threads : MOST_THREADS;
     if (size / 16384 + 1 < threads) threads = size / 16384 + 1; /* smaller shares finish before a thread wakes up */
-    want_large_pages(j->grad, size * kind_size[j->x_kind]), want_large_pages(j->other_grad, size * kind_size[j->x_kind]);
+    want_large_pages(j, j->grad), want_large_pages(j, j->other_grad);
     work w = {.j = j, .v = &variants[j->variant]};
     if (threads > 1 && j->num_rows < 4 * threads && chunk_count(j) > PART) return run_parts(&w, threads);
     int64_t fit = j->num_labels ? (j->task == RDROP || j->num_labels % LANES ? CHUNK : 4 * CHUNK) / j->num_labels : TILE;

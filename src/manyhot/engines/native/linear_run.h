@@ -83,7 +83,6 @@ int manyhot_linear(const job *j, const linear_head *h) {
     else if (h->by_hidden) failed = failed || !(p.parts = malloc((size_t)(p.slabs * rows * p.padded) * 4));
     if (!failed) {
         work w = {.j = j, .v = v, .linear = &p};
-        want_large_pages(h->by_weight, j->num_labels * h->size * 4);
         for (int64_t t = 0; t < tiles && j->task == GRADIENT; t++)
             v->finish(j, t * TILE, at_most(rows - t * TILE, TILE), p.rows + t);
         spread(&w, p.slabs, at_most(at_most(j->threads, MOST_THREADS), rows * j->num_labels * h->size / SHARE + 1));

@@ -34,6 +34,20 @@ typedef struct {
     const int32_t *place; /* [columns]: the place of a feature in the level, plus 1; NULL: search for it */
 } tree_weights;
 
+/* Not inlined: with fewer values in registers around it, the loop would read its pointers again for every weight. */
+static __attribute__((noinline)) void add_weights(float *to, const uint8_t *restrict children, const float *restrict weights,
+                                                  int64_t n, float by) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        float *a = to + children[i], *b = to + children[i + 1], *c = to + children[i + 2], *d = to + children[i + 3];
+        *a += by * weights[i];
+        *b += by * weights[i + 1];
+        *c += by * weights[i + 2];
+        *d += by * weights[i + 3];
+    }
+    for (; i < n; i++) to[children[i]] += by * weights[i];
+}
+
 /* Add the products of a row with the weights of a block to `to`, one number per child. */
 static void add_products(const tree_search *t, const tree_weights *b, int64_t row, float *to) {
     const tree_level *level = b->level;
@@ -50,8 +64,8 @@ static void add_products(const tree_search *t, const tree_weights *b, int64_t ro
             }
             if (low == b->end || level->features[low] != t->columns[e]) continue;
         }
-        for (int64_t w = low ? level->ends[low - 1] : 0; w < level->ends[low]; w++)
-            to[level->children[w]] += t->values[e] * level->weights[w];
+        int64_t start = low ? level->ends[low - 1] : 0;
+        add_weights(to, level->children + start, level->weights + start, level->ends[low] - start, t->values[e]);
     }
 }
 
