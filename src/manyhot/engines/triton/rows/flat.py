@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.rows.costs import bce_costs, label_cost, margin_cost, one_cost
+from manyhot.engines.triton.rows.costs import bce_costs, label_cost, margin_cost
 from manyhot.engines.triton.rows.early import start_early
 from manyhot.engines.triton.rows.positives import add_positives
 from manyhot.engines.triton.rows.totals import add_up
@@ -141,23 +141,16 @@ def _tile_loss(
 ):  # fmt: skip
     """The cost of each group; writes the gradient."""
     place, signs = _places(tile, GROUP, BLOCK), _signs(near, BITS, GROUP)
-    # Positives are rare, at least in lists: all labels are computed as negatives, then positives are added. So it is where the
-    # sides have different costs, and for focal loss on lists, where it saves a ninth of the instructions.
-    SAME: tl.constexpr = BITS and KIND != "bce" and not HAS_MARGIN and POWER_POS > 0
-    APART: tl.constexpr = SAME or (HAS_MARGIN and POWER_POS >= 0)
+    # The sides have different costs. Positives are rare: all labels are computed as negatives, then positives are added.
+    APART: tl.constexpr = HAS_MARGIN and POWER_POS >= 0
     if APART:
         s = tl.where(signs < 0, -float("inf"), s)
         if SKIPS:
             s = tl.where(neg_number > 0, s, -float("inf"))
-        if SAME:
-            cost, slope = one_cost(s, gamma_neg, KIND, POWER_NEG)
-            cost = tl.sum(cost, axis=1)
-        else:
-            cost, slope = margin_cost(s, margin, POWER_NEG)
-            cost = tl.sum(cost, axis=1) * (1.0 / max(POWER_NEG, 1))
-        grad = slope * (scale * neg_number if WEIGHTED else scale)
+        cost, slope = margin_cost(s, margin, POWER_NEG)
+        cost, grad = tl.sum(cost, axis=1) * (1.0 / max(POWER_NEG, 1)), slope * scale
         if WEIGHTED:
-            cost = cost * neg_number
+            cost, grad = cost * neg_number, grad * neg_number
     else:
         weight = tl.where(signs < 0, pos_number, neg_number)
         if SKIPS:
