@@ -78,14 +78,17 @@ class Search:
     def _list(self, first: int) -> ListedCounts | None:
         """Counts from a list of the scores from a step on; None if no kernel lists them, or if they are too many."""
         entries = entries_at_least(self.data, float(self.steps[first]), placed=self.placed, most=MOST_LISTED)
-        return None if entries is None else ListedCounts(self.data, self.goal.groups, self.steps, first, entries)
+        return None if entries is None else ListedCounts(self.data, self.goal, self.steps, first, entries)
 
     def evaluate(self, place: int) -> None:
         """Evaluate the cut just below a step."""
         tp, pp = self.counts(place)
-        value, p = self.goal.value, self.positives.to(pp.device)
         self.trials.append((tp, pp))
-        reached, bound = torch.stack([value(tp, pp, p).sum(), value(p, torch.maximum(pp, p), p).sum()]).tolist()
+        found = None if self.listed is None else self.listed.value(place)
+        if found is None:
+            value, p = self.goal.value, self.positives
+            found = torch.stack([value(tp, pp, p).sum(), value(p, torch.maximum(pp, p), p).sum()]).tolist()
+        reached, bound = found
         if reached > self.known:
             self.known, self.at = reached, place
         if bound <= self.known:
