@@ -98,6 +98,6 @@ def test_more_fits_than_there_are_parts_of_the_rows_to_leave_out_are_refused():
 def test_a_step_at_which_the_loss_diverges_is_passed_over(monkeypatch):
     monkeypatch.setattr(phases, "STEPS", (1e30, 1.0))
     told = []
-    settings = TrainSettings(epochs=2, loss="squared_hinge", threads=1)
+    settings = TrainSettings(epochs=2, loss="squared_hinge", batch_size=64, threads=1)
     train(text_examples(120), settings, progress=lambda event: told.append(event.message))
     assert any("too large" in line for line in told)
