@@ -51,7 +51,8 @@ def overlap_kernel(
     STAGE is "fused" (dice loss and its gradient), "sums" (both sums of each chunk into ``state [R, CHUNKS, 2]``) or "gradient"
     (``state [2, R]`` holds the derivatives by both sums). There are no weights. TOTAL and SCALE are as in ``merge.conclude``.
     """
-    if CHUNKS == 1:
+    # Every program waits by itself, which costs more than it saves if a row takes a program, so that there are many.
+    if CHUNKS == 1 and ROWS > 1:
         start_early()
     # Tell Triton that sizes are multiples of UNIT, as in ``row_kernel``.
     num_labels, x_stride = num_labels // UNIT * UNIT, x_stride // UNIT * UNIT

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -37,6 +39,7 @@ class CapturedStep:
             try:
                 self._capture()
             except RuntimeError as error:
+                _leave_capture(self.body.first.weight.device)
                 why = str(error).splitlines()[0]
                 message = f"train: the training step could not be captured in a CUDA graph and runs slower: {why}"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -66,6 +69,26 @@ class CapturedStep:
                 each.copy_(rate)
             torch.cuda.set_rng_state(random, device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _without_collection(), torch.cuda.graph(graph):
             self.value = self.step()
         self.graph = graph
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect garbage now, and none in the block: freeing the graph of an earlier fit would invalidate the capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _leave_capture(device: torch.device) -> None:
+    """Give the random generator of the device a copy of its state: after a failed capture, the state itself refuses to draw."""
+    generator = torch.cuda.default_generators[device.index or 0]
+    with contextlib.suppress(RuntimeError):
+        generator.graphsafe_set_state(generator.clone_state())
