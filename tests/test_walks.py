@@ -100,7 +100,7 @@ def write_rows(path, rows):
 def test_training_on_rows_walks_from_the_command_to_the_report(tmp_path):
     rows = [{"text": f"{word} number {n}", "labels": [word]} for n in range(20) for word in ("egg", "pan")]
     file = write_rows(tmp_path / "rows.jsonl", rows)
-    command = ["train", file, "--run", str(tmp_path / "run"), "--epochs", "2", "--quiet"]
+    command = ["train", file, "--run", str(tmp_path / "run"), "--loss", "zlpr", "--epochs", "2", "--quiet"]
     assert take(ROWS, lambda: main(command)) == ROWS
 
 
