@@ -1,7 +1,7 @@
 """Few long texts against their sentences: ``python -m benchmarks.spans_joined --data FOLDER``.
 
-Sentences of GermEval are trained on as they are, and joined to long texts. Both models are measured on the same test sentences. A line of
-JSON for each model says which types it finds at all.
+Sentences of GermEval are trained on as they are, and joined to long texts. Both models are measured on the same test sentences.
+A line of JSON for each model says which types it finds at all.
 """
 
 from __future__ import annotations
