@@ -30,7 +30,7 @@ MOST_WEIGHT = 100
 STEPS_ONLY = (
     *("strategy", "loss_option", "pos_weight", "smoothing", "flip", "mixup", "rdrop", "learn_threshold", "row_threshold"),
     *("teacher", "teacher_share", "batch_size", "learning_rate", "weight_decay", "warmup", "schedule", "clip", "patience"),
-    *("folds", "precision", "propensity_weights"),
+    *("folds", "precision", "propensity_weights", "tensorboard"),
 )
 # Least number of rows per fold for cross-fitting, and the number of folds of a body that is trained by gradient steps.
 ROWS_A_FOLD, STEP_FOLDS = 10, 3
