@@ -11,7 +11,7 @@ TEXTS = ["salt the water", "slice the bread", "bread with salt", "boil the water
 def run(tracking, report):
     labels = SparseLabels.from_lists([[0], [1], [0, 1], []] * 10, num_labels=2)
     rows = Examples(labels, ("salt", "bread"), texts=TEXTS)
-    settings = TrainSettings(epochs=3, metric="micro-F1")
+    settings = TrainSettings(epochs=3, metric="micro-F1", loss="zlpr")
     tracking.settings(settings.to_dict())
     model = train(rows, settings, progress=tracking)
     scores = evaluate(model, rows, ["micro-F1", "P@1"])

@@ -84,7 +84,7 @@ def test_a_search_that_was_killed_is_resumed_to_the_same_model(posts, tmp_path, 
         (["--search", "2", "--search-space", "smooting=0..1"], "unknown setting 'smooting'. Did you mean 'smoothing'"),
         (["--search", "2", "--search-space", "loss=zlpr,zplr"], "--loss must be one of"),
         (["--search", "2", "--search-metric", "F2"], "F2"),
-        (["--search", "2", "--smoothing", "0.1", "--search-space", "smoothing=0..1"], "leave out --smoothing"),
+        (["--search", "2", "--smoothing", "0.1", "--search-space", "smoothing=0..1"], "Leave out --smoothing"),
         (["--search", "2", "--task", "spans"], "a run on spans has no search"),
     ],
 )
