@@ -19,6 +19,7 @@ from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import scored_rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
+from manyhot.training.rows.rules.beams import beam_rule
 from manyhot.training.rows.rules.tracking_threshold import density_cut
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
@@ -32,7 +33,8 @@ class Tuning(NamedTuple):
     """Scores ``[R, L]`` of held-out rows, or their top lists, with the labels.
 
     ``rows [R]`` are the numbers of these rows among the training examples; None if they are validation rows.
-    ``fold [R]`` is the number of the fit that scored each row, if there are several.
+    ``fold [R]`` is the number of the fit that scored each row, if there are several. ``beams``: the scores are those of label
+    trees, which do not reach all labels.
     """
 
     logits: Tensor | TopScores
@@ -40,6 +42,7 @@ class Tuning(NamedTuple):
     where: Tensor | None
     rows: Tensor | None = None
     fold: Tensor | None = None
+    beams: bool = False
 
     @property
     def all_scores(self) -> Tensor:
@@ -176,6 +179,8 @@ def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 
     Thresholds for macro-F1 alone predict rare labels so often that micro-F1 falls. One threshold for all labels lies midway
     between the best one for micro-F1 and the best one for macro-F1.
     """
+    if settings.per_label and tuning.beams:
+        return beam_rule(tuning.all_scores, tuning.labels, shrink=settings.shrink, seed=settings.seed)
     if settings.per_label:
         cuts = balanced_thresholds(
             tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed,
