@@ -56,7 +56,10 @@ def label_vectors(rows: Any, labels: SparseLabels) -> Rows:
     lengths = np.diff(sums.indptr)
     row = np.repeat(np.arange(sums.shape[0]), lengths)
     norms = np.sqrt(np.bincount(row, weights=sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
-    sums.data = (sums.data / np.where(norms > 0, norms, 1.0)[row]).astype(np.float32)
+    del row  # This is where the most memory is held.
+    scaled = np.repeat(np.where(norms > 0, norms, 1.0), lengths)
+    np.divide(sums.data, scaled, out=scaled)
+    sums.data = scaled.astype(np.float32)
     return Rows.of(sums)
 
 
