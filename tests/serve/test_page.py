@@ -102,7 +102,8 @@ def test_the_slider_moves_the_rule_and_the_button_brings_it_back(show, models, k
     page = show(kind)
     predict(page, "salt and bread")
     own, start = text_of(page, "summary"), page.find_element("id", "rule").get_attribute("value")
-    line = float(models[kind].to_probabilities(torch.tensor([[-1.0] * 6]))[0, 0]) if kind == "one threshold" else 0.5
+    lines = models[kind].to_probabilities(torch.as_tensor(models[kind].rule.threshold).expand(1, 6))[0]
+    line = float(lines[0]) if len(lines.unique()) == 1 else 0.5
     assert int(start) == pytest.approx(1000 * line, abs=1)
 
     def move(value):
