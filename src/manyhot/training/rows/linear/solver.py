@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +19,9 @@ import torch
 from torch import Tensor
 
 from manyhot.data.mapped.rows import MappedMatrix
-from manyhot.engines.native import tree as native
 from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeights, Rows
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.trees.fit import IN_MEMORY, file_room, visits
+from manyhot.training.rows.trees.fit import solve_block, visits
 
 
 class LinearWeights(NamedTuple):
@@ -65,7 +63,7 @@ class OneVsRest:
                     yield self._joined([block.result() for block in blocks])
 
     def _submitted(self, pool: ThreadPoolExecutor, job: Job) -> list[Future[BlockWeights]]:
-        return [pool.submit(self._solved, self._problem(job, start)) for start in self.starts]
+        return [pool.submit(solve_block, self._problem(job, start), self.rows.inputs) for start in self.starts]
 
     def _problem(self, job: Job, start: int) -> BlockProblem:
         labels = self.rows.labels[torch.from_numpy(job.picked)]
@@ -85,14 +83,6 @@ class OneVsRest:
             neg_cost=job.cost,
             weights=None if weights is None else weights.float().numpy()[job.picked],
         )
-
-    def _solved(self, problem: BlockProblem) -> BlockWeights:
-        """Solve a block; if rows are in files, a large state of the solver is in a file too."""
-        inputs = self.rows.inputs
-        if not isinstance(inputs, MappedMatrix) or problem.memory() <= IN_MEMORY:
-            return native.solve(problem)
-        with file_room(inputs.folder, problem.dual_size()) as room:
-            return native.solve(replace(problem, duals=room))
 
     def _joined(self, blocks: Sequence[BlockWeights]) -> LinearWeights:
         width = self.matrix.num_columns

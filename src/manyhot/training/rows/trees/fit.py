@@ -111,7 +111,9 @@ class TreeFit:
             step = 4 * self.threads
             for first in range(len(done), len(problems), step):
                 wanted = problems[first : first + step]
-                solved = list(pool.map(lambda own: self._solved(self._problem(level, tree, depth, *own)), wanted))
+                solved = list(
+                    pool.map(lambda own: solve_block(self._problem(level, tree, depth, *own), self.rows.inputs), wanted)
+                )
                 done, unsaved = done + solved, unsaved + solved
                 last = len(done) == len(problems)
                 if self._due() or (last and time.monotonic() - begun > WORTH_SAVING):
@@ -154,14 +156,6 @@ class TreeFit:
             least=LEAST_WEIGHT,
             weights=None if self.weights is None else self.weights[picked],
         )
-
-    def _solved(self, problem: BlockProblem) -> BlockWeights:
-        """Solve a block. If rows are in files, they are not copied, and a large state of the solver is in a file too."""
-        inputs = self.rows.inputs
-        if not isinstance(inputs, MappedMatrix) or problem.memory() <= IN_MEMORY:
-            return native.solve(problem)
-        with file_room(inputs.folder, problem.dual_size()) as room:
-            return native.solve(replace(problem, duals=room))
 
     def _tell(self, tree: int, depth: int, depths: int, done: int, total: int, before: int, begun: float) -> None:
         left = (time.monotonic() - begun) * (total - done) / max(done - before, 1)
@@ -211,8 +205,16 @@ def visits(draw: np.random.Generator, count: int) -> Array:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int32)
 
 
+def solve_block(problem: BlockProblem, inputs: Any) -> BlockWeights:
+    """Solve a block. If the rows, ``inputs``, are in files, a large state of the solver is in a file too."""
+    if not isinstance(inputs, MappedMatrix) or problem.memory() <= IN_MEMORY:
+        return native.solve(problem)
+    with _file_room(inputs.folder, problem.dual_size()) as room:
+        return native.solve(replace(problem, duals=room))
+
+
 @contextlib.contextmanager
-def file_room(folder: Path, size: int) -> Iterator[Array]:
+def _file_room(folder: Path, size: int) -> Iterator[Array]:
     """A writable array of ``size`` zeros in a temporary file, which is removed at the end of the block."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
