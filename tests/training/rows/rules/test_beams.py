@@ -34,5 +34,6 @@ def test_thresholds_per_label_are_used_where_they_win_in_cross_validation(rows, 
 
 
 def test_few_rows_get_one_threshold():
-    rule, _ = beam_rule(*problem(20, [-0.45, 0.45, 0.0, 0.2]), shrink=1.0, seed=0)
+    rule, found = beam_rule(*problem(20, [-0.45, 0.45, 0.0, 0.2]), shrink=1.0, seed=0)
     assert isinstance(rule.threshold, float)
+    assert "need 40 held-out rows" in found

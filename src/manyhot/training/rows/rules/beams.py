@@ -44,7 +44,9 @@ def beam_rule(scores: Tensor, labels: SparseLabels, *, shrink: float, seed: int)
     common, separate = _both(scores, labels, shrink)
     if totals[1] > totals[0]:
         return separate, "a threshold per label, best for the sum of micro-F1 and macro-F1 on held-out rows"
-    return common, "one threshold, best for micro-F1: thresholds per label were not better in cross-validation"
+    few = len(labels) < FEWEST_COMPARED
+    why = f"need {FEWEST_COMPARED} held-out rows" if few else "were not better in cross-validation"
+    return common, f"one threshold, best for micro-F1: thresholds per label (shrink {shrink:g}) {why}"
 
 
 def _both(scores: Tensor, labels: SparseLabels, shrink: float) -> tuple[DecisionRule, DecisionRule]:
