@@ -77,7 +77,7 @@ def run_ours(folder: Path, out: Path) -> None:
     from manyhot.training.rows.fit import TrainingRows
     from manyhot.training.rows.inputs.row_batches import take_rows
     from manyhot.training.rows.settings import TrainSettings
-    from manyhot.training.rows.trees.choice import tree_choice
+    from manyhot.training.rows.trees.choice import negative_cost
     from manyhot.training.rows.trees.fit import TreeFit
     from manyhot.training.run.session import RunSession
 
@@ -88,7 +88,7 @@ def run_ours(folder: Path, out: Path) -> None:
     begun = clock()
     sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
     sizes["threads"], own = THREADS, TrainingRows(rows, labels)
-    body = TreeFit(session, own, **sizes, **tree_choice(session, own, **sizes)._asdict()).run()
+    body = TreeFit(session, own, **sizes, neg_cost=negative_cost(session, own, **sizes)).run()
     trained, begun = since(begun), clock()
     parts = [body.top(take_rows(rows=test, picked=slice(at, at + 1024)), TOP).indices for at in range(0, test.shape[0], 1024)]
     predicted = since(begun)

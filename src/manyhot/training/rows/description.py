@@ -85,6 +85,7 @@ SHAPE_SCHEMA: Schema = {
     "read_labels": whole(1).or_missing(),
     "trees": Kind("a list", lambda found: isinstance(found, list)).or_missing(),
     "beam": whole(1).or_missing(),
+    "power": number(0, 1).or_missing(),
 }
 
 

@@ -142,7 +142,7 @@ class TrainSettings(RunSettings):
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
     trees: int = setting(3, "label trees whose probabilities are averaged (tree)")
-    beam: int = setting(10, "width of the beam search in a label tree (tree)")
+    beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
     label_shards: int = setting(

@@ -1,4 +1,4 @@
-"""What a negative costs, and how large the last nodes are, is chosen on rows that a small tree did not see."""
+"""What a negative costs is chosen on rows that a small tree did not see."""
 
 import re
 
@@ -11,8 +11,8 @@ from manyhot.engines.native import tree as native
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.trees import choice
-from manyhot.training.rows.trees.choice import TreeChoice, tree_choice
-from manyhot.training.rows.trees.growing import LEAF
+from manyhot.training.rows.trees.choice import FULL_COST, negative_cost
+from manyhot.training.rows.trees.fit import NEG_COST
 from manyhot.training.run.session import RunSession
 
 pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native engine is not built")
@@ -35,48 +35,37 @@ def session_of(told):
     return RunSession(None, told.append, checkpoint_seconds=1e9, metric="P@1")
 
 
-def test_the_choice_with_the_best_precision_is_taken(monkeypatch):
+def test_the_cost_with_the_best_precision_is_taken(monkeypatch):
     monkeypatch.setattr(choice, "LEAST_ROWS", 100)
     told = []
-    found = tree_choice(session_of(told), made_up(), **SIZES)
-    values = {
-        TreeChoice(float(cost), int(leaf)): float(value)
-        for cost, leaf, value in re.findall(r"([\d.]+) with (\d+): ([\d.]+)", told[-1].message)
-    }
-    assert set(values) == {TreeChoice(), TreeChoice(1.0)}, "40 labels make the same tree with large nodes"
+    found = negative_cost(session_of(told), made_up(), **SIZES)
+    values = {float(cost): float(value) for value, cost in re.findall(r"([\d.]+) with ([\d.]+)", told[-1].message)}
+    assert set(values) == {NEG_COST, FULL_COST}
     assert values[found] == max(values.values())
     assert min(values.values()) > 0.2
-    assert tree_choice(session_of([]), made_up(), **SIZES) == found
+    assert negative_cost(session_of([]), made_up(), **SIZES) == found
 
 
-def test_few_rows_and_zlpr_keep_the_usual_choice():
+def test_few_rows_and_zlpr_keep_the_usual_cost():
     told = []
-    assert tree_choice(session_of(told), made_up(), **SIZES) == TreeChoice()
-    assert tree_choice(session_of(told), made_up(), **{**SIZES, "form": "zlpr"}) == TreeChoice()
+    assert negative_cost(session_of(told), made_up(), **SIZES) == NEG_COST
+    assert negative_cost(session_of(told), made_up(), **{**SIZES, "form": "zlpr"}) == NEG_COST
     assert not told
 
 
-@pytest.mark.parametrize(
-    ("gains", "wanted"),
-    [
-        ((0.002, 0.5), TreeChoice()),  # large nodes are tried with the full cost only
-        ((0.3, 0.301), TreeChoice(1.0)),
-        ((0.3, 0.6), TreeChoice(1.0, 1024)),
-    ],
-)
-def test_the_usual_choice_stays_unless_another_is_better_beyond_chance(gains, wanted, monkeypatch):
+@pytest.mark.parametrize(("gain", "wanted"), [(0.002, NEG_COST), (0.3, FULL_COST), (-0.3, NEG_COST)])
+def test_the_usual_cost_stays_unless_the_full_cost_is_better_beyond_chance(gain, wanted, monkeypatch):
     monkeypatch.setattr(choice, "LEAST_ROWS", 100)
-    monkeypatch.setattr(choice, "_differ", lambda _: True)
     draw, calls = np.random.default_rng(0), []
 
     def precision(top, labels, *, k, reduction):
         calls.append(k)
         own = torch.from_numpy(draw.random(len(labels)))
-        return own - own.mean() + 0.5 + (0.0, *gains)[(len(calls) - 1) // 3]
+        return own - own.mean() + 0.5 + (0.0, gain)[(len(calls) - 1) // 3]
 
     monkeypatch.setattr(choice, "precision_at_k", precision)
-    assert tree_choice(session_of([]), made_up(), **SIZES) == wanted
-    assert len(calls) == (6 if wanted == TreeChoice() else 9)
+    assert negative_cost(session_of([]), made_up(), **SIZES) == wanted
+    assert len(calls) == 6
 
 
 @pytest.mark.parametrize(("gain", "sizes"), [(0.9, [100, 100]), (-0.9, [100, 100]), (0.02, [100, 100, 364, 364])])
@@ -96,11 +85,6 @@ def test_trees_of_few_rows_decide_if_the_difference_is_clear(gain, sizes, monkey
 
     monkeypatch.setattr(choice, "TreeFit", Counting)
     monkeypatch.setattr(choice, "precision_at_k", precision)
-    found = tree_choice(session_of([]), made_up(), **SIZES)
+    found = negative_cost(session_of([]), made_up(), **SIZES)
     assert [size for size, _ in fitted] == sizes
-    assert (found.neg_cost == 1.0) == (gain == 0.9)
-
-
-def test_large_nodes_are_for_few_labels_where_they_make_another_tree():
-    assert [choice._differ(count) for count in (40, 1000, 4108, 25_000)] == [False, True, True, False]
-    assert TreeChoice() == (0.25, LEAF)
+    assert (found == FULL_COST) == (gain == 0.9)

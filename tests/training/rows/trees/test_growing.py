@@ -20,10 +20,6 @@ def test_the_last_level_has_about_a_hundred_labels_a_node_and_no_node_has_too_ma
     assert num_labels / 2 ** sum(levels) <= 142
 
 
-def test_larger_last_nodes_take_fewer_halvings():
-    assert (halvings(4108), halvings(4108, 1024), halvings(300, 1024)) == ([5], [2], [1])
-
-
 def test_every_label_has_one_place_and_parts_are_balanced():
     examples = title_examples(800, num_labels=333)
     _, rows = TextInputs.fit(examples, TrainSettings())

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeight
 from manyhot.training.rows.bodies.tree import TreeBody, sizes_of
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.row_batches import is_sparse
-from manyhot.training.rows.trees.growing import LEAF, Plan, label_vectors, plan_tree, unit_matrix
+from manyhot.training.rows.trees.growing import Plan, label_vectors, plan_tree, unit_matrix
+from manyhot.training.rows.trees.reached import ReachedRows, reached_rows
 from manyhot.training.run.checkpoint import CheckpointError
 from manyhot.training.run.session import SECONDS_BETWEEN_EVENTS, RunSession
 
 # Chosen on held-out training rows of yso_titles. A missing label is often just not annotated, so negatives weigh less than
 # positives. Weights below LEAST_WEIGHT are dropped, which does not change the ranking.
-POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.25, 0.05
+POS_COST, NEG_COST, LEAST_WEIGHT = 1.0, 0.2, 0.05
 # The same for the ZLPR of a row.
 ROW_COST = 8.0
 # A level that takes longer than this many seconds is saved at its end.
@@ -42,12 +43,16 @@ MOST_HELD_OUT = 5_000
 
 
 class _Level(NamedTuple):
-    """The positive entries of one level: ``rows`` and ``children`` by child, then row; ``starts [children + 1]``."""
+    """The positive entries of one level: ``rows`` and ``children`` by child, then row; ``starts [children + 1]``.
+
+    ``reached`` are the rows that the beam search leads to each node; None at the root, which all rows reach.
+    """
 
     child_start: Array
     rows: Array
     children: Array
     starts: Array
+    reached: ReachedRows | None = None
 
 
 class TreeFit:
@@ -57,13 +62,12 @@ class TreeFit:
         session: receives progress events; its folder holds the checkpoints.
         rows: the rows to fit to, with sparse inputs.
         trees: the number of trees.
-        beam: the beam width of the body.
+        beam: the beam width of the body, and of the search for the rows that train a node.
         passes: passes over the rows of each block.
         form: the loss at the nodes, ``squared_hinge`` or ``zlpr``.
         seed: random seed of the shapes of the trees and of the order of the rows.
         threads: blocks that are solved at the same time.
         neg_cost: the cost of a negative entry (squared hinge); a positive costs ``POS_COST``.
-        leaf: the approximate number of labels per node of the last level.
     """
 
     def __init__(
@@ -78,9 +82,8 @@ class TreeFit:
         seed: int,
         threads: int,
         neg_cost: float = NEG_COST,
-        leaf: int = LEAF,
     ) -> None:
-        self.neg_cost, self.leaf = neg_cost, leaf
+        self.neg_cost = neg_cost
         self.session, self.rows, self.num_trees, self.beam = session, rows, trees, beam
         self.passes, self.form, self.seed, self.threads = passes, form, seed, threads
         self.matrix, self.places = unit_matrix(rows.inputs)
@@ -95,16 +98,20 @@ class TreeFit:
         vectors = label_vectors(self.rows.inputs, self.rows.labels)
         trees = []
         for number in range(self.num_trees):
-            plan = plan_tree(vectors, seed=self.seed * 1000 + number, leaf=self.leaf)
-            levels = tuple(self._level(number, depth, plan) for depth in range(len(plan.child_starts)))
-            trees.append(Tree(levels, plan.labels))
+            plan = plan_tree(vectors, seed=self.seed * 1000 + number)
+            levels: list[Level] = []
+            for depth in range(len(plan.child_starts)):
+                levels.append(self._level(number, depth, plan, levels))
+            trees.append(Tree(tuple(levels), plan.labels))
         return TreeBody.of(trees, beam=self.beam)
 
-    def _level(self, tree: int, depth: int, plan: Plan) -> Level:
+    def _level(self, tree: int, depth: int, plan: Plan, above: Sequence[Level]) -> Level:
         level = self._entries(depth, plan)
         problems = list(_blocks(level.child_start))
-        name = f"tree-{tree}-level-{depth}"
+        name, title = f"tree-{tree}-level-{depth}", self._title(tree, depth, plan)
         done, part = self._resumed(name)
+        if above and len(done) < len(problems):
+            level = level._replace(reached=self._reached(above, title))
         unsaved, begun, before = list[BlockWeights](), time.monotonic(), len(done)
         with ThreadPoolExecutor(self.threads) as pool:
             # Blocks are submitted in small groups, so that an error or a kill leaves no long queue.
@@ -119,7 +126,7 @@ class TreeFit:
                 if self._due() or (last and time.monotonic() - begun > WORTH_SAVING):
                     part, unsaved = self._save(name, part, unsaved), []
                 if last or time.monotonic() - self.session.told >= SECONDS_BETWEEN_EVENTS:
-                    self._tell(tree, depth, len(plan.child_starts), len(done), len(problems), before, begun)
+                    self._tell(title, len(done), len(problems), before, begun)
         return Level.join(level.child_start, done)
 
     def _entries(self, depth: int, plan: Plan) -> _Level:
@@ -134,9 +141,10 @@ class TreeFit:
         return _Level(plan.child_starts[depth], rows, children, np.searchsorted(children, np.arange(len(starts))))
 
     def _problem(self, level: _Level, tree: int, depth: int, node: int, first: int, last: int) -> BlockProblem:
-        """The rows below a node, and which of the children ``first`` to ``last`` each has; at the root these are all rows."""
+        """The rows below a node and those that reach it, and which of the children ``first`` to ``last`` each has."""
         low, high = level.starts[level.child_start[node]], level.starts[level.child_start[node + 1]]
-        picked = np.unique(level.rows[low:high]) if depth else np.arange(len(self.rows))
+        reached = None if level.reached is None else level.reached.of(node)
+        picked = np.arange(len(self.rows)) if reached is None else np.union1d(level.rows[low:high], reached)
         own = slice(level.starts[first], level.starts[last])
         place = np.searchsorted(picked, level.rows[own])
         order = np.argsort(place, kind="stable")
@@ -157,12 +165,22 @@ class TreeFit:
             weights=None if self.weights is None else self.weights[picked],
         )
 
-    def _tell(self, tree: int, depth: int, depths: int, done: int, total: int, before: int, begun: float) -> None:
+    def _reached(self, above: Sequence[Level], title: str) -> ReachedRows:
+        return reached_rows(
+            above,
+            self.rows.inputs,
+            beam=self.beam,
+            threads=self.threads,
+            tell=lambda line: self.session.note(f"{title}: {line}"),
+        )
+
+    def _title(self, tree: int, depth: int, plan: Plan) -> str:
+        return f"tree {tree + 1} of {self.num_trees}, level {depth + 1} of {len(plan.child_starts)}"
+
+    def _tell(self, title: str, done: int, total: int, before: int, begun: float) -> None:
         left = (time.monotonic() - begun) * (total - done) / max(done - before, 1)
         rest = f", {left:.0f} s left" if done < total else ""
-        self.session.note(
-            f"tree {tree + 1} of {self.num_trees}, level {depth + 1} of {depths}: {done:,} of {total:,} blocks{rest}"
-        )
+        self.session.note(f"{title}: {done:,} of {total:,} blocks{rest}")
 
     def _due(self) -> bool:
         return time.monotonic() - self.session.saved >= self.session.checkpoint_seconds
@@ -176,9 +194,13 @@ class TreeFit:
             arrays = [getattr(block, field) for block in blocks]
             tensors[field] = torch.from_numpy(np.concatenate(arrays))
             tensors[f"{field}.sizes"] = torch.tensor([len(each) for each in arrays])
-        self.session.folder.checkpoints.save(f"{name}-part-{part}", tensors, {"part": part, "passes": self.passes})
+        self.session.folder.checkpoints.save(f"{name}-part-{part}", tensors, {"part": part, **self._about()})
         self.session.saved = time.monotonic()
         return part + 1
+
+    def _about(self) -> dict[str, int]:
+        """What the checkpoints of this fit say about it."""
+        return {"passes": self.passes, "beam": self.beam}
 
     def _resumed(self, name: str) -> tuple[list[BlockWeights], int]:
         """The blocks of a level that are in checkpoints, and the number of parts."""
@@ -186,9 +208,8 @@ class TreeFit:
         folder, part = self.session.folder, 0
         while folder is not None and (found := folder.checkpoints.load(f"{name}-part-{part}")) is not None:
             tensors, about = found
-            if about.get("passes") != self.passes or set(tensors) != {
-                key for field in BlockWeights._fields for key in (field, f"{field}.sizes")
-            }:
+            known = {key for field in BlockWeights._fields for key in (field, f"{field}.sizes")}
+            if about != {"part": part, **self._about()} or set(tensors) != known:
                 raise CheckpointError(f"train: the checkpoint {name!r} must be one of this run. Start a new run elsewhere.")
             columns = {name: torch.split(tensors[name], tensors[f"{name}.sizes"].tolist()) for name in BlockWeights._fields}
             done += [BlockWeights(*(column.numpy() for column in block)) for block in zip(*columns.values(), strict=True)]
@@ -250,4 +271,4 @@ def _blocks(child_start: Array) -> Iterator[tuple[int, int, int]]:
 
 def shape_of(body: TreeBody) -> dict[str, Any]:
     """The entries of the description from which the body is built again."""
-    return {"trees": sizes_of(body.trees()), "beam": body.beam}
+    return {"trees": sizes_of(body.trees()), "beam": body.beam, "power": body.power}

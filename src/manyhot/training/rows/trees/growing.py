@@ -17,7 +17,8 @@ from manyhot.engines.tree.problem import Array, Rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.bodies.tree import unit_rows
 
-# The usual number of labels per node of the last level; 64 and 200 are no better on 100,000 titles of yso_titles.
+# The approximate number of labels per node of the last level. On held-out rows, 256 is no better: level on yso_titles and on
+# eurlex57k, where it takes longer.
 LEAF = 100
 # A node of the levels above has at most 2 ** MOST_HALVINGS children.
 MOST_HALVINGS = 8
@@ -80,29 +81,28 @@ def _sums_in_parts(rows_of: Any, rows: MappedMatrix) -> Iterator[Any]:
         first = last
 
 
-def halvings(num_labels: int, leaf: int = LEAF) -> list[int]:
-    """The number of halvings in each level, as equal as possible, for about ``leaf`` labels per node at the end.
+def halvings(num_labels: int) -> list[int]:
+    """The number of halvings in each level, as equal as possible, for about ``LEAF`` labels per node at the end.
 
     Example:
         >>> halvings(25_000), halvings(100), halvings(3_000_000)
         ([8], [1], [8, 7])
     """
-    total = max(round(math.log2(num_labels / leaf)), 1)
+    total = max(round(math.log2(num_labels / LEAF)), 1)
     levels = -(-total // MOST_HALVINGS)
     return [total // levels + (at < total % levels) for at in range(levels)]
 
 
-def plan_tree(vectors: Rows, *, seed: int, leaf: int = LEAF) -> Plan:
+def plan_tree(vectors: Rows, *, seed: int) -> Plan:
     """Halve the labels by balanced two-means, again and again; several halvings make one level of the tree.
 
     Args:
         vectors: the sum of the rows of each label.
         seed: random seed of the first centres.
-        leaf: the approximate number of labels per node of the last level.
     """
     order, starts = np.arange(vectors.num_rows, dtype=np.int32), np.array([0, vectors.num_rows])
     draw, levels = np.random.default_rng(seed), []
-    for times in halvings(vectors.num_rows, leaf):
+    for times in halvings(vectors.num_rows):
         nodes = len(starts) - 1
         for _ in range(times):
             cuts = [0]

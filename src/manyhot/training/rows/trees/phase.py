@@ -13,7 +13,7 @@ from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.rules.fitting import Tuning
 from manyhot.training.rows.rules.held_scores import logits_of
 from manyhot.training.rows.steering import BALANCED, NONE
-from manyhot.training.rows.trees.choice import tree_choice
+from manyhot.training.rows.trees.choice import negative_cost
 from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.run.checkpoint import Checkpoints
 from manyhot.training.run.processes import Processes, ProcessesError
@@ -44,7 +44,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modul
         apart, held, rows = torch.from_numpy(scored), rows.take(scored), rows.without(scored)
     sizes: dict[str, Any] = {"trees": settings.trees, "beam": settings.beam, "passes": settings.epochs or 1}
     sizes |= {"form": settings.loss, "seed": settings.seed, "threads": settings.threads or torch.get_num_threads()}
-    sizes |= tree_choice(session, rows, **sizes)._asdict()
+    sizes["neg_cost"] = negative_cost(session, rows, **sizes)
     body = TreeFit(session, rows, **sizes).run()
     tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart, beams=True)
     transfers = settings.tune in (BALANCED, NONE)
