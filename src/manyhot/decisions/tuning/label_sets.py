@@ -23,7 +23,7 @@ WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives (``_spread``).
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
 # The largest number of rows times sets; with more, tuning uses every n-th row.
-LARGEST_TABLE = 1 << 26
+LARGEST_TABLE = 1 << 25
 
 
 class TunedSets(NamedTuple):
