@@ -68,7 +68,8 @@ def test_positives_with_very_low_scores_do_not_widen_the_search():
     usual = label_sets._spread(scores[labels.rows, labels.indices])
     lowered = scores.clone()
     lowered[labels.rows[::20], labels.indices[::20]] = -40.0
-    assert label_sets._spread(lowered[labels.rows, labels.indices]) < 1.5 * usual
+    hits = lowered[labels.rows, labels.indices]
+    assert label_sets._spread(hits) < 2 * usual < float(hits[hits.isfinite()].std()) / 2
     assert label_sets._spread(torch.tensor([1.0])) == 1.0
 
 

@@ -22,8 +22,10 @@ INF = math.inf
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives (``_spread``).
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
+# For a normal distribution, half the range of the middle two thirds is the standard deviation.
+WIDEST = 1.5
 # The largest number of rows times sets; with more, tuning uses every n-th row.
-LARGEST_TABLE = 1 << 25
+LARGEST_TABLE = 1 << 26
 
 
 class TunedSets(NamedTuple):
@@ -61,11 +63,16 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
 
 
 def _spread(hits: Tensor) -> float:
-    """About one standard deviation of the scores of positives. Label trees give some of them a very low score; quantiles are
-    not moved by it."""
+    """The standard deviation of the scores of positives, at most ``WIDEST`` times half the range of their middle two thirds.
+
+    Label trees give some positives a very low score, which would make it many times larger.
+    """
     known = hits[hits.isfinite()].double().numpy()
-    low, high = np.quantile(known, (0.16, 0.84)) if len(known) > 1 else (0.0, 0.0)
-    return float(high - low) / 2 or 1.0
+    if len(known) < 2:
+        return 1.0
+    low, high = np.quantile(known, (0.16, 0.84))
+    middle = WIDEST * float(high - low) / 2
+    return min(float(known.std(ddof=1)), middle) if middle else 1.0
 
 
 class _Entries(NamedTuple):
