@@ -90,14 +90,14 @@ def fit_rule(
         if settings.tune == NONE:
             return natural, None, ""
         return _listed(settings, tuning.logits, tuning.labels)
-    calibration = None if settings.calibrate == NONE else _calibrated(settings.calibrate, tuning)
+    calibration = None if settings.calibrate == NONE else calibrated(settings.calibrate, tuning)
     if settings.tune == NONE:
         return natural, calibration, ""
     if settings.tune == BALANCED:
         rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
-    elif settings.tune == "macro-F1" and settings.per_label and _many_crossed(tuning):
+    elif settings.tune == "macro-F1" and settings.per_label and many_crossed(tuning):
         rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
     else:
         rule, found = _tuned(settings, natural, tuning, labels)
@@ -106,12 +106,12 @@ def fit_rule(
     return rule, calibration, found
 
 
-def _many_crossed(tuning: Tuning) -> bool:
+def many_crossed(tuning: Tuning) -> bool:
     """Whether thresholds can be averaged over parts of the rows, which are cross-fitted."""
     return tuning.fold is not None and len(tuning.labels) >= 2 * FEWEST_IN_PART
 
 
-def _calibrated(kind: str, tuning: Tuning) -> Calibration:
+def calibrated(kind: str, tuning: Tuning) -> Calibration:
     """The calibration; one or two numbers for all labels are fitted on every n-th row if there are many scores."""
     scores, labels, where = tuning.all_scores, tuning.labels, tuning.where
     step = scores.numel() // MOST_CALIBRATED if kind in ("temperature", "platt") else 1
@@ -152,7 +152,7 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning, label
         baseline=natural,
     )
     rule, found = _with_a_label(settings, tuned.recommended, tuned.message, tuning, labels)
-    if not settings.per_label or not _many_crossed(tuning):
+    if not settings.per_label or not many_crossed(tuning):
         return rule, found
     before, after = (
         rule_value(tuning.all_scores, tuning.labels, settings.tune, each, where=tuning.where)
@@ -198,7 +198,7 @@ def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> 
 
     With many cross-fitted rows, labels have offsets, and thresholds that are moved together are compared, too.
     """
-    rows, many = HeldRows(tuning.all_scores, tuning.labels, tuning.where), settings.per_label and _many_crossed(tuning)
+    rows, many = HeldRows(tuning.all_scores, tuning.labels, tuning.where), settings.per_label and many_crossed(tuning)
     offsets = offsets_of(rows, shrink=settings.shrink, seed=settings.seed) if many else None
     sets, tuned = moved_sets(rows, offsets, tuning.others(labels), seed=settings.seed)
     if many:
