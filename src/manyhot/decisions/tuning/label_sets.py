@@ -56,7 +56,8 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
     # Lower scores are neither above a cut nor near one.
     high = _Entries.of(part, min(cuts) - 2 * WINDOW * max(1.0, *map(abs, cuts)))
     for each in cuts:
-        best = max(best, _best_at(part, classes, high, clear_cut(high.scores, each)), key=lambda found: found[0])
+        best = max(best, _best_at(part, classes, high, each), key=lambda found: found[0])
+    best = _best_at(part, classes, high, clear_cut(high.scores, best[-1]))
     value, weight, cost, threshold = best
     worth = [weight * math.log(count) for count in counts.tolist()]
     return TunedSets(threshold, SetValues(tuple(map(tuple, sets.lists())), tuple(worth), -cost), value)
@@ -105,8 +106,8 @@ def _free(data: ScoredRows, high: _Entries, cut: float) -> tuple[np.ndarray, np.
     """``(sum of the margins above the cut, whether these labels are the right ones)`` of each row."""
     margin = high.scores - cut
     above, size = margin > 0, len(data.labels)
-    sums = torch.bincount(high.rows[above], weights=margin[above].clamp(max=LARGEST).double(), minlength=size)
-    predicted = torch.bincount(high.rows[above], minlength=size)
+    rows, sizes = high.rows[above], margin[above].clamp(max=LARGEST).double()
+    sums, predicted = torch.bincount(rows, weights=sizes, minlength=size), torch.bincount(rows, minlength=size)
     found = data.per_group("rows", data.hits() - cut > 0)
     return sums.numpy(), ((found == predicted) & (found == data.labels.counts())).numpy()
 
