@@ -35,6 +35,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
 from manyhot.labels.split import stratified_split
+from manyhot.metrics.info import ROW_ORDER
 from manyhot.training.rows.bodies.info import MEMBERS
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel
@@ -65,10 +66,10 @@ def examples_of(name: str, folder: str, seed: int) -> tuple[Examples, Examples]:
     return first, second if plain else second.with_features(first.num_features)
 
 
-def alike(metric: str) -> tuple[str, str, str]:
-    """What training takes from a metric beside the rule."""
+def alike(metric: str) -> tuple[str, str, str, bool]:
+    """What training takes from a metric beside the rule; for metrics of the order of labels, biases may be moved."""
     entry = steering_of(metric)
-    return stopped_by(metric), entry.text_loss, entry.calibrate
+    return stopped_by(metric), entry.text_loss, entry.calibrate, entry.aim == ROW_ORDER
 
 
 def told_models(rows: Examples, metrics: tuple[str, ...], **given: Any) -> dict[str, TrainedModel]:

@@ -9,20 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.decisions.cuts import best_gap, clear_cut, clearance
-from manyhot.decisions.set_values import BLOCK_ELEMENTS, LARGEST, SetValues, member_table, set_totals
+from manyhot.decisions.cuts import WINDOW, best_gap, clear_cut, clearance
+from manyhot.decisions.set_values import LARGEST, SetValues
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import ScoredRows
+from manyhot.decisions.tuning.set_classes import SetClasses
 from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
 # Weights to try for a set's log count. For calibrated log odds and independent labels, 1 is right.
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-# Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives.
+# Cuts to try, relative to the best one without sets, in standard deviations of the scores of positives (``_spread``).
 SHIFTS = (-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
+# For a normal distribution, half the range of the middle two thirds is the standard deviation.
+WIDEST = 1.5
 # The largest number of rows times sets; with more, tuning uses every n-th row.
-LARGEST_TABLE = 1 << 22
+LARGEST_TABLE = 1 << 26
 
 
 class TunedSets(NamedTuple):
@@ -47,46 +50,66 @@ def set_values(data: ScoredRows, others: SparseLabels | None) -> TunedSets:
     picked = torch.arange(0, len(data.labels), stride)
     part, own = data.rows(picked), own[picked]
     cut = global_cut(part, OBJECTIVES["SubACC"])
-    hits = part.hits()
-    spread = float(hits[hits.isfinite()].std()) if int(hits.isfinite().sum()) > 1 else 1.0
-    best = (-1.0, 0.0, 0.0, cut)
-    for shift in sorted(SHIFTS, key=abs):
-        shifted = clear_cut(part.scores.flatten(), cut + shift * spread)
-        tried = _best_at(part, own, shifted, sets, counts)
-        best = max(best, tried, key=lambda each: each[0])
+    spread = _spread(part.hits())
+    classes, best = SetClasses.of(part, own, sets, counts, cut), (-1.0, 0.0, 0.0, cut)
+    cuts = [cut + shift * spread for shift in sorted(SHIFTS, key=abs)]
+    # Lower scores are neither above a cut nor near one.
+    high = _Entries.of(part, min(cuts) - 2 * WINDOW * max(1.0, *map(abs, cuts)))
+    for each in cuts:
+        best = max(best, _best_at(part, classes, high, each), key=lambda found: found[0])
+    best = _best_at(part, classes, high, clear_cut(high.scores, best[-1]))
     value, weight, cost, threshold = best
     worth = [weight * math.log(count) for count in counts.tolist()]
     return TunedSets(threshold, SetValues(tuple(map(tuple, sets.lists())), tuple(worth), -cost), value)
 
 
-def _best_at(
-    data: ScoredRows, own: Tensor, cut: float, sets: SparseLabels, counts: Tensor
-) -> tuple[float, float, float, float]:
-    """The best ``(value, weight, cost, cut)`` at a cut; ``own [R]`` is the set of each row. Ties go to the first weight."""
-    members = member_table(sets)
-    right = torch.zeros(len(WEIGHTS), len(data.labels), dtype=torch.bool)
-    gap = torch.full((len(WEIGHTS), len(data.labels)), INF)
-    free_right = torch.zeros(len(data.labels), dtype=torch.bool)
-    size = max(1, BLOCK_ELEMENTS // len(sets))
-    for start in range(0, len(data.labels), size):
-        rows = slice(start, start + size)
-        margin = data.scores[rows] - cut
-        totals, mine = set_totals(margin, members), own[rows]
-        free = margin > 0
-        freely = torch.where(free, margin.clamp(max=LARGEST), 0).sum(dim=1)
-        free_right[rows] = (free == data.labels[torch.arange(start, start + len(margin))].dense(torch.bool)).all(dim=1)
-        there, left = torch.arange(len(mine)), counts[mine] - 1
-        for place, weight in enumerate(WEIGHTS):
-            value = totals + (weight * counts.log()).to(totals)[:, None]
-            # Each row is evaluated without counting its own set.
-            less = torch.where(left > 0, weight * (left.clamp(min=1).log() - counts[mine].log()), -INF)
-            value[mine, there] += less.to(value)
-            best, found = value.max(dim=0)
-            right[place, rows] = found == mine
-            gap[place, rows] = freely - best
-    options = [(*_best_cost(gap[place], right[place], free_right), place) for place in range(len(WEIGHTS))]
-    share, cost, place = max(options, key=lambda each: each[0])
-    return share, WEIGHTS[place], cost, cut
+def _spread(hits: Tensor) -> float:
+    """The standard deviation of the scores of positives, at most ``WIDEST`` times half the range of their middle two thirds.
+
+    Label trees give some positives a very low score, which would make it many times larger.
+    """
+    known = hits[hits.isfinite()].double().numpy()
+    if len(known) < 2:
+        return 1.0
+    low, high = np.quantile(known, (0.16, 0.84))
+    middle = WIDEST * float(high - low) / 2
+    return min(float(known.std(ddof=1)), middle) if middle else 1.0
+
+
+class _Entries(NamedTuple):
+    """The scores ``[E]`` that are at least some value, with their rows."""
+
+    scores: Tensor
+    rows: Tensor
+
+    @classmethod
+    def of(cls, data: ScoredRows, least: float) -> _Entries:
+        """The entries of ``data``."""
+        found = [((block >= least).nonzero(), start) for start, block in data.blocks()]
+        rows = torch.cat([place[:, 0] + start for place, start in found])
+        columns = torch.cat([place[:, 1] for place, _ in found])
+        return cls(data.scores[rows, columns], rows)
+
+
+def _best_at(data: ScoredRows, classes: SetClasses, high: _Entries, cut: float) -> tuple[float, float, float, float]:
+    """The best ``(value, weight, cost, cut)`` at a cut. Ties go to the first weight."""
+    freely, free_right = _free(data, high, cut)
+    best = (-1.0, 0.0, 0.0, cut)
+    for weight in WEIGHTS:
+        value, right = classes.at(cut, weight)
+        share, cost = _best_cost(freely - value, right, free_right)
+        best = max(best, (share, weight, cost, cut), key=lambda found: found[0])
+    return best
+
+
+def _free(data: ScoredRows, high: _Entries, cut: float) -> tuple[np.ndarray, np.ndarray]:
+    """``(sum of the margins above the cut, whether these labels are the right ones)`` of each row."""
+    margin = high.scores - cut
+    above, size = margin > 0, len(data.labels)
+    rows, sizes = high.rows[above], margin[above].clamp(max=LARGEST).double()
+    sums, predicted = torch.bincount(rows, weights=sizes, minlength=size), torch.bincount(rows, minlength=size)
+    found = data.per_group("rows", data.hits() - cut > 0)
+    return sums.numpy(), ((found == predicted) & (found == data.labels.counts())).numpy()
 
 
 def _distinct(labels: SparseLabels) -> tuple[SparseLabels, Tensor, Tensor]:
@@ -105,13 +128,13 @@ def _distinct(labels: SparseLabels) -> tuple[SparseLabels, Tensor, Tensor]:
     return sets, torch.from_numpy(counts[order]).double(), torch.from_numpy(back[place])
 
 
-def _best_cost(gap: Tensor, right: Tensor, free_right: Tensor) -> tuple[float, float]:
+def _best_cost(gap: np.ndarray, right: np.ndarray, free_right: np.ndarray) -> tuple[float, float]:
     """``(share of right rows, cost)`` of the best cost. A row whose gap is larger than the cost gets the labels above the
     threshold, any other row its best listed set."""
-    order = np.argsort(gap.numpy(), kind="stable")
-    gaps = gap.numpy()[order]
-    listed = np.concatenate([[0], np.cumsum(right.numpy()[order])])
-    freely = np.concatenate([[0], np.cumsum(free_right.numpy()[order])])
+    order = np.argsort(gap, kind="stable")
+    gaps = gap[order]
+    listed = np.concatenate([[0], np.cumsum(right[order])])
+    freely = np.concatenate([[0], np.cumsum(free_right[order])])
     # The first k rows in the order of their gaps get a listed set, the others the labels above the threshold.
     total = listed + freely[-1] - freely
     ends = np.ones(len(total), dtype=bool)

@@ -59,7 +59,7 @@ _ENTRIES = (
     Steering("", BALANCED, "without a metric, rare and frequent labels both count", HINGE),
     Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, MEAN, SMOOTH),
     Steering(
-        ROW_SETS, "", "one threshold for all labels: the sets of rows cannot be tuned label by label", HINGE, MEAN, SMOOTH
+        ROW_SETS, "", "the sets of rows cannot be tuned label by label: one threshold is tuned for all", HINGE, MEAN, SMOOTH
     ),
     Steering(ENTRIES, "", "thresholds are best for the metric itself on held-out rows", HINGE, MEAN, SMOOTH),
     Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, MEAN, SMOOTH),

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
+from manyhot.decisions.rule import DecisionRule
+from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
@@ -23,6 +25,7 @@ from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.inputs.row_batches import is_sparse
 from manyhot.training.rows.linear.phase import PASSES
+from manyhot.training.rows.linear.ranking import Ranked, rank_better
 from manyhot.training.rows.mean_losses import with_mean_of
 from manyhot.training.rows.options import check_lazy, check_processes, check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
@@ -178,10 +181,7 @@ def _train(
     if entry.lazy and natural.top_k is None:
         # Predictions are made from top lists only.
         natural = replace(natural, max_labels=max(LISTED, natural.min_labels))
-    # A sample of the held-out rows is too small for one threshold per label.
-    common = session.sampled and settings.tune != "none"
-    tuned_by = replace(settings, tune="micro-F1", per_label=False) if common else settings
-    rule, calibration, found = fit_rule(tuned_by, natural, tuning, hard)
+    (rule, calibration, tuning, _), found = _decided(session, body, natural, tuning, hard)
     session.tell(Event("rule", found or "the natural rule of the loss"))
     about = {"rows": len(examples), "versions": versions(), "tuned": found, "learning_rate": session.learning_rate, "why": why}
     model = TrainedModel(
@@ -199,6 +199,23 @@ def _train(
     )
     session.tell(Event("end", f"trained in {session.seconds():.1f} s", seconds=session.seconds()))
     return model, tuning
+
+
+def _decided(
+    session: RowSession, body: nn.Module, natural: DecisionRule, tuning: Tuning | None, labels: SparseLabels
+) -> tuple[Ranked, str]:
+    """The rule, the calibration and the held-out scores, and a sentence about the rule; biases may be moved."""
+    settings = session.settings
+    # A sample of the held-out rows is too small for one threshold per label.
+    if session.sampled and settings.tune != "none":
+        settings = replace(settings, tune="micro-F1", per_label=False)
+    rule, calibration, found = fit_rule(settings, natural, tuning, labels)
+    if not session.solver_threads:
+        return Ranked(rule, calibration, tuning), found
+    ranked = rank_better(settings, body, rule, calibration, tuning)
+    if ranked.share:
+        session.note(f"scores and thresholds are lowered by {ranked.share:g} of the thresholds, to rank labels better")
+    return ranked, found
 
 
 def _session(

@@ -20,6 +20,16 @@ from manyhot.decisions.tuning.rows import scored_rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.rules.beams import beam_rule
+from manyhot.training.rows.rules.moved import (
+    FEWEST_CROSSED,
+    FOLDS,
+    HeldRows,
+    Moved,
+    cross_fitted,
+    moved_rule,
+    moved_sets,
+    offsets_of,
+)
 from manyhot.training.rows.rules.tracking_threshold import density_cut
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
@@ -80,29 +90,28 @@ def fit_rule(
         if settings.tune == NONE:
             return natural, None, ""
         return _listed(settings, tuning.logits, tuning.labels)
-    calibration = None if settings.calibrate == NONE else _calibrated(settings.calibrate, tuning)
+    calibration = None if settings.calibrate == NONE else calibrated(settings.calibrate, tuning)
     if settings.tune == NONE:
         return natural, calibration, ""
     if settings.tune == BALANCED:
         rule, found = _with_a_label(settings, *_balanced(settings, tuning), tuning, labels)
     elif settings.tune == SETS:
         rule, found = _for_sets(settings, tuning, labels)
-    elif settings.tune == "macro-F1" and settings.per_label and tuning.fold is not None and _many(tuning):
+    elif settings.tune == "macro-F1" and settings.per_label and many_crossed(tuning):
         rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
     else:
-        rule, found = _tuned(settings, natural, tuning)
-        rule, found = _with_a_label(settings, rule, found, tuning, labels)
+        rule, found = _tuned(settings, natural, tuning, labels)
     if settings.min_labels and rule.top_k is None:
         rule = replace(rule, min_labels=settings.min_labels)
     return rule, calibration, found
 
 
-def _many(tuning: Tuning) -> bool:
-    """Whether thresholds can be averaged over parts of the rows."""
-    return len(tuning.labels) >= 2 * FEWEST_IN_PART
+def many_crossed(tuning: Tuning) -> bool:
+    """Whether thresholds can be averaged over parts of the rows, which are cross-fitted."""
+    return tuning.fold is not None and len(tuning.labels) >= 2 * FEWEST_IN_PART
 
 
-def _calibrated(kind: str, tuning: Tuning) -> Calibration:
+def calibrated(kind: str, tuning: Tuning) -> Calibration:
     """The calibration; one or two numbers for all labels are fitted on every n-th row if there are many scores."""
     scores, labels, where = tuning.all_scores, tuning.labels, tuning.where
     step = scores.numel() // MOST_CALIBRATED if kind in ("temperature", "platt") else 1
@@ -129,7 +138,8 @@ def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tu
     return rule, None, f"one threshold for {what}, {many} labels a row, best for micro-F1 ({value:.3f}) on held-out rows"
 
 
-def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tuple[DecisionRule, str]:
+def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
+    """The rule for one objective. With many cross-fitted rows it is compared with thresholds that are moved together."""
     tuned = tune_rule(
         tuning.all_scores,
         tuning.labels,
@@ -137,18 +147,40 @@ def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning) -> tu
         per_label=settings.per_label and OBJECTIVES[settings.tune].per_label,
         shrink=settings.shrink,
         where=tuning.where,
-        folds=5 if len(tuning.labels) >= 20 else 0,
+        folds=FOLDS if len(tuning.labels) >= FEWEST_CROSSED else 0,
         seed=settings.seed,
         baseline=natural,
     )
-    return tuned.recommended, tuned.message
+    rule, found = _with_a_label(settings, tuned.recommended, tuned.message, tuning, labels)
+    if not settings.per_label or not many_crossed(tuning):
+        return rule, found
+    before, after = (
+        rule_value(tuning.all_scores, tuning.labels, settings.tune, each, where=tuning.where)
+        for each in (tuned.recommended, rule)
+    )
+    rows = HeldRows(tuning.all_scores, tuning.labels, tuning.where)
+    offsets = offsets_of(rows, shrink=settings.shrink, seed=settings.seed)
+    moved = moved_rule(settings.tune, rows, offsets, least=_all_labelled(settings, labels), seed=settings.seed)
+    if moved.value <= cross_fitted(tuned) + after - before:
+        return rule, found
+    return moved.rule, _about_moved(settings.tune, moved)
+
+
+def _about_moved(objective: str, moved: Moved) -> str:
+    every = "; every row gets at least its best label" if moved.rule.min_labels else ""
+    return f"thresholds moved together, best for {objective} (cross-validated {abs(moved.value):.3f}){every}"
+
+
+def _all_labelled(settings: TrainSettings, labels: SparseLabels) -> bool:
+    """Whether every training row has a label, and the settings do not say how many a row gets."""
+    return not settings.min_labels and bool((labels.counts() > 0).all())
 
 
 def _with_a_label(
     settings: TrainSettings, rule: DecisionRule, found: str, tuning: Tuning, labels: SparseLabels
 ) -> tuple[DecisionRule, str]:
     """The rule with at least one label per row, if every training row has one and held-out rows are decided better."""
-    if settings.min_labels or rule.top_k is not None or not bool((labels.counts() > 0).all()):
+    if rule.top_k is not None or not _all_labelled(settings, labels):
         return rule, found
     names = ("micro-F1", "macro-F1") if settings.tune == BALANCED else (settings.tune,)
 
@@ -162,15 +194,18 @@ def _with_a_label(
 
 
 def _for_sets(settings: TrainSettings, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:
-    """A rule for whole label sets if it is better than one threshold on held-out rows, otherwise that threshold."""
-    given = tuning.all_scores, tuning.labels
-    plain = tune_rule(*given, objective="SubACC", where=tuning.where, folds=0).rule
-    folds = 5 if len(tuning.labels) >= 20 else 0
-    tuned = tune_rule(
-        *given, objective="SubACC", where=tuning.where, folds=folds, seed=settings.seed, baseline=plain, sets=True,
-        other_rows=tuning.others(labels),
-    )  # fmt: skip
-    return tuned.recommended, f"whole label sets against one threshold: {tuned.message}"
+    """A rule for whole label sets if it is better than one threshold on held-out rows, otherwise that threshold.
+
+    With many cross-fitted rows, labels have offsets, and thresholds that are moved together are compared, too.
+    """
+    rows, many = HeldRows(tuning.all_scores, tuning.labels, tuning.where), settings.per_label and many_crossed(tuning)
+    offsets = offsets_of(rows, shrink=settings.shrink, seed=settings.seed) if many else None
+    sets, tuned = moved_sets(rows, offsets, tuning.others(labels), seed=settings.seed)
+    if many:
+        moved = moved_rule("SubACC", rows, offsets, least=_all_labelled(settings, labels), seed=settings.seed)
+        if moved.value > sets.value:
+            return moved.rule, _about_moved("SubACC", moved)
+    return sets.rule, f"whole label sets against one threshold: {tuned.message}"
 
 
 def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 1.0) -> tuple[DecisionRule, str]:
