@@ -25,6 +25,15 @@ def _fresh_memory_is_nan(monkeypatch):
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture
+def one_thread():
+    """torch with one thread, and with its own number again afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """The real data sets, found through MANYHOT_DATA alone."""

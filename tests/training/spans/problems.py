@@ -59,7 +59,8 @@ SMALL = {
     "threads": 1,
     "learning_rate": 6e-3,
 }
-STEPWISE = SpanSettings(**SMALL, epochs=8, patience=0, checkpoint_seconds=0.1)
+# A size that the native engine takes.
+STEPWISE = SpanSettings(**{**SMALL, "hidden": 16, "layers": 2}, epochs=8, patience=0, checkpoint_seconds=0.1)
 
 
 def same_network(one, two):

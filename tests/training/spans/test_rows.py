@@ -5,7 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from manyhot.engines.native import lstm as native
+from manyhot.training.spans import encoders
 from manyhot.training.spans import rows as span_rows
 from manyhot.training.spans.encoders import RecurrentEncoder, packing
 from manyhot.training.spans.inputs import Encoded
@@ -88,6 +91,67 @@ def test_packed_and_padded_rows_go_through_a_bilstm_alike(lengths):
     inputs = [vectors, *encoder.recurrent.parameters()]
     for mine, other in zip(*(torch.autograd.grad((out * pull).sum(), inputs) for out in (one, two)), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+NATIVE_SHAPE = {"tables": [12, 6, 5], "uses": [0, 1, 1, 2], "letters": 0, "hidden": 16, "layers": 2, "dropout": 0.5}
+needs_native = pytest.mark.skipif(not native.available()[0], reason="the native engine was not built")
+
+
+def native_problem(lengths):
+    """An encoder whose sizes the native engine takes, and a batch."""
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(NATIVE_SHAPE)
+    return encoder, StoredRows(make_rows(lengths), num_types=2, device=CPU).batch(np.arange(len(lengths)))
+
+
+def run_encoder(encoder, batch):
+    """Hidden states and all gradients, with the same draws in every call."""
+    torch.manual_seed(1)
+    hidden = encoder(batch)
+    pull = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2))
+    there = (torch.arange(hidden.shape[1]) < batch.lengths.unsqueeze(1)).unsqueeze(2)
+    return hidden * there, torch.autograd.grad((hidden * pull * there).sum(), list(encoder.parameters()))
+
+
+@needs_native
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("lengths", [[4, 9, 1, 9, 6], [5], [3, 0, 2]])
+def test_the_native_engine_gives_the_states_and_gradients_of_torch(lengths, training, one_thread, monkeypatch):
+    encoder, batch = native_problem(lengths)
+    # Elements dropped between layers are drawn for packed rows in one way and for padded rows in the other.
+    encoder.recurrent.dropout = 0.0
+    encoder.train(training)
+    assert encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
+    mine, grads = run_encoder(encoder, batch)
+    monkeypatch.setattr(RecurrentEncoder, "_is_native", lambda *_: False)
+    wanted, wanted_grads = run_encoder(encoder, batch)
+    torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-6)
+    for one, two in zip(grads, wanted_grads, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=3e-6)
+
+
+@needs_native
+def test_without_the_native_engine_torch_computes_and_one_warning_says_so(one_thread, monkeypatch):
+    encoder, batch = native_problem([4, 2])
+    encoder.eval()
+    wanted = encoder(batch)
+    monkeypatch.setattr(native, "available", lambda: (False, "it was not built."))
+    monkeypatch.setattr(encoders.NATIVE_GATE, "warned", False)
+    with pytest.warns(RuntimeWarning, match="it was not built") as caught:
+        found = [encoder(batch) for _ in range(2)]
+    assert len(caught) == 1
+    for each in found:
+        torch.testing.assert_close(each, wanted, rtol=1e-5, atol=1e-6)
+
+
+@needs_native
+def test_a_network_in_float64_and_one_without_memory_are_left_to_torch(one_thread):
+    encoder, batch = native_problem([4, 2])
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert not encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
+        assert encoder(batch).shape == (2, 4, 32)
+    assert encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
+    assert not encoder.double()._is_native(torch.randn(1, 1, encoder.vectors.width))
 
 
 def test_what_stands_in_other_rows_changes_nothing_in_a_row():

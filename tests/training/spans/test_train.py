@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from manyhot.data.spans.examples import Fragmented, SpanExamples, TextSpan
+from manyhot.engines.native import lstm as native
 from manyhot.training.run.bundle_folder import BundleError
+from manyhot.training.spans import encoders
 from manyhot.training.spans.bundle import is_span_bundle, load_span_model
 from manyhot.training.spans.scoring import score_spans, tuned_threshold
 from manyhot.training.spans.session import resolved
@@ -166,6 +168,25 @@ def test_a_run_that_was_killed_and_resumed_gives_the_same_model(tmp_path):
         train_spans(people(60), replace(STEPWISE, seed=1), run=run, resume=True)
     with pytest.raises(ValueError, match="the data changed"):
         train_spans(people(61), STEPWISE, run=run, resume=True)
+
+
+@pytest.mark.skipif(not native.available()[0], reason="the native engine was not built")
+@pytest.mark.parametrize("texts", [people, chinese])
+def test_a_saved_model_predicts_the_same_with_and_without_the_native_engine(texts, tmp_path, one_thread, monkeypatch):
+    calls = []
+    monkeypatch.setattr(encoders, "bilstm_layer", lambda *given: calls.append(0) or native.bilstm_layer(*given))
+    train_spans(texts(60), STEPWISE).save(tmp_path)
+    held_out, calls[:] = texts(100, seed=3).texts, []
+    mine = load_span_model(tmp_path).predict(held_out, batch_size=256)
+    # A hundred windows are two batches on a CPU, and each has two layers.
+    assert len(calls) == 4
+    monkeypatch.setattr(encoders.RecurrentEncoder, "_is_native", lambda *_: False)
+    wanted = load_span_model(tmp_path).predict(held_out, batch_size=256)
+    assert len(calls) == 4
+    assert sum(map(len, mine)) > 100
+    for one, two in zip(mine, wanted, strict=True):
+        assert [span[:3] for span in one] == [span[:3] for span in two]
+        assert [span.score for span in one] == pytest.approx([span.score for span in two], abs=1e-4)
 
 
 def test_training_stops_when_held_out_texts_gain_no_more():

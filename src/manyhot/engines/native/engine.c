@@ -5,7 +5,7 @@
  * results are bitwise identical for every number of threads. For the formulas see manyhot.engines.terms. rows.h and the files
  * that it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types, pool.h the
  * threads; this file selects the instruction set and divides the work. The entry point is manyhot_run; linear heads
- * (linear_run.h), label trees (tree.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
+ * (linear_run.h), LSTM layers (lstm_run.h), label trees (tree.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */
@@ -25,6 +25,7 @@
 #include "job.h"
 #include "linear_types.h"
 #include "tree_types.h"
+#include "lstm_types.h"
 
 typedef struct {
     void (*tile)(const job *, int64_t, int64_t, worker *);
@@ -37,12 +38,15 @@ typedef struct {
     void (*sigmoids)(float *, int64_t, float, float);
     void (*linear_slab)(const linear_plan *, int64_t, linear_room *);
     void (*merge_stats)(stats *, const stats *);
+    void (*lstm_forward)(const lstm_layer *, lstm_room *);
+    void (*lstm_backward)(const lstm_layer *, lstm_room *);
     const char *name;
 } variant;
 
 #define VARIANT(suffix, name)                                                                                          \
     {tile_##suffix, part_before_##suffix, merge_##suffix, finish_##suffix, part_after_##suffix, solve_block_##suffix,  \
-     sigmoids_##suffix, linear_slab_##suffix, merge_stats_##suffix, name}
+     sigmoids_##suffix, linear_slab_##suffix, merge_stats_##suffix, lstm_forward_##suffix,                           \
+     lstm_backward_##suffix, name}
 
 /* BLOCK entries are summed in float, the sums of blocks in double. Blocks may be longer for wider vectors, because each of
  * their lanes adds fewer terms. */
@@ -273,6 +277,7 @@ int64_t manyhot_job_size(void) { return (int64_t)sizeof(job); }
 const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 
 #include "linear_run.h"
+#include "lstm_run.h"
 #include "tree.h"
 #include "tree_search.h"
 #include "words.h"

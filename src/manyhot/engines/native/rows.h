@@ -197,3 +197,4 @@ static void NAME(part_after)(const job *j, int64_t r, int64_t c, int64_t n, cons
 }
 
 #include "linear_tiles.h"
+#include "lstm.h"

@@ -10,6 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from manyhot.engines.native import lstm as native
+from manyhot.engines.native.library import GATE as NATIVE_GATE
+from manyhot.engines.native.lstm import PackedRows, bilstm_layer
+from manyhot.engines.readable import all_readable
 from manyhot.training.spans.inputs import PADDING, UNKNOWN, Array
 from manyhot.training.spans.rows import SpanBatch, send
 
@@ -25,12 +29,15 @@ class LockedDropout(nn.Module):
         super().__init__()
         self.share = share
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``[B, T, D]``; the identity outside training."""
+    def draw(self, x: Tensor) -> Tensor | None:
+        """The features that are kept, bool ``[B, 1, D]``; None outside training, where all are."""
         if not self.training or not self.share:
-            return x
-        kept = torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= self.share
-        return x * kept.to(x.dtype) / (1 - self.share)
+            return None
+        return torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= self.share
+
+    def forward(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        """``[B, T, D]`` with the features that ``draw`` keeps."""
+        return x if kept is None else x * (kept.to(x.dtype) / (1 - self.share))
 
 
 class LetterFilters(nn.Module):
@@ -139,13 +146,43 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
-        vectors = self.drop_in(self.vectors(batch.features, batch.letters))
+        vectors = self.vectors(batch.features, batch.letters)
+        kept = self.drop_in.draw(vectors)
         # Autocast would run it in float16, where gradients underflow; in float32 cuDNN uses tensor cores (TF32) anyway.
         with torch.autocast(vectors.device.type, enabled=False):
-            run = self._packed if vectors.is_cuda else self._padded
-            hidden = run(vectors.float(), batch)
-        out: Tensor = self.drop_out(hidden)
+            vectors = vectors.float()
+            if self._is_native(vectors):
+                hidden = self._native(vectors, batch, kept)
+            else:
+                hidden = (self._packed if vectors.is_cuda else self._padded)(self.drop_in(vectors, kept), batch)
+        out: Tensor = self.drop_out(hidden, self.drop_out.draw(hidden))
         return out
+
+    def _is_native(self, vectors: Tensor) -> bool:
+        """Whether the native engine runs the BiLSTM; a warning says once why it is off."""
+        weights = tuple(self.recurrent.parameters())
+        if torch.compiler.is_compiling() or not native.serves(vectors, weights) or not all_readable((vectors, *weights)):
+            return False
+        there, reason = native.available()
+        if not there:
+            NATIVE_GATE.warn_once(reason)
+        return there
+
+    def _native(self, vectors: Tensor, batch: SpanBatch, kept: Tensor | None) -> Tensor:
+        """Run both directions of a layer in one call over packed rows. Dropped features cost nothing there."""
+        size = vectors.shape[1]
+        order, counts = packing(np.broadcast_to(batch.sizes, len(vectors)), size)
+        places, ranked = torch.from_numpy(order), torch.from_numpy(order[: counts[0]] // size)
+        rows = PackedRows.of(counts)
+        hidden = vectors.flatten(0, 1).index_select(0, places)
+        for layer in range(self.recurrent.num_layers):
+            if layer:
+                hidden, kept = nn.functional.dropout(hidden, self.recurrent.dropout, self.training), None
+            mask = None if kept is None else kept[ranked, 0].numpy()
+            weights = [*self.recurrent.all_weights[2 * layer], *self.recurrent.all_weights[2 * layer + 1]]
+            hidden = bilstm_layer(hidden, rows.keeping(mask, 1 / (1 - self.drop_in.share)), weights)
+        whole = hidden.new_zeros(len(vectors) * size, self.width).index_copy_(0, places, hidden)
+        return whole.reshape(*vectors.shape[:2], self.width)
 
     def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
         """Run all layers in one call. Packed by hand, because torch's function synchronises and copies token by token."""
@@ -153,7 +190,7 @@ class RecurrentEncoder(nn.Module):
         places = send([order], vectors.device)[0]
         packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
         hidden: Tensor = self.recurrent(packed)[0].data
-        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy(0, places, hidden)
+        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy_(0, places, hidden)
         return whole.reshape(*vectors.shape[:2], self.width)
 
     def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
