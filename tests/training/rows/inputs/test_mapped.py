@@ -115,14 +115,14 @@ BOUNDED = """
 import resource, sys
 from pathlib import Path
 import scipy.sparse
-from manyhot.training.rows.trees import choice, fit, growing
+from manyhot.training.rows.trees import choice, fit, growing, reached
 from manyhot.data.mapped import rows as mapped
 from manyhot.data.read import read_examples
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 for kind in (mapped.MappedTexts, mapped.MappedMatrix):
     kind.blocks.__defaults__ = (500,)
-fit.IN_MEMORY, growing.ENTRIES_AT_ONCE, choice.MOST_ROWS = 1 << 21, 1 << 16, 1000
+fit.IN_MEMORY, growing.ENTRIES_AT_ONCE, choice.MOST_ROWS, reached.PART_ROWS = 1 << 21, 1 << 16, 1000, 100
 settings = TrainSettings(model="tree", trees=1, epochs=1, threads=1, tune="none")
 train(read_examples(sys.argv[1]), settings)  # everything is imported and warm
 held = next(int(line.split()[1]) << 10 for line in Path("/proc/self/status").open() if line.startswith("VmData"))

@@ -23,7 +23,7 @@ LEAF = 100
 # A node of the levels above has at most 2 ** MOST_HALVINGS children.
 MOST_HALVINGS = 8
 ROUNDS = 10
-# Entries of mapped rows, counted once for each label of a row, that are in memory at a time.
+# Entries of label vectors, and of mapped rows counted once for each label of a row, that are worked on at a time.
 ENTRIES_AT_ONCE = 1 << 22
 
 
@@ -54,13 +54,11 @@ def label_vectors(rows: Any, labels: SparseLabels) -> Rows:
         sums = sparse.vstack(list(_sums_in_parts(carried.T.tocsr(), rows)), format="csr")
     else:
         sums = sparse.csr_matrix(carried.T @ rows)
-    lengths = np.diff(sums.indptr)
-    row = np.repeat(np.arange(sums.shape[0]), lengths)
-    norms = np.sqrt(np.bincount(row, weights=sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
-    del row  # This is where the most memory is held.
-    scaled = np.repeat(np.where(norms > 0, norms, 1.0), lengths)
-    np.divide(sums.data, scaled, out=scaled)
-    sums.data = scaled.astype(np.float32)
+    for first, last in _parts(sums.indptr):
+        own = slice(sums.indptr[first], sums.indptr[last])
+        row = np.repeat(np.arange(last - first), np.diff(sums.indptr[first : last + 1]))
+        norms = np.sqrt(np.bincount(row, weights=sums.data[own].astype(np.float64) ** 2, minlength=last - first))
+        sums.data[own] /= np.where(norms > 0, norms, 1.0)[row]
     return Rows.of(sums)
 
 
@@ -71,13 +69,19 @@ def _sums_in_parts(rows_of: Any, rows: MappedMatrix) -> Iterator[Any]:
     own = rows.numbers(slice(None))
     lengths = rows.offsets[own + 1] - rows.offsets[own]
     ends = np.concatenate([[0], np.cumsum(lengths[rows_of.indices])])[rows_of.indptr]
-    first = 0
-    while first < rows_of.shape[0]:
-        last = max(int(np.searchsorted(ends, ends[first] + ENTRIES_AT_ONCE, side="right")) - 1, first + 1)
+    for first, last in _parts(ends):
         own = rows_of[first:last]
         picked, places = np.unique(own.indices, return_inverse=True)
         moved = sparse.csr_matrix((own.data, places.reshape(-1), own.indptr), shape=(last - first, len(picked)))
         yield moved @ rows[picked]
+
+
+def _parts(ends: Array) -> Iterator[tuple[int, int]]:
+    """The first label and the end of each part of ``ENTRIES_AT_ONCE`` entries or fewer, or of one label."""
+    first = 0
+    while first < len(ends) - 1:
+        last = max(int(np.searchsorted(ends, int(ends[first]) + ENTRIES_AT_ONCE, side="right")) - 1, first + 1)
+        yield first, last
         first = last
 
 
