@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not native.available()[0], reason="the native en
 TREE = TrainSettings(model="tree", threads=1, trees=1)
 
 
-def fitted(examples, monkeypatch, **given):
+def fitted(examples, monkeypatch, settings=TREE, **given):
     """The model, its scores to tune on, and the number of rows of each fit."""
     sizes, seen, fit = [], [], phase.TreeFit
 
@@ -23,7 +23,7 @@ def fitted(examples, monkeypatch, **given):
         return fit(session, rows, **more)
 
     monkeypatch.setattr(phase, "TreeFit", counted)
-    model = train(examples, TREE, held_out=lambda _, tuning: seen.append(tuning), **given)
+    model = train(examples, settings, held_out=lambda _, tuning: seen.append(tuning), **given)
     monkeypatch.setattr(phase, "TreeFit", fit)
     return model, seen[0], sizes
 
@@ -37,6 +37,11 @@ def test_the_final_trees_are_fitted_to_all_rows_and_the_scores_to_tune_on_are_of
     assert all(torch.equal(mine[name], other[name]) for name in mine), "all rows, and the same seed"
     held = examples[tuning.rows.numpy()]
     assert not torch.equal(tuning.logits, model.logits(held)), "the trees that are tuned on did not see these rows"
+
+
+@pytest.mark.parametrize(("metric", "sizes"), [("SubACC", [360, 400]), ("micro-F1", [360]), ("macro-F1", [360])])
+def test_thresholds_for_one_metric_stay_with_the_trees_they_were_tuned_with(metric, sizes, monkeypatch):
+    assert fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, metric=metric))[2] == sizes
 
 
 def test_a_small_share_of_the_rows_is_not_worth_another_fit(monkeypatch):

@@ -12,7 +12,7 @@ from torch import nn
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.rules.fitting import Tuning
 from manyhot.training.rows.rules.held_scores import logits_of
-from manyhot.training.rows.steering import BALANCED, NONE
+from manyhot.training.rows.steering import BALANCED, NONE, SETS
 from manyhot.training.rows.trees.choice import negative_cost
 from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.run.checkpoint import Checkpoints
@@ -29,7 +29,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modul
     """``(body, None, scores to tune on)`` of label trees, which are solved node by node.
 
     At most ``MOST_HELD_OUT`` rows are held out to tune on. If they are more than a small part of the rows, the trees are then
-    fitted again, to all rows, unless the rule is tuned for one metric: its thresholds fit the trees they were tuned with.
+    fitted again, to all rows, unless thresholds are tuned for one metric: they fit the trees they were tuned with.
     """
     if Processes.current().count > 1:
         raise ProcessesError(
@@ -47,7 +47,7 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modul
     sizes["neg_cost"] = negative_cost(session, rows, **sizes)
     body = TreeFit(session, rows, **sizes).run()
     tuning = None if held is None else Tuning(logits_of(body, held, session), held.labels, held.where(), apart, beams=True)
-    transfers = settings.tune in (BALANCED, NONE)
+    transfers = settings.tune in (BALANCED, SETS, NONE)
     if apart is not None and transfers and len(apart) >= FEW_HELD_OUT * len(session.rows):
         session.note(f"the trees are fitted again to all rows, with the {len(apart):,} that the rule is tuned on")
         body = TreeFit(_final_session(session), session.rows, **sizes).run()
