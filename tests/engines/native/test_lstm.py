@@ -134,6 +134,14 @@ def test_a_buffer_is_used_again_only_when_nothing_holds_it(monkeypatch):
     assert address in [each.data_ptr() for each in (workspace.lease(10), workspace.lease(10))]
 
 
+def test_a_lease_may_end_while_another_one_is_looked_for(monkeypatch):
+    monkeypatch.setattr(workspace, "_FREE", [])
+    held = [workspace.lease(10)]
+    with workspace._LOCK:
+        held.clear()
+    assert len(workspace._FREE) == 1
+
+
 def test_unused_buffers_are_limited(monkeypatch):
     monkeypatch.setattr(workspace, "_FREE", [])
     monkeypatch.setattr(workspace, "KEPT_BYTES", 4 * workspace.STEP)

@@ -5,7 +5,8 @@
  * results are bitwise identical for every number of threads. For the formulas see manyhot.engines.terms. rows.h and the files
  * that it includes hold the arithmetic and are compiled once for each instruction set; job.h holds the types, pool.h the
  * threads; this file selects the instruction set and divides the work. The entry point is manyhot_run; linear heads
- * (linear_run.h), LSTM layers (lstm_run.h), label trees (tree.h), words (words.h) and JSON lines (lines.h) have their own. Nothing depends on torch or Python. */
+ * (linear_run.h), LSTM layers (lstm_run.h), label trees (tree.h), words (words.h) and JSON lines (lines.h) have their own. Nothing
+ * depends on torch or Python. */
 
 #if defined(__linux__)
 #define _GNU_SOURCE /* for madvise */

@@ -12,7 +12,8 @@ STEP = 1 << 18
 # Bytes of unused buffers that are kept.
 KEPT_BYTES = 256 << 20
 
-_LOCK = threading.Lock()
+# The garbage collector may end a lease while this thread holds the lock.
+_LOCK = threading.RLock()
 _FREE: list[Tensor] = []
 
 
