@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from benchmarks.extreme_lanes import Lanes, lanes_of
+from benchmarks.extreme_lanes import Lanes, free_cores
 from benchmarks.extreme_peers import SYSTEMS, THREADS, TOP, clock, largest_memory, since
 from benchmarks.tuning import processor
 from manyhot.data.read import read_examples
@@ -108,10 +108,13 @@ def cell_command(folder: Path, system: str, python: str | None = None) -> list[s
 
 
 def run_cells(cells: list[tuple[Path, str]], pythons: dict[str, str], given: argparse.Namespace) -> None:
-    """Every cell whose result is not there, in a process of its own, ``given.lanes`` at a time."""
+    """Every cell whose result is not there, in a process of its own, as many at a time as ``given.cores`` allow."""
     waiting = [(folder, system) for folder, system in cells if not (folder / f"{system}.json").exists()]
     commands = {cell: cell_command(*cell, pythons.get(cell[1])) for cell in waiting}
-    for record in Lanes(commands, given.seconds, lanes_of(given.lanes), given.begun).run():
+    threads = {system: int(count) for system, _, count in (each.partition("=") for each in given.threads)}
+    most = max([2, *(threads.get(system, 2) for _, system in waiting)])
+    assert most <= given.cores, f"a cell needs {most} cores; --cores {given.cores} is fewer"
+    for record in Lanes(commands, threads, given.seconds, given.begun, free_cores(given.cores)).run():
         folder = given.work / record["set"]
         if record["ended"] == "done":
             record |= measured(folder, record["system"])
@@ -146,7 +149,7 @@ def page(work: Path) -> str:
         "",
         "All systems are fitted to the same tf-idf rows (manyhot's text inputs: words and first letters of words) and predict"
         " the same test rows, each with the settings that its own documentation uses, in one run side by side: each process has"
-        " two cores of its own and two threads. Seconds of the processor are user and system, of all threads. Training time is"
+        " cores of its own, as many as threads. Seconds of the processor are user and system, of all threads. Training time is"
         " from prepared rows to a model in memory. Memory is the largest of the process, with the rows.",
     ]
     for folder in sorted(path.parent for path in work.glob("*/about.json")):
@@ -186,7 +189,8 @@ def main() -> None:
     parser.add_argument("--test-rows", type=int)
     parser.add_argument("--system", action="append", choices=[OURS, *SYSTEMS])
     parser.add_argument("--python", action="append", default=[], help="SYSTEM=INTERPRETER")
-    parser.add_argument("--lanes", type=int, default=1, help="cells side by side, each pinned to two cores of its own")
+    parser.add_argument("--cores", type=int, default=2, help="cores in all; each cell is pinned to two of its own")
+    parser.add_argument("--threads", action="append", default=[], help="SYSTEM=N: cores and threads of its cells, if not two")
     parser.add_argument("--seconds", type=float, default=1e9, help="what is not done after so many seconds is killed")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--ours", nargs=2, type=Path, help=argparse.SUPPRESS)
@@ -197,7 +201,7 @@ def main() -> None:
         return
     pythons = dict(each.split("=", 1) for each in given.python)
     sets = [(name, int(rows) if rows else None) for name, _, rows in (each.partition(":") for each in given.set)]
-    with concurrent.futures.ProcessPoolExecutor(given.lanes, multiprocessing.get_context("spawn")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(given.cores, multiprocessing.get_context("spawn")) as pool:
         made = [pool.submit(prepare, given.data, given.work, name, rows, given.test_rows) for name, rows in sets]
         folders = [each.result() for each in made]
     run_cells([(folder, system) for folder in folders for system in given.system or NAMES], pythons, given)

@@ -1,12 +1,13 @@
 """The loss on a CUDA device: forward and backward beside BCE and the public recipe, eager and compiled.
 
-    python -m benchmarks.gpu_engine [--output PAGE.md]
+    python -m benchmarks.gpu_engine [--output PAGE.md] [--stages pairs few]
 
 Device times are medians of `triton.testing.do_bench` over the replay of a captured CUDA graph of a few calls of the public
 function and its backward, so that no contender waits for Python, nor for the start of a graph; the host's time to issue a
 call is measured by itself. The floor is the bytes that any implementation must move (read logits, read labels, write the
 gradient) over the copy bandwidth measured in the same run. Nothing is timed whose gradient disagrees with float64. Beside the
-page the figures are left as JSON, from which `python -m benchmarks.loss_figure` draws.
+page the figures are left as JSON, from which `python -m benchmarks.loss_figure` draws; a second run with ``--stages`` adds
+tables to a page whose JSON is there.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ SINGLE_SHAPES = [(65536, 128), (16384, 4096), (4096, 32768), (128, 1048576)]
 HALF_SHAPES = [(65536, 128), (16384, 4096), (4096, 32768), (1024, 131072)]
 OF_TYPE = {torch.bfloat16: SHAPES, torch.float32: SINGLE_SHAPES, torch.float16: HALF_SHAPES}
 LOSS_SCALE = 65536.0
+# The tables of the page, in the order in which they are measured.
+PARTS = ["found", "odd", "tiny", "pairs", "few", "baselines"]
 POSITIVES = 5
 CALLS = 8
 
@@ -363,6 +366,7 @@ divergence in plain torch; the public formula is the recipe of either pass and t
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, help="the page; figures go beside it as JSON")
+    parser.add_argument("--stages", nargs="+", choices=PARTS, default=PARTS, help="only these tables")
     parser.add_argument("--warm", type=int, nargs=2, metavar=("K", "N"), help="only compile, every N-th case from the K-th on")
     settings = parser.parse_args()
     compiled = compile_others()
@@ -386,7 +390,7 @@ def main():
             torch.cuda.empty_cache()
         return
     bandwidth = copy_bandwidth()
-    parts = {"found": [], "odd": [], "tiny": [], "pairs": [], "few": [], "baselines": []}
+    parts = {name: [] for name in PARTS} | earlier(settings)
     both = [(*shape, dtype) for dtype in TYPES[:2] for shape in PAIRS]
     stages = {
         "found": (measure(*case, bandwidth, compiled) for case in cases),
@@ -396,8 +400,8 @@ def main():
         "few": few_lines(bandwidth, compiled[0]),
         "baselines": (baseline_cells(*case, bandwidth, compiled) for case in both),
     }
-    for name, stage in stages.items():
-        for line in stage:
+    for name in settings.stages:
+        for line in stages[name]:
             parts[name].append(line)
             print(cells(line) if name == "found" else line, file=sys.stderr, flush=True)
             torch.cuda.empty_cache()
@@ -411,7 +415,18 @@ def write(path, parts, bandwidth):
     """The page as far as it is known, and its figures beside it."""
     path.write_text(page(bandwidth=bandwidth, **parts))
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "bandwidth": bandwidth}
-    path.with_suffix(".json").write_text(json.dumps({**about, "cases": parts["found"]}, indent=1))
+    tables = {name: lines for name, lines in parts.items() if name != "found"}
+    path.with_suffix(".json").write_text(json.dumps({**about, "cases": parts["found"], **tables}, indent=1))
+
+
+def earlier(settings):
+    """The tables of a run before that this one does not measure."""
+    path = settings.output and settings.output.with_suffix(".json")
+    if not path or not path.exists():
+        return {}
+    told = json.loads(path.read_text())
+    told["found"] = told.pop("cases")
+    return {name: told[name] for name in PARTS if name in told and name not in settings.stages}
 
 
 if __name__ == "__main__":
