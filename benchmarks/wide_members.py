@@ -1,0 +1,147 @@
+"""Members of the wide body, and means of them, on held-out training rows: ``python -m benchmarks.wide_members --train FILE``.
+
+The defaults of the body are chosen by this. Each member trains on all rows but ``--held``; the means are of scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyhot.data.read import read_examples
+from manyhot.labels.sparse import SparseLabels
+from manyhot.metrics.at_k import precision_at_k
+from manyhot.scores.top import TopScores
+from manyhot.training.rows.bodies.registry import get_body, make_body
+from manyhot.training.rows.choose import starting_scores
+from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.inputs.device_rows import DeviceRows
+from manyhot.training.rows.inputs.texts import TextInputs
+from manyhot.training.rows.phases import set_prior
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.targets.objective import link_of
+from manyhot.training.rows.wide.fit import ROWS_TOGETHER, WideFit
+
+# Members of each kind, and their settings.
+KINDS: dict[str, tuple[int, dict[str, Any]]] = {
+    "hidden 1024": (5, {}),
+    "hidden 512": (8, {"hidden": 512}),
+    "hidden 512, rate 0.04": (3, {"hidden": 512, "learning_rate": 0.04}),
+    "rate 0.02": (2, {"learning_rate": 0.02}),
+    "rate 0.04": (2, {"learning_rate": 0.04}),
+    "dropout 0.3": (1, {"dropout": 0.3}),
+    "dropout 0.7": (1, {"dropout": 0.7}),
+    "5 epochs": (1, {"epochs": 5}),
+    "8 epochs": (2, {"epochs": 8}),
+    "ZLPR": (1, {"loss": "zlpr"}),
+    "hidden 2048": (1, {"hidden": 2048}),
+}
+# Means over kinds: so many members of each.
+MIXED: list[dict[str, int]] = [
+    {"hidden 1024": 3, "hidden 512": 3},
+    {"hidden 1024": 3, "ZLPR": 1},
+    {"rate 0.02": 1, "hidden 1024": 1, "rate 0.04": 1},
+    {"rate 0.04": 2, "hidden 1024": 3},
+    {"hidden 1024": 2, "8 epochs": 2},
+]
+USUAL = {"hidden": 1024, "dropout": 0.5, "epochs": 6, "learning_rate": 0.03, "loss": "decoupled", "batch_size": 4096}
+
+
+@dataclass
+class Study:
+    """Rows on the device, and which of them are held out."""
+
+    rows: TrainingRows
+    on_device: DeviceRows
+    held: np.ndarray[Any, Any]
+    picked: np.ndarray[Any, Any]
+    truth: SparseLabels
+    device: torch.device
+
+    def member(self, salt: int, **changes: Any) -> tuple[Tensor, float]:
+        """The scores of the held-out rows, float16 on the device, and the seconds of training."""
+        settings = TrainSettings(**{"model": "wide", "device": str(self.device), **USUAL, **changes})
+        entry, own = get_body("wide"), self.rows.take(self.picked, inputs=False)
+        torch.manual_seed(salt)
+        shape = {"body": entry.name, "width": self.rows.inputs.shape[1], "num_labels": self.truth.num_labels}
+        shape |= {"hidden": settings.hidden, "dropout": settings.dropout, **entry.describe(settings, None)}  # type: ignore[misc]
+        body = make_body(shape)
+        set_prior(body, starting_scores(settings, own.targets, None, link=link_of(settings, soft=False)))
+        body = body.to(self.device)
+        kind = {"on_device": self.on_device, "picked": self.picked}
+        fit = WideFit(body, own, settings, salt=salt, device=self.device, linear=False, **kind)
+        fit.start()
+        begun = time.monotonic()
+        for _ in range(settings.epochs or 1):
+            fit.run_epoch(lambda: None)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        taken = time.monotonic() - begun
+        body.eval()
+        with torch.inference_mode():
+            weight, bias = body.head.weight, body.head.bias.float()
+            parts = [body.first(batch).to(weight.dtype) @ weight.T for batch, *_ in self.on_device.batches(self.held, 1024)]
+            scores = torch.cat([(part.float() + bias).half() for part in parts])
+        fit.finish()
+        return scores, taken
+
+    def figures(self, scores: Tensor) -> str:
+        values, indices = (part.cpu() for part in scores.float().topk(5, dim=1))
+        top = TopScores(values, indices, self.truth.num_labels)
+        return " | ".join(f"{100 * float(precision_at_k(top, self.truth, k=k)):.2f}" for k in (1, 3, 5))
+
+
+def study(path: Path, held: int, rows: int | None, device: torch.device) -> Study:
+    examples = read_examples(path)
+    examples = examples if rows is None else examples[torch.arange(rows)]
+    _, inputs = TextInputs.fit(examples, TrainSettings())
+    drawn = np.random.default_rng(12345).permutation(len(examples))
+    picked = np.sort(drawn[held:])
+    whole, apart = TrainingRows(inputs, examples.labels), np.sort(drawn[:held])
+    on_device = DeviceRows(inputs, examples.labels, None, device)
+    picked = picked[: len(picked) // ROWS_TOGETHER * ROWS_TOGETHER]
+    return Study(whole, on_device, apart, picked, examples.labels[torch.from_numpy(apart)], device)
+
+
+def mean(parts: list[Tensor]) -> Tensor:
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part
+    return total / len(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--held", type=int, default=20_000, help="training rows that are held out")
+    parser.add_argument("--rows", type=int, help="only so many training rows")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args()
+    own = study(given.train, given.held, given.rows, torch.device(given.device))
+    print("| members | P@1 | P@3 | P@5 | seconds of training |\n|---|--:|--:|--:|--:|", flush=True)
+    found: dict[str, list[Tensor]] = {}
+    for kind in given.kinds:
+        count, changes = KINDS[kind]
+        found[kind], spent = [], 0.0
+        for place in range(count):
+            scores, taken = own.member(1000 * list(KINDS).index(kind) + place, **changes)
+            found[kind].append(scores)
+            spent += taken
+            print(f"| {place + 1} x {kind} | {own.figures(mean(found[kind]))} | {spent:.1f} |", flush=True)
+    for counts in MIXED:
+        if all(kind in found for kind in counts):
+            parts = [scores for kind, count in counts.items() for scores in found[kind][:count]]
+            title = " and ".join(f"{count} x {kind}" for kind, count in counts.items())
+            print(f"| {title} | {own.figures(mean(parts))} | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
