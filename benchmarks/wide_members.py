@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout
 
 from manyhot.data.read import read_examples
 from manyhot.labels.sparse import SparseLabels
@@ -42,6 +43,27 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "8 epochs": (2, {"epochs": 8}),
     "ZLPR": (1, {"loss": "zlpr"}),
     "hidden 2048": (1, {"hidden": 2048}),
+    **{
+        f"hidden {hidden}, {size} rows a step, rate {rate}": (
+            count,
+            {"hidden": hidden, "batch_size": size, "learning_rate": rate},
+        )
+        for count, hidden, size, rate in (
+            (4, 1024, 2048, 0.02),
+            (2, 1024, 2048, 0.03),
+            (3, 1024, 1024, 0.015),
+            (6, 512, 4096, 0.04),
+            (6, 512, 4096, 0.05),
+            (5, 512, 2048, 0.03),
+        )
+    },
+    **{f"word dropout {share}": (3, {"word_dropout": share}) for share in (0.1, 0.2, 0.3)},
+    "word dropout 0.2, 8 epochs": (3, {"word_dropout": 0.2, "epochs": 8}),
+    "word dropout 0.2, rate 0.04": (2, {"word_dropout": 0.2, "learning_rate": 0.04}),
+    "word dropout 0.2, dropout 0.3": (2, {"word_dropout": 0.2, "dropout": 0.3}),
+    "word dropout 0.3, 10 epochs": (2, {"word_dropout": 0.3, "epochs": 10}),
+    "word dropout 0.2, hidden 2048": (1, {"word_dropout": 0.2, "hidden": 2048}),
+    "word dropout 0.2, hidden 512, rate 0.04": (3, {"word_dropout": 0.2, "hidden": 512, "learning_rate": 0.04}),
 }
 # Means over kinds: so many members of each.
 MIXED: list[dict[str, int]] = [
@@ -50,6 +72,9 @@ MIXED: list[dict[str, int]] = [
     {"rate 0.02": 1, "hidden 1024": 1, "rate 0.04": 1},
     {"rate 0.04": 2, "hidden 1024": 3},
     {"hidden 1024": 2, "8 epochs": 2},
+    {"word dropout 0.2": 3, "word dropout 0.2, hidden 512, rate 0.04": 2},
+    {"word dropout 0.1": 2, "word dropout 0.2": 3},
+    {"word dropout 0.2, 8 epochs": 3, "word dropout 0.2, hidden 512, rate 0.04": 2},
 ]
 USUAL = {"hidden": 1024, "dropout": 0.5, "epochs": 6, "learning_rate": 0.03, "loss": "decoupled", "batch_size": 4096}
 
@@ -67,6 +92,7 @@ class Study:
 
     def member(self, salt: int, **changes: Any) -> tuple[Tensor, float]:
         """The scores of the held-out rows, float16 on the device, and the seconds of training."""
+        left_out = changes.pop("word_dropout", None)
         settings = TrainSettings(**{"model": "wide", "device": str(self.device), **USUAL, **changes})
         entry, own = get_body("wide"), self.rows.take(self.picked, inputs=False)
         torch.manual_seed(salt)
@@ -75,6 +101,8 @@ class Study:
         body = make_body(shape)
         set_prior(body, starting_scores(settings, own.targets, None, link=link_of(settings, soft=False)))
         body = body.to(self.device)
+        if left_out is not None:
+            body.first.register_forward_pre_hook(lambda table, inputs: without_words(inputs[0], left_out, table.training))
         kind = {"on_device": self.on_device, "picked": self.picked}
         fit = WideFit(body, own, settings, salt=salt, device=self.device, linear=False, **kind)
         fit.start()
@@ -110,6 +138,12 @@ def study(path: Path, held: int, rows: int | None, device: torch.device) -> Stud
     return Study(whole, on_device, apart, picked, examples.labels[torch.from_numpy(apart)], device)
 
 
+def without_words(batch: tuple[Tensor, ...], share: float, training: bool) -> tuple[tuple[Tensor, ...]]:
+    """A batch without a share of its words, as the arguments of a module."""
+    columns, offsets, values = batch
+    return ((columns, offsets, dropout(values, share, training)),)
+
+
 def mean(parts: list[Tensor]) -> Tensor:
     total = parts[0].float()
     for part in parts[1:]:
@@ -132,7 +166,7 @@ def main() -> None:
         count, changes = KINDS[kind]
         found[kind], spent = [], 0.0
         for place in range(count):
-            scores, taken = own.member(1000 * list(KINDS).index(kind) + place, **changes)
+            scores, taken = own.member(1000 * list(KINDS).index(kind) + place, **dict(changes))
             found[kind].append(scores)
             spent += taken
             print(f"| {place + 1} x {kind} | {own.figures(mean(found[kind]))} | {spent:.1f} |", flush=True)

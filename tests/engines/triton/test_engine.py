@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import manyhot
 from engines.triton.interpreted import check_interpreted, check_tests_interpreted
 from manyhot import SparseLabels
 from manyhot.engines import ops
@@ -180,3 +181,48 @@ def test_the_plain_form_is_what_the_oracle_compares_with():
     pos = sides_of_rows(Rows(x, DenseTerms(labels), x.shape[:1]), None)[0].value
     assert pos[0].item() == pytest.approx(-x[0, 0].item())
     assert pos[1].item() == -torch.inf
+
+
+WITHOUT_GRADIENT = {
+    "zlpr": manyhot.zlpr_loss,
+    "pairwise": manyhot.pairwise_loss,
+    "bce": manyhot.bce_loss,
+    "focal": manyhot.focal_loss,
+    "dice": manyhot.dice_loss,
+    "rdrop": lambda x, labels, **settings: manyhot.rdrop_loss(x, -x, labels, **settings),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_a_loss_without_a_gradient_is_that_of_float64_at_every_call(name, dtype, mode):
+    loss = WITHOUT_GRADIENT[name]
+    x = torch.randn(40, 80, device="cuda").to(dtype)
+    labels = (torch.rand(40, 80, device="cuda") < 0.05).byte()
+    for given in (labels, manyhot.SparseLabels.from_dense(labels)):
+        wanted = loss(x.double(), given)
+        with mode():
+            own = x.clone()
+            found = [loss(own, given) for _ in range(3)]
+        assert not any(each.requires_grad for each in found)
+        for each in found:
+            torch.testing.assert_close(each.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_few_scores_without_a_gradient_are_one_launch_and_no_graph_is_kept(dtype):
+    x, labels = torch.randn(64, 80, device="cuda").to(dtype), torch.zeros(64, 80, device="cuda", dtype=torch.uint8)
+    with torch.no_grad():
+        manyhot.zlpr_loss(x, labels)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            manyhot.zlpr_loss(x, labels)
+            torch.cuda.synchronize()
+    kernels = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    assert len(kernels) <= 2, [event.name for event in kernels]
+    trained = x.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(manyhot.zlpr_loss(trained, labels), trained)
+    (wanted,) = torch.autograd.grad(manyhot.zlpr_loss(trained, labels, engine="torch"), trained)
+    torch.testing.assert_close(grad, wanted, rtol=1e-2, atol=1e-6)

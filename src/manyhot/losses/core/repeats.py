@@ -20,7 +20,14 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.fusion import repeated
 
 MOST = 4096
+# On a GPU, a loss of up to this many scores takes the host longer to launch in parts than the device takes to write a gradient.
+FEW_SCORES = 1 << 24
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
+def faster_with_gradient(logits: Tensor) -> bool:
+    """Whether the one kernel that also computes the gradient is faster than the many small ones that do not."""
+    return logits.is_cuda and logits.numel() <= FEW_SCORES and not torch.compiler.is_compiling()
 
 
 class Repeat:
@@ -41,9 +48,9 @@ KNOWN: dict[Any, Repeat | None] = {}
 
 def kind_of(who: str, form: str, logits: Any, labels: Any, offset: Any, reduction: str) -> Kind | None:
     """The kind of a call; None for calls that are not repeated."""
-    if type(logits) not in _PLAIN_TYPES or not logits.requires_grad or type(offset) is not float:
+    if type(logits) not in _PLAIN_TYPES or type(offset) is not float or torch.compiler.is_compiling():
         return None
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not (logits.requires_grad if torch.is_grad_enabled() else faster_with_gradient(logits)):
         return None
     about = (who, form, offset, reduction, logits.dtype, logits.shape, logits.get_device())
     if type(labels) is Tensor:

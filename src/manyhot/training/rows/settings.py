@@ -107,8 +107,8 @@ class TrainSettings(RunSettings):
     )
     members: int | None = setting(
         None,
-        "number of fits whose mean is the model, each with another part of the rows held out (mlp, bag, linear on dense"
-        " features). Default: 2 for bag, 5 for the others on at most 20,000 rows, otherwise 1",
+        "number of fits whose mean is the model, each with another part of the rows held out (mlp, bag, wide, linear on dense"
+        " features). Default: 2 for bag, 3 for wide, 5 for the others on at most 20,000 rows, otherwise 1",
     )
     mean_of: str = setting(
         AUTO,

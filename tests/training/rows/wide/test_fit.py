@@ -17,6 +17,7 @@ from manyhot.predictor import predict_rows
 from manyhot.report.run.judged import Judged
 from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
+from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import load_model
 from manyhot.training.rows.inputs import fixed_batches
 from manyhot.training.rows.inputs.device_rows import DeviceRows
@@ -119,6 +120,13 @@ def test_validation_rows_are_listed_by_the_whole_model():
     kept = {}
     model = train(titles(), WIDE, validation=titles(seed=1), held_out=lambda _, tuning: kept.update(tuning=tuning))
     torch.testing.assert_close(kept["tuning"].logits.values, model.logits(titles(seed=1)).topk(40).values)
+
+
+@pytest.mark.parametrize(("given", "count"), [(None, get_body("wide").members.fits), (2, 2), (1, 1)])
+def test_the_model_is_the_mean_of_as_many_members_as_were_asked_for(given, count):
+    model = train(titles(rows=60), replace(WIDE, epochs=1, members=given))
+    assert model.body.head.hidden_size == count * 16
+    assert model.settings.members == count
 
 
 def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone(monkeypatch):

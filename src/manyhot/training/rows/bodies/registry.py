@@ -97,6 +97,7 @@ _ENTRIES = (
         fewest_labels=LEAST_WIDE,
         devices=("cuda",),
         fitting=WIDE,
+        members=Members(3),
         visits=WIDE_VISITS,
         automatic_labels=LEAST_WIDE,
         usual_loss="decoupled",

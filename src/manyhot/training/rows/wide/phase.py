@@ -19,26 +19,24 @@ from manyhot.training.rows.wide.fit import ROWS_TOGETHER, WideFit, joined_lists,
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
 
-# The number of ensemble members.
-WIDE_MEMBERS = 3
 # Most held-out rows that are listed to tune one threshold on.
 MOST_LISTED_ROWS = 20_000
 
 
 def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module, None, Tuning | None]:
-    """``(body, None, top lists to tune on)`` of the mean of ``WIDE_MEMBERS`` bodies; see ``fit_members``.
+    """``(body, None, top lists to tune on)`` of the mean of the settings' ``members`` bodies; see ``fit_members``.
 
     Rows to tune on are drawn at random: with very many labels most are too rare to stratify by.
     """
-    rows = session.rows
-    parts = _left_out(session) if held is None else []
+    rows, members = session.rows, session.settings.members or 1
+    parts = _left_out(session, members) if held is None else []
     bodies, tops = [], []
     on_device = DeviceRows(rows.inputs, rows.targets, rows.sample_weight, session.device)
-    for place in range(WIDE_MEMBERS):
+    for place in range(members):
         kept = np.ones(len(rows), dtype=bool)
         kept[parts[place] if parts else []] = False
         picked = np.flatnonzero(kept)
-        name = "final" if place == WIDE_MEMBERS - 1 else f"member-{place}"
+        name = "final" if place == members - 1 else f"member-{place}"
         kind = partial(WideFit, on_device=on_device, picked=picked)
         fit = session.fit(name, 900 + place, rows.take(picked, inputs=False), linear=False, kind=kind)
         bodies.append(cast(WideBody, fit.body))
@@ -63,15 +61,15 @@ def fit_wide(session: RowSession, held: TrainingRows | None) -> tuple[nn.Module,
         return body, None, None
     apart = np.concatenate(parts)
     values, indices, sums = (joined_lists(tops, name) for name in ("values", "indices", "log_sums"))
-    fold = torch.arange(WIDE_MEMBERS).repeat_interleave(len(parts[0]))
+    fold = torch.arange(members).repeat_interleave(len(parts[0]))
     listed = TopScores(values, indices, rows.labels.num_labels, sums)
     return body, None, Tuning(listed, rows.take(apart).labels, None, torch.from_numpy(apart), fold)
 
 
-def _left_out(session: RowSession) -> list[np.ndarray[Any, Any]]:
+def _left_out(session: RowSession, members: int) -> list[np.ndarray[Any, Any]]:
     """The held-out rows of each member, on which the rule is tuned; an empty list if the settings hold none out."""
     num_rows = len(session.rows)
-    count = min(round(session.settings.validation * num_rows), MOST_LISTED_ROWS) // WIDE_MEMBERS
+    count = min(round(session.settings.validation * num_rows), MOST_LISTED_ROWS) // members
     count = count // ROWS_TOGETHER * ROWS_TOGETHER or count
     drawn = np.random.default_rng([session.settings.seed, 1 << 22]).permutation(num_rows)
-    return [np.sort(drawn[place * count : (place + 1) * count]) for place in range(WIDE_MEMBERS)] if count else []
+    return [np.sort(drawn[place * count : (place + 1) * count]) for place in range(members)] if count else []
