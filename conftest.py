@@ -96,7 +96,12 @@ def pytest_collection_modifyitems(config, items):
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     if config.option.markexpr == "gpu" and count > 1:
-        items[:] = dealt(items, [item for item in items if item.get_closest_marker("slow")], count)
+        items[:] = dealt(items, [item for item in items if is_slow(item)], count)
+
+
+def is_slow(item):
+    """Whether a GPU test is marked slow, or draws its examples: each of those can need a kernel that is compiled first."""
+    return item.get_closest_marker("slow") is not None or getattr(item.obj, "is_hypothesis_test", False)
 
 
 def dealt(items, slow, count):

@@ -2,9 +2,12 @@
 
 import ast
 import runpy
+import types
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 TESTS = Path(__file__).parent
 ROOT = runpy.run_path(str(TESTS.parent / "conftest.py"))
@@ -31,7 +34,9 @@ def test_every_file_with_tests_for_a_device_is_read():
     assert wanted <= {path for path, text in texts.items() if ROOT["ON_GPU"].search(text)}
 
 
-@pytest.mark.parametrize(("tests", "slow", "processes"), [(100, 9, 4), (17, 5, 3), (3, 3, 5), (40, 0, 7), (28, 14, 14)])
+@pytest.mark.parametrize(
+    ("tests", "slow", "processes"), [(100, 9, 4), (17, 5, 3), (3, 3, 5), (40, 0, 7), (28, 14, 14), (1974, 60, 16)]
+)
 def test_every_process_begins_with_its_share_of_the_slow_tests(tests, slow, processes):
     items = [f"slow {place}" if place >= tests - slow else f"test {place}" for place in range(tests)]
     order = ROOT["dealt"](items, items[tests - slow :], processes)
@@ -41,3 +46,13 @@ def test_every_process_begins_with_its_share_of_the_slow_tests(tests, slow, proc
         share = slow // processes + (place < slow % processes)
         assert [item.startswith("slow") for item in order[start : start + share]] == [True] * share
         start += (tests - start) // (processes - place)
+
+
+@pytest.mark.parametrize(("marked", "drawn"), [(False, False), (True, False), (False, True)])
+def test_tests_that_are_marked_slow_or_draw_examples_are_slow(marked, drawn):
+    def plain(number):
+        """A test."""
+
+    test = given(number=st.integers())(plain) if drawn else plain
+    item = types.SimpleNamespace(get_closest_marker=lambda name: name if marked and name == "slow" else None, obj=test)
+    assert ROOT["is_slow"](item) == (marked or drawn)

@@ -60,6 +60,7 @@ def test_every_factor_gives_the_gradient_of_float64_in_the_interpreter():
     check_interpreted(INTERPRETED)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(64, 7), (300, 20), (64, 128), (33, 1000), (16, 4097), (512, 20_001), (5, 131_072)])
 def test_every_factor_gives_the_gradient_of_float64_on_the_device(shape):

@@ -39,16 +39,20 @@ def expected(x, terms, form, offset):
     return values.detach(), grad.detach(), by_c
 
 
-def offsets(rows, device):
-    """None, a number, one for each row, and ones that are too large to multiply by."""
-    moderate = torch.linspace(-3, 3, rows, device=device)
-    return 0.0, 1.25, moderate, 20 * moderate
+def by_turns(number, x, turn):
+    """No offset and a number. Each is a kernel of its own; with ``turn`` one of them is given to each row instead."""
+    return [
+        offset if turn is None or turn % 2 == place else torch.full((len(x),), offset, device=x.device)
+        for place, offset in enumerate((0.0, number))
+    ]
 
 
-def check_form(device, dtype, rows, num_labels, kind, form, spread=3.0):
+def check_form(device, dtype, rows, num_labels, kind, form, spread=3.0, turn=None):
+    """No offset, a number, one for each row, and ones that are too large to multiply by."""
     x, terms, *_ = problem(device, dtype, rows, num_labels, kind, spread)
     assert Call(x, terms, "fused", wordwise=True).layout.plan.kernel == "packed"
-    for offset in offsets(rows, device):
+    moderate = torch.linspace(-3, 3, rows, device=device)
+    for offset in (*by_turns(1.25, x, turn), moderate, 20 * moderate):
         compare(x, terms, form, offset)
 
 
@@ -62,7 +66,7 @@ def compare(x, terms, form, offset):
         close(slope, wanted_slope.cpu(), torch.float32)
 
 
-def check_hostile(device, dtype, num_labels, kind, form):
+def check_hostile(device, dtype, num_labels, kind, form, turn=None):
     """Rows whose sums vanish or overflow on one side or both, rows without positives and without negatives."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(12, num_labels, generator=generator)
@@ -85,7 +89,7 @@ def check_hostile(device, dtype, num_labels, kind, form):
     elif kind == "lists":
         lists = SparseLabels.from_dense(t)
         terms = SparseTerms(lists.indices, lists.offsets)
-    for offset in (0.0, -2.0, torch.linspace(-9, 9, 12, device=device)):
+    for offset in (*by_turns(-2.0, x, turn), torch.linspace(-9, 9, 12, device=device)):
         compare(x, terms, form, offset)
 
 
@@ -94,23 +98,33 @@ def test_forms_agree_with_float64_in_the_interpreter():
     check_interpreted(INTERPRETED)
 
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+KINDS = ("hard", "soft", "lists", "weighted")
+
+
+def turn_of(dtype, kind, length):
+    """Whose turn it is: no offset and a number meet every type, every kind of labels and every length."""
+    return DTYPES.index(dtype) + KINDS.index(kind) + length
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["hard", "soft", "weighted", "lists"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["split", "joint"])
-@pytest.mark.parametrize("num_labels", [1000, 4271, 16_384, 40_003])
-def test_forms_agree_with_float64_on_the_device(dtype, kind, form, num_labels):
+@pytest.mark.parametrize(("length", "num_labels"), list(enumerate([1000, 4271, 16_384, 40_003])))
+def test_forms_agree_with_float64_on_the_device(dtype, kind, form, length, num_labels):
     for spread in (3.0, 60.0):
-        check_form("cuda", dtype, 60, num_labels, kind, form, spread)
+        check_form("cuda", dtype, 60, num_labels, kind, form, spread, turn_of(dtype, kind, length))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["hard", "soft", "lists"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS[:3])
 @pytest.mark.parametrize("form", ["split", "joint"])
 def test_hostile_rows_agree_with_float64_on_the_device(dtype, kind, form):
-    for num_labels in (131, 600, 4096, 4271, 50_000, 100_003):
-        check_hostile("cuda", dtype, num_labels, kind, form)
+    for length, num_labels in enumerate((131, 600, 4096, 4271, 50_000, 100_003)):
+        check_hostile("cuda", dtype, num_labels, kind, form, turn_of(dtype, kind, length))
 
 
 @pytest.mark.gpu

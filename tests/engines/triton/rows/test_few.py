@@ -1,5 +1,7 @@
 """Rows of few labels, many to a program: in the interpreter everywhere, on the device where there is one."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -28,8 +30,11 @@ print("checked")
 """
 
 
-def check(device, dtype, rows, num_labels, kind, spread):
-    """Values, their mean and the gradient, beside float64."""
+def check(device, dtype, rows, num_labels, kind, spread, turn=None):
+    """Values, their mean, their sums and the gradient, beside float64.
+
+    Mean, sum and weighted sum are a kernel each. With ``turn`` only one of them is tried, whose turn it is.
+    """
     x, terms, t, weights = problem(device, dtype, rows, num_labels, kind, spread)
     assert Call(x, terms, "fused", wordwise=True, plainly=True).layout.plan.kernel == "few"
     wanted, slope = expected(x, t, weights)
@@ -38,15 +43,16 @@ def check(device, dtype, rows, num_labels, kind, spread):
     values, grad, _ = triton_engine.fused(x, terms)
     torch.testing.assert_close(values.double(), wanted, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(grad.double(), slope, **close)
-    for scale, of_rows in ((1.0 / rows, wanted.mean()), (1.0, wanted.sum()), (-0.5, -0.5 * wanted.sum())):
-        value, scaled, _ = triton_engine.fused(x, terms, row_scale=scale, whole=True)
-        torch.testing.assert_close(value.double(), of_rows, rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(scaled.double(), scale * slope, **close)
     by_row = torch.linspace(-1, 2, rows, device=device)
     by_row[rows // 2] = 0
-    value, scaled, _ = triton_engine.fused(x, terms, row_scale=by_row, whole=True)
-    torch.testing.assert_close(value.double(), (by_row.double() * wanted).sum(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(scaled.double(), by_row.double()[:, None] * slope, **close)
+    exact = by_row.double()
+    # A negative number is given to each row by the engine.
+    weighted = [(-0.5, -0.5 * wanted.sum(), -0.5, 1e-7), (by_row, (exact * wanted).sum(), exact[:, None], 1e-5)]
+    ways = [(1.0 / rows, wanted.mean(), 1.0 / rows, 1e-7)], [(1.0, wanted.sum(), 1.0, 1e-7)], weighted
+    for scale, of_rows, factor, near in itertools.chain(*(ways if turn is None else [ways[turn % 3]])):
+        value, scaled, _ = triton_engine.fused(x, terms, row_scale=scale, whole=True)
+        torch.testing.assert_close(value.double(), of_rows, rtol=1e-5, atol=near)
+        torch.testing.assert_close(scaled.double(), factor * slope, **close)
 
 
 def terms_of(t, kind):
@@ -79,13 +85,24 @@ def test_rows_of_few_labels_agree_with_float64_in_the_interpreter():
     check_interpreted(INTERPRETED)
 
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+LENGTHS = (1, 2, 5, 17, 20, 64, 100, 127, 128)
+# By turns, so that every way to reduce meets every type, every kind of labels and every length.
+TURNS = {
+    each: sum(places)
+    for each, places in zip(
+        itertools.product(DTYPES, ("hard", "soft", "weighted", "lists"), LENGTHS),
+        itertools.product(range(3), range(4), range(9)),
+        strict=True,
+    )
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", ["hard", "soft", "weighted", "lists"])
-@pytest.mark.parametrize("num_labels", [1, 2, 5, 17, 20, 64, 100, 127, 128])
+@pytest.mark.parametrize(("dtype", "kind", "num_labels"), TURNS)
 def test_rows_of_few_labels_agree_with_float64_on_the_device(dtype, kind, num_labels):
     for rows, spread in ((1, 3.0), (1001, 3.0), (1001, 60.0), (70_001, 3.0)):
-        check("cuda", dtype, rows, num_labels, kind, spread)
+        check("cuda", dtype, rows, num_labels, kind, spread, TURNS[dtype, kind, num_labels])
 
 
 @pytest.mark.gpu

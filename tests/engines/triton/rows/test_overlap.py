@@ -26,7 +26,7 @@ print("checked")
 """
 
 
-def check_overlaps(device, dtype, shapes, kinds=range(8)):
+def check_overlaps(device, dtype, shapes, kinds=range(8), turn=None):
     """Sums, gradient and dice loss for kinds of labels against the definition in float64, squared and not by turns."""
     generator = torch.Generator().manual_seed(0)
     for shape in shapes:
@@ -34,10 +34,16 @@ def check_overlaps(device, dtype, shapes, kinds=range(8)):
         for kind in kinds:
             x = (4 * torch.randn(*shape, generator=generator)).to(dtype)
             x[0, ::3] *= 100  # beyond doubt
-            check_overlap(x, every[kind]._replace(pos_weight=None, neg_weight=None), device, kind % 2 == 1, generator)
+            terms = every[kind]._replace(pos_weight=None, neg_weight=None)
+            check_overlap(x, terms, device, kind % 2 == 1, generator, turn=None if turn is None else turn + kind // 2)
 
 
-def check_overlap(x, terms, device, squared, generator, epsilon=0.7):
+def check_overlap(x, terms, device, squared, generator, epsilon=0.7, turn=None):
+    """Sums, gradient and dice loss.
+
+    Dice loss has four kernels: scaled by a number or by rows, reduced or not. With ``turn`` two of them are tried, which have
+    each choice once.
+    """
     here, there, exact = x.to(device), moved(terms, device), x.double().requires_grad_()
     apart, size = overlap_of_rows(exact, terms, squared=squared)
     values = 1 - (size - apart + epsilon) / (size + epsilon)
@@ -46,11 +52,11 @@ def check_overlap(x, terms, device, squared, generator, epsilon=0.7):
     pulls = torch.rand(2, x.shape[0], generator=generator)
     (wanted,) = torch.autograd.grad((apart, size), exact, tuple(pulls.double()), retain_graph=True)
     close(triton_engine.overlap_gradient(here, there, *pulls.to(device), squared=squared), wanted, x.dtype)
-    for scale in (torch.rand(x.shape[0], generator=generator), 0.3):
+    for place, scale in enumerate((torch.rand(x.shape[0], generator=generator), 0.3)):
         by_rows = scale if isinstance(scale, torch.Tensor) else torch.full((x.shape[0],), scale)
         (wanted,) = torch.autograd.grad(values, exact, by_rows.double(), retain_graph=True)
         given = scale.to(device) if isinstance(scale, torch.Tensor) else scale
-        for whole in (False, True):
+        for whole in (False, True) if turn is None else ((place + turn) % 2 == 1,):
             got, grad = triton_engine.dice(here, there, squared=squared, epsilon=epsilon, row_scale=given, whole=whole)
             close(got, (values * by_rows).sum().detach() if whole else values.detach(), torch.float32)
             close(grad, wanted, x.dtype)
@@ -62,19 +68,20 @@ def test_dice_loss_agrees_with_float64_in_the_interpreter(sizes):
     check_interpreted(INTERPRETED, *sizes)
 
 
+@pytest.mark.slow
 @on_device
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_dice_loss_of_every_kind_of_labels_agrees_with_float64_on_the_device(dtype):
-    check_overlaps("cuda", dtype, [(300, 33)])
+@pytest.mark.parametrize(("turn", "dtype"), list(enumerate([torch.float32, torch.bfloat16, torch.float16])))
+def test_dice_loss_of_every_kind_of_labels_agrees_with_float64_on_the_device(dtype, turn):
+    check_overlaps("cuda", dtype, [(300, 33)], turn=turn)
 
 
 @on_device
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("turn", "dtype"), list(enumerate([torch.float32, torch.bfloat16])))
 @pytest.mark.parametrize("shape", [(300, 33), (70, 128), (5, 4096), (8, 4271), (8, 20_001), (3, 32_768)])
-def test_dice_loss_of_every_length_agrees_with_float64_on_the_device(dtype, shape, monkeypatch):
-    check_overlaps("cuda", dtype, [shape], (0, 5))
+def test_dice_loss_of_every_length_agrees_with_float64_on_the_device(dtype, turn, shape, monkeypatch):
+    check_overlaps("cuda", dtype, [shape], (0, 5), turn)
     monkeypatch.setattr(plans, "BITMASK_FROM", 0)  # lists as bits too
-    check_overlaps("cuda", dtype, [shape], (5,))
+    check_overlaps("cuda", dtype, [shape], (5,), turn)
 
 
 @on_device
