@@ -54,9 +54,7 @@ def check_engine(engine, device, dtype, shapes):
                 check_call(engine, x, terms, device, dtype, generator)
 
 
-def check_call(engine, x, terms, device, dtype, generator, turn=None):
-    """Every function of an engine. With ``turn`` one of the labelwise losses is reduced too, whose turn it is, else each: it
-    is a kernel of its own."""
+def check_call(engine, x, terms, device, dtype, generator):
     here, there, rows = x.to(device), moved(terms, device), x.shape[0]
     pos, neg = terms.sides(x.double())
     engine_pos, engine_neg = engine.sides(here, there)
@@ -77,7 +75,7 @@ def check_call(engine, x, terms, device, dtype, generator, turn=None):
                 out, (values.detach(), by_x, by_offset), (torch.float32, dtype, torch.float32), strict=True
             ):
                 close(part, wanted, kind)
-    for place, (kind, settings) in enumerate(KINDS):
+    for kind, settings in KINDS:
         exact = x.double().requires_grad_()
         term = focal_term(**settings) if settings else bce_term()
         values = sum_over_labels(Rows(exact, terms, exact.shape[:1]), term)
@@ -85,8 +83,6 @@ def check_call(engine, x, terms, device, dtype, generator, turn=None):
         got_values, got_grad = engine.labelwise(here, there, kind, row_scale=scale.to(device), **settings)
         close(got_values, values.detach(), torch.float32)
         close(got_grad, by_x, dtype)
-        if turn is not None and turn % len(KINDS) != place:
-            continue
         (by_x,) = torch.autograd.grad(0.3 * sum_over_labels(Rows(exact, terms, exact.shape[:1]), term).sum(), exact)
         whole, got_grad = engine.labelwise(here, there, kind, row_scale=0.3, whole=True, **settings)
         close(whole, 0.3 * values.detach().sum(), torch.float32)

@@ -40,27 +40,27 @@ def test_the_exactness_rules_hold_in_the_interpreter():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(300, 33), (3, 20_001)])
-@pytest.mark.parametrize(("turn", "dtype"), list(enumerate([torch.float32, torch.bfloat16, torch.float16])))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", range(8))
-def test_the_kernels_agree_with_the_plain_form_on_the_device(dtype, turn, shape, kind):
+def test_the_kernels_agree_with_the_plain_form_on_the_device(dtype, shape, kind):
     from engines.oracle import all_terms, check_call
 
     generator = torch.Generator().manual_seed(kind)
     terms = all_terms(generator, *shape)[kind]
     for spread in (3.0, 60.0):
         x = (spread * torch.randn(*shape, generator=generator)).to(dtype)
-        check_call(triton_engine, x, terms, "cuda", dtype, generator, turn + kind)
+        check_call(triton_engine, x, terms, "cuda", dtype, generator)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("turn", "shape"), list(enumerate([(5, 1), (7, 1000), (4, 8192), (2, 131_072), (1, 300_001)])))
+@pytest.mark.parametrize("shape", [(5, 1), (7, 1000), (4, 8192), (2, 131_072), (1, 300_001)])
 @pytest.mark.parametrize("kind", [0, 5])
-def test_every_length_is_cut_rightly(shape, turn, kind):
+def test_every_length_is_cut_rightly(shape, kind):
     from engines.oracle import all_terms, check_call
 
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.randn(*shape, generator=generator)
-    check_call(triton_engine, x, all_terms(generator, *shape)[kind], "cuda", torch.float32, generator, turn)
+    check_call(triton_engine, x, all_terms(generator, *shape)[kind], "cuda", torch.float32, generator)
 
 
 @pytest.mark.gpu
