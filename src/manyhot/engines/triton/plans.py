@@ -52,12 +52,11 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
 }
 # The same for index lists with float16 scores, whose conversion takes more registers.
 HALF_LISTS = [(8192, 4, 72, 128)]
-# Rows with too many labels for that are read twice, the second time from cache (``packed.segments``). The 16-byte loads of
-# scores per thread and tile, the bytes per warp, and registers. What all warps of a multiprocessor read should fit into its
-# cache.
-LONG_LOADS, LONG_BYTES, LONG_REGISTERS = 2, 8192, 64
+# Rows with too many labels for that are read twice (``packed.segments``): 16-byte loads of scores per thread and tile, registers,
+# and the bytes of a segment up to which 4 warps read it instead of 8.
+LONG_LOADS, LONG_REGISTERS, LONG_SMALL = 2, 64, 48 << 10
 # Such rows begin after this many labels, by kind of labels and bytes per score, even if they would fit into chunks.
-LONG_FROM: dict[tuple[str, int], int] = {}
+LONG_FROM = {("soft", 2): 1 << 19, ("soft", 4): 1 << 19}
 BLOCK = 4096
 # Rows of up to this many labels are always processed by one program.
 WHOLE_ROWS = 4096
@@ -67,7 +66,7 @@ FEW_LABELS = 128
 # First for rows padded to fewer than 64 labels, then for longer ones by kind of labels and bytes per score.
 FEW_SHORTEST: tuple[int, int, int, int, int | None] = (1024, 4, 8, 1, None)
 FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
-    ("lists", 2): (4096, 8, 3, 2, 80),
+    ("lists", 2): (4096, 8, 4, 2, 64),
     ("lists", 4): (2048, 8, 4, 1, None),
     ("dense", 2): (4096, 8, 3, 2, 80),
     ("dense", 4): (2048, 8, 4, 1, None),
@@ -189,12 +188,13 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
 
 
 def _long_plan(num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
-    """The plan for rows that are read as words twice, the second time from cache; None if programs cannot wait."""
+    """The plan for rows that are read as words twice, the second time as far as possible from cache; None if programs cannot
+    wait."""
     if together is None:
         return None
     labels = blocks(num_labels, min(SEGMENTS, together))
     size = labels * (score_bytes + {"lists": 0, "hard": 1, "soft": score_bytes}[kind])
-    warps = min(32, max(4, 1 << (blocks(size, LONG_BYTES) - 1).bit_length()))
+    warps = 4 if size <= LONG_SMALL else 8
     block = 32 * warps * LONG_LOADS * 16 // score_bytes
     segment = block * blocks(labels, block)
     return Plan("words", 1, block, blocks(num_labels, segment), segment, warps, LONG_REGISTERS)
