@@ -148,7 +148,10 @@ def other_calls():
     return {
         "bits": lambda: engine.labelwise(x, listed(64, 4271), "bce", whole=True),
         "factor": lambda: engine.scale_(torch.zeros(1 << 19), torch.ones(())),
-        "segments": lambda: engine.fused(torch.zeros(2, 2_000_000), DenseTerms(torch.zeros(2, 2_000_000)), whole=True),
+        "long rows": lambda: engine.fused(torch.zeros(2, 2_000_000), DenseTerms(torch.zeros(2, 2_000_000)), whole=True),
+        "segments": lambda: engine.fused(
+            torch.zeros(2, 2_000_000), DenseTerms(torch.zeros(2, 2_000_000), torch.ones(2, 2_000_000).bool()), whole=True
+        ),
         "rows": lambda: engine.sides(x, DenseTerms(x)),
         "ranks": lambda: ranks.launch(x.float(), lists.offsets, torch.zeros(64)),
         "typed spans": lambda: every_span("typed"),

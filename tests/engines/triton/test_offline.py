@@ -13,7 +13,7 @@ from manyhot.engines.triton.engine import interpreted
 
 CALLS = ("64x20 bfloat16 hard", "64x4096 float16 hard", "512x20001 float32 lists", "64x131072 float16 lists again")
 CALLS += ("64x4271 bfloat16 dice", "64x4271 float32 rdrop", "64x4271 bfloat16 focal lists")
-CALLS += ("bits", "factor", "segments", "rows", "ranks", "typed spans", "shared spans", "linear, terms kept")
+CALLS += ("bits", "factor", "long rows", "segments", "rows", "ranks", "typed spans", "shared spans", "linear, terms kept")
 CALLS += ("tiles, sums", "tiles, terms", "tiles, gradient")
 CALLS += (
     "linear, nothing kept",

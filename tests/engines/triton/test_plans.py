@@ -119,6 +119,20 @@ def test_no_more_programs_wait_for_each_other_than_run_together():
                 assert found.chunks * found.segment >= num_labels
 
 
+def test_rows_too_long_for_chunks_are_read_as_words_in_whole_tiles():
+    for num_labels in (2_200_003, 1 << 22, 10_000_000, 300_000_000):
+        for score_bytes in (2, 4):
+            for kind in ("hard", "lists", "soft"):
+                for together in (132, 24):
+                    cut = plan(8, num_labels, lean=True, stage="fused", score_bytes=score_bytes, packed=kind, together=together)
+                    assert (cut.kernel, cut.rows) == ("words", 1)
+                    assert (cut.chunks - 1) * cut.segment < num_labels <= cut.chunks * cut.segment
+                    assert cut.chunks <= min(128, together)
+                    assert cut.segment % cut.block == 0
+                    assert cut.block * score_bytes >= 16 * 32 * cut.warps, "every thread has 16 bytes"
+                    assert 32 * cut.warps * cut.registers <= 65_536
+
+
 def test_the_interpreter_never_waits():
     assert plan(4, 40_000, lean=True, stage="fused", packed="hard").kernel != "packed"
 

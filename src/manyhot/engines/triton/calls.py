@@ -31,6 +31,7 @@ KERNELS = {
     "packed": ("packed.kernel", "packed_kernel"),
     "rows": ("rows.whole", "row_kernel"),
     "segments": ("rows.segments", "segment_kernel"),
+    "words": ("packed.segments", "word_segment_kernel"),
 }
 # For each stage, the function that returns its plan and the number of programs.
 CUTS: dict[str, Callable[..., tuple[Plan, int]]] = {

@@ -15,6 +15,8 @@ OVERLAP_CHUNKS: dict[int, list[tuple[int, int, int]]] = {1: [(4096, 4, 72), (819
 # Labels per warp, and registers: R-Drop with hard labels.
 PAIR_LABELS = 512
 PAIR_REGISTERS = 128
+# The same for short rows that share a tile, and labels per tile.
+SHORT_LABELS, SHORT_REGISTERS, SHORT_TILE = 256, 80, 1024
 
 
 def cut_pairs(
@@ -37,10 +39,11 @@ def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int
     share a tile. Longer rows are divided into chunks, which wait for each other where they can (kernel "waiting"). A thread has
     16 labels and keeps four floats for each."""
     whole, tail = _split_row(num_labels, 256)
+    if whole <= 256 and not tail:
+        rows = max(1, min(SHORT_TILE // whole, 1 << max(num_rows - 1, 0).bit_length()))
+        return Plan("rows", rows, whole, 1, whole, max(1, rows * whole // SHORT_LABELS), SHORT_REGISTERS)
     if whole <= plans.PAIR:
-        rows = 1 if whole >= 256 else max(1, min(plans.PAIR // 2 // whole, 1 << max(num_rows - 1, 0).bit_length()))
-        warps = max(1, rows * whole // PAIR_LABELS)
-        return Plan("rows", rows, whole, 1, whole + tail, warps, PAIR_REGISTERS)
+        return Plan("rows", 1, whole, 1, whole + tail, max(1, whole // PAIR_LABELS), PAIR_REGISTERS)
     most = 0 if together is None else min(plans.SEGMENTS, together)
     chunk = plans.PAIR if blocks(num_labels, plans.PAIR) <= most else 2 * plans.PAIR
     chunks, warps = blocks(num_labels, chunk), max(1, chunk // PAIR_LABELS)

@@ -52,6 +52,11 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
 }
 # The same for index lists with float16 scores, whose conversion takes more registers.
 HALF_LISTS = [(8192, 4, 72, 128)]
+# Rows with too many labels for that are read twice (``packed.segments``): 16-byte loads of scores per thread and tile, registers,
+# and the bytes of a segment up to which 4 warps read it instead of 8.
+LONG_LOADS, LONG_REGISTERS, LONG_SMALL = 2, 64, 48 << 10
+# Such rows begin after this many labels, by kind of labels and bytes per score, even if they would fit into chunks.
+LONG_FROM = {("soft", 2): 1 << 19, ("soft", 4): 1 << 19}
 BLOCK = 4096
 # Rows of up to this many labels are always processed by one program.
 WHOLE_ROWS = 4096
@@ -61,7 +66,7 @@ FEW_LABELS = 128
 # First for rows padded to fewer than 64 labels, then for longer ones by kind of labels and bytes per score.
 FEW_SHORTEST: tuple[int, int, int, int, int | None] = (1024, 4, 8, 1, None)
 FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
-    ("lists", 2): (4096, 8, 3, 2, 80),
+    ("lists", 2): (4096, 8, 4, 2, 64),
     ("lists", 4): (2048, 8, 4, 1, None),
     ("dense", 2): (4096, 8, 3, 2, 80),
     ("dense", 4): (2048, 8, 4, 1, None),
@@ -149,8 +154,8 @@ def few_plan(num_labels: int, score_bytes: int, *, lists: bool) -> tuple[Plan, i
 
 
 def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, half: bool, together: int | None) -> Plan | None:
-    """The plan for rows read as words: whole rows if a program can hold them, else chunks that wait for each other; None if
-    neither is possible. All sizes are measured.
+    """The plan for rows read as words: whole rows if a program can hold them, else chunks or segments that wait for each other;
+    None if neither is possible. All sizes are measured.
 
     A row that is slightly longer than a power of two is a tile of that size and a smaller one. A program has several short
     rows, but only one row with an index list.
@@ -171,13 +176,28 @@ def _packed_plan(num_rows: int, num_labels: int, score_bytes: int, kind: str, ha
     loose = (kind, score_bytes) == ("hard", 4) and 16384 < num_labels <= 3 * CHUNK and together is not None
     if block <= (8192 if few else (16384 if loose or (kind, score_bytes) == ("soft", 4) else 32768)):
         return Plan("packed", 1, block, 1, block, *WHOLE.get((kind, score_bytes, block), (max(1, block // 1024), None)))
+    if num_labels > LONG_FROM.get((kind, score_bytes), num_labels):
+        return _long_plan(num_labels, score_bytes, kind, together)
     ragged = num_labels % ((16 if kind == "lists" else 8) // score_bytes) != 0
     options = HALF_LISTS if half and kind == "lists" else CHUNKS[kind, score_bytes]
     for chunk, warps, registers, most in RAGGED_CHUNKS.get((kind, score_bytes), options) if ragged else options:
         pieces = -(-num_labels // chunk)
         if together is not None and pieces <= min(most, together):
             return Plan("packed", 1, chunk, pieces, chunk, warps, registers)
-    return None
+    return _long_plan(num_labels, score_bytes, kind, together)
+
+
+def _long_plan(num_labels: int, score_bytes: int, kind: str, together: int | None) -> Plan | None:
+    """The plan for rows that are read as words twice, the second time as far as possible from cache; None if programs cannot
+    wait."""
+    if together is None:
+        return None
+    labels = blocks(num_labels, min(SEGMENTS, together))
+    size = labels * (score_bytes + {"lists": 0, "hard": 1, "soft": score_bytes}[kind])
+    warps = 4 if size <= LONG_SMALL else 8
+    block = 32 * warps * LONG_LOADS * 16 // score_bytes
+    segment = block * blocks(labels, block)
+    return Plan("words", 1, block, blocks(num_labels, segment), segment, warps, LONG_REGISTERS)
 
 
 def adds_up(cut: Plan, programs: int) -> bool:
@@ -186,7 +206,7 @@ def adds_up(cut: Plan, programs: int) -> bool:
     The more programs there are, and the more each writes, the longer they wait for it. Segments lose more by it.
     """
     few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
-    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel in ("packed", "waiting"))
+    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel in ("packed", "words", "waiting"))
 
 
 def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

@@ -16,8 +16,8 @@ import triton.language as tl
 from manyhot.engines.triton.math import exp
 from manyhot.engines.triton.packed.lists import store_taken, take_listed
 from manyhot.engines.triton.packed.ranges import has_no_label, is_in_range, read_offset
-from manyhot.engines.triton.packed.tiles import read_rest, read_words, sum_words
-from manyhot.engines.triton.packed.words import bits_gradient, bits_sums, negative_gradient, negative_sums, word_gradient
+from manyhot.engines.triton.packed.tiles import read_rest, read_words, store_gradient, sum_words
+from manyhot.engines.triton.packed.words import bits_sums, negative_sums
 from manyhot.engines.triton.rows.lists import LISTS, find_listed
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
@@ -147,14 +147,14 @@ def packed_kernel(
         )  # fmt: skip
         if not LEAN or SHIFTED:
             pos_factor, neg_factor = pos_factor * pos_by, neg_factor * neg_by
-        _store(
+        store_gradient(
             out_grad, grad_at, s, t, in_tile, smoothing, pos_factor, neg_factor, hidden,
-            LABELS, SCALE, HARD, BITS, PER, HALF,
+            LABELS, SCALE, HARD, BITS, PER, HALF, "",
         )  # fmt: skip
         if TAIL > 0:
-            _store(
+            store_gradient(
                 out_grad, tail_at, tail_s, tail_t, in_tail, smoothing, pos_factor, neg_factor, hidden,
-                LABELS, SCALE, HARD, False, PER, HALF,
+                LABELS, SCALE, HARD, False, PER, HALF, "",
             )  # fmt: skip
         if RAGGED:
             grad = neg_rest * neg_factor[:, None] - pos_rest * pos_factor[:, None]
@@ -180,19 +180,3 @@ def packed_kernel(
         )  # fmt: skip
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
     add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
-
-
-@triton.jit
-def _store(
-    out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
-    LABELS: tl.constexpr, SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
-    HALF: tl.constexpr,
-):  # fmt: skip
-    """Write the gradient of a tile. A "number" as SCALE is not negative: the host expands a negative one to one per row."""
-    if LABELS == "lists":
-        grad = negative_gradient(s, neg_factor[:, None], zero, SCALE != "number", PER, HALF)
-    elif BITS:
-        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero, HALF)
-    else:
-        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER, HALF)
-    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile)

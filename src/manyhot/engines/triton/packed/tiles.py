@@ -12,7 +12,7 @@ import triton.language as tl
 
 from manyhot.engines.triton.math import exp
 from manyhot.engines.triton.packed.ptx import NOTHING_2, NOTHING_4, NOTHING_H
-from manyhot.engines.triton.packed.words import word_sums
+from manyhot.engines.triton.packed.words import bits_gradient, negative_gradient, word_gradient, word_sums
 from manyhot.engines.triton.rows.tiles import add_pairs
 
 
@@ -93,3 +93,19 @@ def read_rest(
     pos = tl.where(rest & (t > 0), t * exp(-s), 0.0) if LABELS != "lists" else tl.zeros([ROWS, 2 * GROUP], tl.float32)
     neg = tl.where(rest & (t < 1), (1.0 - t) * exp(s), 0.0)
     return columns, rest, pos, neg
+
+
+@triton.jit
+def store_gradient(
+    out_grad, at, s, t, in_tile, smoothing, pos_factor, neg_factor, zero,
+    LABELS: tl.constexpr, SCALE: tl.constexpr, HARD: tl.constexpr, BITS: tl.constexpr, PER: tl.constexpr,
+    HALF: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile. A "number" as SCALE is not negative: the host expands a negative one to one per row."""
+    if LABELS == "lists":
+        grad = negative_gradient(s, neg_factor[:, None], zero, SCALE != "number", PER, HALF)
+    elif BITS:
+        grad = bits_gradient(s, t, pos_factor[:, None], neg_factor[:, None], zero, HALF)
+    else:
+        grad = word_gradient(s, t, smoothing, pos_factor[:, None], neg_factor[:, None], zero, HARD, PER, HALF)
+    tl.store(tl.cast(out_grad, tl.pointer_type(tl.int64)) + at, grad, mask=in_tile, eviction_policy=EVICT)

@@ -2,7 +2,8 @@
 
 A row is one power-of-two tile of BLOCK labels and, if it is slightly longer, a smaller tile after it. RAGGED rows are
 contiguous, but their length is not a multiple of 16 bytes: tiles then start at the first aligned group of WIDTH labels, and the
-few labels before and after the aligned groups form a piece of their own.
+few labels before and after the aligned groups form a piece of their own. If all labels around the first tile are few, they form
+one piece, which is read label by label.
 """
 
 from __future__ import annotations
@@ -79,6 +80,15 @@ def end_place(rows, in_rows, num_labels, lead, inner, chunk, CHUNKS: tl.constexp
     bound = tl.where(lanes < WIDTH, lead[:, None], num_labels)
     own = tl.where(lanes < WIDTH, 0, CHUNKS - 1) == chunk
     return rows[:, None] * num_labels + columns, in_rows[:, None] & (columns < bound) & own
+
+
+@triton.jit
+def around_place(rows, in_rows, num_labels, lead, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    """Offsets and mask of the labels before and after a tile of BLOCK labels that starts at the first aligned group, ``[ROWS,
+    TAIL]``. Every row has labels for the whole tile, and at most TAIL others."""
+    lanes = tl.arange(0, TAIL)[None, :]
+    columns = tl.where(lanes < lead[:, None], lanes, lanes + BLOCK)
+    return rows[:, None] * num_labels + columns, in_rows[:, None] & (columns < num_labels)
 
 
 @triton.jit

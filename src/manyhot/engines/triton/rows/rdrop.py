@@ -31,6 +31,7 @@ from manyhot.engines.triton.rows.pair_steps import (
 )
 from manyhot.engines.triton.rows.pair_tiles import apart, derivatives, exponentials
 from manyhot.engines.triton.rows.pieces import (
+    around_place,
     end_labels,
     end_place,
     inner_labels,
@@ -41,6 +42,9 @@ from manyhot.engines.triton.rows.pieces import (
 )
 from manyhot.engines.triton.rows.tiles import first_listed, place_rows
 from manyhot.engines.triton.rows.totals import add_up, store_values
+
+# Labels around a tile are read one by one if there are at most this many times fewer than in the tile.
+AROUND_MOST = 8
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -151,6 +155,12 @@ def rdrop_kernel(
         add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
+@triton.constexpr_function
+def _is_around(ragged, tail, block):
+    """Whether all labels around the tile are one piece. A tail of more than 16 has more labels than come before the tile."""
+    return ragged and 16 < tail <= block // AROUND_MOST
+
+
 @triton.jit
 def _bounds(first, num_labels, lead, chunk, CHUNKS: tl.constexpr, SEGMENT: tl.constexpr, RAGGED: tl.constexpr):
     """The first label of a chunk and the one after its last. In ragged rows, the first chunk also has the labels before the
@@ -174,17 +184,23 @@ def _pieces(
 
     All pieces are loaded before the first sum, whose barriers no load can move across.
     """
-    OPEN: tl.constexpr = FULL or (TAIL > 0 and not RAGGED)
+    AROUND: tl.constexpr = _is_around(RAGGED, TAIL, BLOCK)
+    OPEN: tl.constexpr = FULL or (TAIL > 0 and not RAGGED) or AROUND
     s, z, t, counts, cursor = _read(
         a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, rows,
         in_rows, lead, inner, first, cursor, stop, LABELS, HAS_WHERE, OPEN, ROWS, BLOCK, RAGGED, WIDTH,
     )  # fmt: skip
-    if TAIL > 0:
+    if AROUND:
+        place, tail_counts = around_place(rows, in_rows, num_labels, lead, BLOCK, TAIL)
+        tail_s = tl.load(a + place, mask=tail_counts, other=0).to(tl.float32)
+        tail_z = tl.load(b + place, mask=tail_counts, other=0).to(tl.float32)
+        tail_t = end_labels(labels, place, tail_counts, LABELS)
+    elif TAIL > 0:
         tail_s, tail_z, tail_t, tail_counts, _ = _read(
             a, b, labels, indices, values, where, a_stride, b_stride, label_stride, where_stride, num_labels, smoothing, rows,
             in_rows, lead, inner, BLOCK, cursor, stop, LABELS, HAS_WHERE, FULL, ROWS, TAIL, RAGGED, WIDTH,
         )  # fmt: skip
-    if RAGGED:
+    if RAGGED and not AROUND:
         place, there = end_place(rows, in_rows, num_labels, lead, inner, chunk, CHUNKS, WIDTH)
         end_s = tl.load(a + place, mask=there, other=0).to(tl.float32)
         end_z = tl.load(b + place, mask=there, other=0).to(tl.float32)
@@ -199,7 +215,7 @@ def _pieces(
         tail = (more[5], more[6], more[7], more[8], tail_t)
         a_pos, a_neg, b_pos, b_neg = a_pos + more[0], a_neg + more[1], b_pos + more[2], b_neg + more[3]
         total += more[4]
-    if RAGGED:
+    if RAGGED and not AROUND:
         more = _terms(end_s, end_z, end_t, there, link, scale, LINK, False, ROWS)
         ends = (more[5], more[6], more[7], more[8], end_t)
         a_pos, a_neg, b_pos, b_neg = a_pos + more[0], a_neg + more[1], b_pos + more[2], b_neg + more[3]
@@ -215,14 +231,18 @@ def _store_pieces(
     RAGGED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Write both gradients of all pieces."""
+    AROUND: tl.constexpr = _is_around(RAGGED, TAIL, BLOCK)
     place = tile_place(rows, num_labels, lead, first, RAGGED, BLOCK, WIDTH)
-    in_tile = tile_mask(in_rows, inner, first, FULL, ROWS, BLOCK, RAGGED, WIDTH)
+    in_tile = tile_mask(in_rows, inner, first, FULL or AROUND, ROWS, BLOCK, RAGGED, WIDTH)
     _store(grad_a, grad_b, place, in_tile, tile, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor)
-    if TAIL > 0:
+    if AROUND:
+        place, in_tile = around_place(rows, in_rows, num_labels, lead, BLOCK, TAIL)
+        _store(grad_a, grad_b, place, in_tile, tail, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor)
+    elif TAIL > 0:
         place = tile_place(rows, num_labels, lead, BLOCK, RAGGED, TAIL, WIDTH)
         in_tile = tile_mask(in_rows, inner, BLOCK, FULL, ROWS, TAIL, RAGGED, WIDTH)
         _store(grad_a, grad_b, place, in_tile, tail, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor)
-    if RAGGED:
+    if RAGGED and not AROUND:
         place, there = end_place(rows, in_rows, num_labels, lead, inner, chunk, CHUNKS, WIDTH)
         _store(grad_a, grad_b, place, there, ends, a_pos_factor, a_neg_factor, b_pos_factor, b_neg_factor)
 
