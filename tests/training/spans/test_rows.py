@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from manyhot.engines.native import lstm as native
 from manyhot.training.spans import encoders
 from manyhot.training.spans import rows as span_rows
-from manyhot.training.spans.encoders import LockedDropout, RecurrentEncoder, packing
+from manyhot.training.spans.encoders import LockedDropout, RecurrentEncoder, TokenVectors, packing
 from manyhot.training.spans.inputs import Encoded
 from manyhot.training.spans.rows import StoredRows, send
 
@@ -151,6 +151,17 @@ def test_a_network_in_float64_and_one_without_memory_are_left_to_torch(one_threa
         assert encoder(batch).shape == (2, 4, 32)
     assert encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
     assert not encoder.double()._is_native(torch.randn(1, 1, encoder.vectors.width))
+
+
+@pytest.mark.parametrize("uses", [[0, 1, 1, 2], [0, 1], [1, 0, 1]])
+def test_vectors_of_tokens_are_their_embeddings_side_by_side(uses):
+    torch.manual_seed(0)
+    vectors = TokenVectors({"tables": [12, 6, 5], "uses": uses, "letters": 0}).eval()
+    features = torch.randint(0, 5, (3, 4, len(uses)), dtype=torch.int32)
+    made = vectors(features, torch.zeros(3, 4, 0, dtype=torch.int32))
+    wanted = [vectors.tables[use].weight[features[..., place].long()] for place, use in enumerate(uses)]
+    assert torch.equal(made, torch.cat(wanted, dim=-1))
+    assert made.shape[-1] == vectors.width
 
 
 def test_dropout_between_layers_is_the_same_at_all_tokens_and_keeps_the_mean():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,12 @@ class TokenVectors(nn.Module):
         if self.training:
             hidden = torch.rand(features.shape, device=features.device) < self.hide[features + self.table_starts]
             features = torch.where(hidden, UNKNOWN, features)
-        parts = [self.tables[use](features[..., place]) for place, use in enumerate(self.uses)]
+        # Features of one table stand side by side. One look-up for all of them has one gradient of the size of the table.
+        parts, place = [], 0
+        for use, own in groupby(self.uses):
+            count = len(list(own))
+            parts.append(self.tables[use](features[..., place : place + count]).flatten(-2))
+            place += count
         if self.letters is not None:
             parts.append(self.letters(letters))
         return torch.cat(parts, dim=-1)
