@@ -91,8 +91,9 @@ static void NAME(lstm_kept_inputs)(const lstm_layer *l, lstm_room *w) {
         const int32_t *token = w->tokens;
         for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
             int64_t count = l->kept_starts[r + 1] - l->kept_starts[r];
-            NAME(lstm_block)(x, count, 1, NULL, w->by_input + c * l->inputs, l->inputs * PANEL_WIDE, l->kept + l->kept_starts[r], 1, count, 0,
-                             1, l->gates + c, stride, token, w->lengths[r], columns);
+            NAME(lstm_block_LSTM_LISTED)(
+                (lstm_factors){x, w->by_input + c * l->inputs, count, 1, PANEL_WIDE, count, l->kept + l->kept_starts[r], 0, 1},
+                l->inputs * PANEL_WIDE, l->gates + c, stride, token, w->lengths[r], columns);
             x += w->lengths[r] * count;
         }
     }
@@ -108,9 +109,8 @@ static void NAME(lstm_kept_grad)(const lstm_layer *l, lstm_room *w) {
         const int32_t *token = w->tokens;
         for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
             int64_t count = l->kept_starts[r + 1] - l->kept_starts[r], length = w->lengths[r];
-            NAME(lstm_pack)(w->grad + c, stride, token, length, columns, PANEL_WIDE, w->second);
-            NAME(lstm_block)(x, 1, count, NULL, w->second, length * PANEL_WIDE, NULL, 0, length, 1, 0, w->across + c, stride,
-                             l->kept + l->kept_starts[r], count, columns);
+            NAME(lstm_block_LSTM_STRIDED)((lstm_factors){x, w->grad + c, 1, count, stride, length, token, 1, 0}, PANEL_WIDE,
+                                          w->across + c, stride, l->kept + l->kept_starts[r], count, columns);
             x += length * count;
         }
     }
@@ -129,9 +129,10 @@ static void NAME(lstm_kept_input_grad)(const lstm_layer *l, lstm_room *w) {
         int64_t rest = length % WIDE <= WIDE / 2 ? length % WIDE : 0, full = length - rest;
         NAME(lstm_pack_across)(w->grad, stride, token, full, gates, w->turned);
         for (int64_t g = 0; g < gates; g += LSTM_DEPTH)
-            NAME(lstm_block)(w->by_input + g, stride, 1, kept, w->turned + g * PANEL_WIDE, gates * PANEL_WIDE, NULL, 0,
-                             gates - g < LSTM_DEPTH ? gates - g : LSTM_DEPTH, g > 0, 0, w->second, wide, NULL, count,
-                             (full + WIDE - 1) / WIDE * WIDE);
+            NAME(lstm_block_LSTM_ROWS)(
+                (lstm_factors){w->by_input + g, w->turned + g * PANEL_WIDE, stride, 1, PANEL_WIDE,
+                                     gates - g < LSTM_DEPTH ? gates - g : LSTM_DEPTH, kept, g > 0, 0},
+                gates * PANEL_WIDE, w->second, wide, NULL, count, (full + WIDE - 1) / WIDE * WIDE);
         for (int64_t k = 0; k < count && rest; k += 4)
             NAME(lstm_dots)(w->by_input, stride, kept + k, w->grad, stride, token + full, gates, w->second + k * wide + full, wide,
                             count - k < 4 ? (int)(count - k) : 4, rest);

@@ -30,6 +30,17 @@ typedef struct {
     int64_t *lengths;
 } lstm_room;
 
+/* How a tile reads its factors: rows one after the other; b by a list of rows, packed or not; a by a list of rows. */
+enum { LSTM_PLAIN, LSTM_LISTED, LSTM_STRIDED, LSTM_ROWS };
+
+/* The factors of a product. */
+typedef struct {
+    const float *a, *b;
+    int64_t a_row, a_step, b_step, terms;
+    const int32_t *list;
+    int adding, ahead; /* results that are not in cache are fetched ahead, during the sums */
+} lstm_factors;
+
 static float *lstm_take(float *room, int64_t *used, int64_t count) {
     float *found = room ? room + *used : NULL;
     *used += (count + 31) / 16 * 16;
