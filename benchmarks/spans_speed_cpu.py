@@ -56,9 +56,8 @@ def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     kinds = [each for each in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if each in told.get("flags", "").split()]
-    return ", ".join(
-        [told.get("model name", platform.machine()), f"family {told.get('cpu family')}", f"model {told.get('model')}", *kinds]
-    )
+    names = [f"{name} {told[name]}" for name in ("cpu family", "model") if name in told]
+    return ", ".join([told.get("model name", platform.machine()), *names, *kinds])
 
 
 def page(options: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]]) -> str:
