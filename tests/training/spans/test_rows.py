@@ -10,12 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from manyhot.engines.native import lstm as native
 from manyhot.training.spans import encoders
 from manyhot.training.spans import rows as span_rows
-from manyhot.training.spans.encoders import RecurrentEncoder, packing
+from manyhot.training.spans.encoders import LockedDropout, RecurrentEncoder, TokenVectors, packing
 from manyhot.training.spans.inputs import Encoded
 from manyhot.training.spans.rows import StoredRows, send
 
 CPU = torch.device("cpu")
-SHAPE = {"tables": [12, 6, 5], "uses": [0, 1, 1, 2], "letters": 9, "hidden": 7, "layers": 2, "dropout": 0.0}
+SHAPE = {"tables": [12, 6, 5], "uses": [0, 1, 1, 2], "letters": 9, "hidden": 7, "layers": 2, "dropout": 0.4}
 
 
 def make_rows(lengths, seed=0):
@@ -85,7 +85,8 @@ def test_packed_and_padded_rows_go_through_a_bilstm_alike(lengths):
     batch = StoredRows(make_rows(lengths), num_types=2, device=CPU).batch(np.arange(len(lengths)))
     vectors = torch.randn(len(lengths), max(lengths), encoder.vectors.width, dtype=torch.float64, requires_grad=True)
     there = (torch.arange(max(lengths)) < batch.lengths.unsqueeze(1)).unsqueeze(2)
-    one, two = (run(vectors, batch) * there for run in (encoder._packed, encoder._padded))
+    kept = [torch.rand(len(lengths), 1, size) < 0.5 for size in (encoder.vectors.width, encoder.width)]
+    one, two = (run(vectors, batch, kept) * there for run in (encoder._packed, encoder._padded))
     torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
     pull = torch.randn_like(one)
     inputs = [vectors, *encoder.recurrent.parameters()]
@@ -118,8 +119,6 @@ def run_encoder(encoder, batch):
 @pytest.mark.parametrize("lengths", [[4, 9, 1, 9, 6], [5], [3, 0, 2]])
 def test_the_native_engine_gives_the_states_and_gradients_of_torch(lengths, training, one_thread, monkeypatch):
     encoder, batch = native_problem(lengths)
-    # Elements dropped between layers are drawn for packed rows in one way and for padded rows in the other.
-    encoder.recurrent.dropout = 0.0
     encoder.train(training)
     assert encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
     mine, grads = run_encoder(encoder, batch)
@@ -152,6 +151,30 @@ def test_a_network_in_float64_and_one_without_memory_are_left_to_torch(one_threa
         assert encoder(batch).shape == (2, 4, 32)
     assert encoder._is_native(torch.randn(1, 1, encoder.vectors.width))
     assert not encoder.double()._is_native(torch.randn(1, 1, encoder.vectors.width))
+
+
+@pytest.mark.parametrize("uses", [[0, 1, 1, 2], [0, 1], [1, 0, 1]])
+def test_vectors_of_tokens_are_their_embeddings_side_by_side(uses):
+    torch.manual_seed(0)
+    vectors = TokenVectors({"tables": [12, 6, 5], "uses": uses, "letters": 0}).eval()
+    features = torch.randint(0, 5, (3, 4, len(uses)), dtype=torch.int32)
+    made = vectors(features, torch.zeros(3, 4, 0, dtype=torch.int32))
+    wanted = [vectors.tables[use].weight[features[..., place].long()] for place, use in enumerate(uses)]
+    assert torch.equal(made, torch.cat(wanted, dim=-1))
+    assert made.shape[-1] == vectors.width
+
+
+def test_dropout_between_layers_is_the_same_at_all_tokens_and_keeps_the_mean():
+    torch.manual_seed(0)
+    dropout = LockedDropout(0.25)
+    x = torch.ones(400, 3, 50)
+    kept = dropout.draw(x)
+    assert kept.shape == (400, 1, 50)
+    out = dropout(x, kept)
+    assert torch.equal(out, out[:, :1].expand_as(out))
+    assert float(out.mean()) == pytest.approx(1.0, abs=0.02)
+    assert dropout.eval().draw(x) is None
+    assert dropout(x, None) is x
 
 
 def test_what_stands_in_other_rows_changes_nothing_in_a_row():

@@ -69,9 +69,10 @@ static void NAME(lstm_turn)(const float *from, int64_t stride, int64_t num_rows,
         }
 }
 
-/* The kept inputs of all tokens, row after row: row r has lengths[r] tokens, whose numbers are in w->tokens. */
+/* The kept inputs of all tokens, row after row: row r has lengths[r] tokens, whose numbers are in w->tokens. Both directions and
+ * the backward pass use them. */
 static void NAME(lstm_keep)(const lstm_layer *l, lstm_room *w) {
-    float *to = w->x;
+    float *to = l->x_kept;
     const int32_t *token = w->tokens;
     for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
         const int32_t *kept = l->kept + l->kept_starts[r];
@@ -86,12 +87,13 @@ static void NAME(lstm_kept_inputs)(const lstm_layer *l, lstm_room *w) {
     int64_t stride = 4 * l->hidden + LSTM_PAD;
     for (int64_t c = 0; c < 4 * l->hidden; c += LSTM_DEPTH) {
         int64_t columns = 4 * l->hidden - c < LSTM_DEPTH ? 4 * l->hidden - c : LSTM_DEPTH;
-        const float *x = w->x;
+        const float *x = l->x_kept;
         const int32_t *token = w->tokens;
         for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
             int64_t count = l->kept_starts[r + 1] - l->kept_starts[r];
-            NAME(lstm_block)(x, count, 1, NULL, w->by_input + c * l->inputs, l->inputs * PANEL_WIDE, l->kept + l->kept_starts[r], count, 0,
-                             l->gates + c, stride, token, w->lengths[r], columns);
+            NAME(lstm_block_LSTM_LISTED)(
+                (lstm_factors){x, w->by_input + c * l->inputs, count, 1, PANEL_WIDE, count, l->kept + l->kept_starts[r], 0, 1},
+                l->inputs * PANEL_WIDE, l->gates + c, stride, token, w->lengths[r], columns);
             x += w->lengths[r] * count;
         }
     }
@@ -100,23 +102,22 @@ static void NAME(lstm_kept_inputs)(const lstm_layer *l, lstm_room *w) {
 /* The gradient of by_input, to which a row adds only at its kept inputs. */
 static void NAME(lstm_kept_grad)(const lstm_layer *l, lstm_room *w) {
     int64_t gates = 4 * l->hidden, stride = gates + LSTM_PAD;
-    memset(w->across, 0, (size_t)(gates * l->inputs) * 4);
+    memset(w->across, 0, (size_t)(stride * l->inputs) * 4);
     for (int64_t c = 0; c < gates; c += LSTM_DEPTH) {
         int64_t columns = gates - c < LSTM_DEPTH ? gates - c : LSTM_DEPTH;
-        const float *x = w->x;
+        const float *x = l->x_kept;
         const int32_t *token = w->tokens;
         for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
             int64_t count = l->kept_starts[r + 1] - l->kept_starts[r], length = w->lengths[r];
-            NAME(lstm_pack)(w->grad + c, stride, token, length, columns, PANEL_WIDE, w->second);
-            NAME(lstm_block)(x, 1, count, NULL, w->second, length * PANEL_WIDE, NULL, length, 1, w->across + c, gates,
-                             l->kept + l->kept_starts[r], count, columns);
+            NAME(lstm_block_LSTM_STRIDED)((lstm_factors){x, w->grad + c, 1, count, stride, length, token, 1, 0}, PANEL_WIDE,
+                                          w->across + c, stride, l->kept + l->kept_starts[r], count, columns);
             x += length * count;
         }
     }
-    NAME(lstm_turn)(w->across, gates, l->inputs, gates, l->by_input_grad, l->inputs);
+    NAME(lstm_turn)(w->across, stride, l->inputs, gates, l->by_input_grad, l->inputs);
 }
 
-/* The gradient of the kept inputs. Vectors hold tokens: by_input is read row by row. */
+/* The gradient of the kept inputs. Vectors hold tokens, but not for a last few, of which most lanes would be empty. */
 static void NAME(lstm_kept_input_grad)(const lstm_layer *l, lstm_room *w) {
     int64_t gates = 4 * l->hidden, stride = gates + LSTM_PAD, wide = (l->steps + PANEL_WIDE - 1) / PANEL_WIDE * PANEL_WIDE;
     const int32_t *token = w->tokens;
@@ -125,11 +126,16 @@ static void NAME(lstm_kept_input_grad)(const lstm_layer *l, lstm_room *w) {
     for (int64_t r = 0; r < l->rows; token += w->lengths[r++]) {
         const int32_t *kept = l->kept + l->kept_starts[r];
         int64_t count = l->kept_starts[r + 1] - l->kept_starts[r], length = w->lengths[r];
-        NAME(lstm_pack_across)(w->grad, stride, token, length, gates, w->turned);
+        int64_t rest = length % WIDE <= WIDE / 2 ? length % WIDE : 0, full = length - rest;
+        NAME(lstm_pack_across)(w->grad, stride, token, full, gates, w->turned);
         for (int64_t g = 0; g < gates; g += LSTM_DEPTH)
-            NAME(lstm_block)(w->by_input + g, stride, 1, kept, w->turned + g * PANEL_WIDE, gates * PANEL_WIDE, NULL,
-                             gates - g < LSTM_DEPTH ? gates - g : LSTM_DEPTH, g > 0, w->second, wide, NULL, count,
-                             (length + WIDE - 1) / WIDE * WIDE);
+            NAME(lstm_block_LSTM_ROWS)(
+                (lstm_factors){w->by_input + g, w->turned + g * PANEL_WIDE, stride, 1, PANEL_WIDE,
+                                     gates - g < LSTM_DEPTH ? gates - g : LSTM_DEPTH, kept, g > 0, 0},
+                gates * PANEL_WIDE, w->second, wide, NULL, count, (full + WIDE - 1) / WIDE * WIDE);
+        for (int64_t k = 0; k < count && rest; k += 4)
+            NAME(lstm_dots)(w->by_input, stride, kept + k, w->grad, stride, token + full, gates, w->second + k * wide + full, wide,
+                            count - k < 4 ? (int)(count - k) : 4, rest);
         for (int64_t t = 0; t < length; t++) {
             float *to = l->x_grad + token[t] * l->inputs;
             for (int64_t k = 0; k < count; k++) to[kept[k]] += w->second[k * wide + t] * l->scale;
@@ -141,11 +147,12 @@ static void NAME(lstm_forward)(const lstm_layer *l, lstm_room *w) {
     int64_t size = l->hidden, gates = 4 * size, stride = gates + LSTM_PAD;
     NAME(lstm_pack_across)(l->by_input, l->inputs, NULL, gates, l->inputs, w->by_input);
     NAME(lstm_pack_across)(l->by_state, size, NULL, gates, size, w->by_state);
-    if (l->kept) NAME(lstm_keep)(l, w), NAME(lstm_kept_inputs)(l, w);
-    else NAME(lstm_product)(l->x, l->inputs, w->by_input, l->inputs, 0, l->gates, stride, l->tokens, gates);
+    if (l->kept && !l->reverse) NAME(lstm_keep)(l, w);
+    if (l->kept) NAME(lstm_kept_inputs)(l, w);
+    else NAME(lstm_product)(l->x, l->inputs, w->by_input, l->inputs, 0, 1, l->gates, stride, l->tokens, gates);
     for (int64_t s = 0; s < l->steps; s++) {
         int64_t follow, before, t = lstm_step(l, s, &follow, &before), first = l->starts[t];
-        NAME(lstm_product)(l->out + before * l->out_stride, l->out_stride, w->by_state, size, 1, l->gates + first * stride, stride,
+        NAME(lstm_product)(l->out + before * l->out_stride, l->out_stride, w->by_state, size, 1, 1, l->gates + first * stride, stride,
                            follow, gates);
         NAME(lstm_gates)(l, l->starts[t + 1] - first, follow, l->gates + first * stride, l->cells + before * size,
                          l->cells + first * size, l->out + first * l->out_stride);
@@ -159,7 +166,7 @@ static void NAME(lstm_weights_back)(const lstm_layer *l, lstm_room *w) {
     for (int64_t n = 0; n < l->tokens; n++)
         for (int64_t g = 0; g < gates; g += WIDE)
             NAME(put)(l->bias_grad + g, NAME(get)(l->bias_grad + g) + NAME(get)(w->grad + n * stride + g));
-    if (l->kept) NAME(lstm_keep)(l, w), NAME(lstm_kept_grad)(l, w);
+    if (l->kept) NAME(lstm_kept_grad)(l, w);
     else NAME(lstm_outer)(w->grad, stride, NULL, l->x, l->inputs, NULL, l->tokens, gates, l->inputs, l->by_input_grad, w);
     for (int64_t s = 0; s < l->steps; s++) {
         int64_t follow, before, t = lstm_step(l, s, &follow, &before);
@@ -178,12 +185,12 @@ static void NAME(lstm_backward)(const lstm_layer *l, lstm_room *w) {
         float *grad = w->grad + first * stride;
         NAME(lstm_gates_back)(l, l->starts[t + 1] - first, follow, l->gates + first * stride, l->cells + before * size,
                               l->cells + first * size, l->out_grad + first * l->out_stride, w->state_grad, w->cell_grad, grad);
-        NAME(lstm_product)(grad, stride, w->by_state, gates, 0, w->state_grad, size, follow, size);
+        NAME(lstm_product)(grad, stride, w->by_state, gates, 0, 0, w->state_grad, size, follow, size);
     }
     if (l->x_grad && l->kept) NAME(lstm_kept_input_grad)(l, w);
     else if (l->x_grad) {
         NAME(lstm_pack)(l->by_input, l->inputs, NULL, gates, l->inputs, PANEL_WIDE, w->by_input);
-        NAME(lstm_product)(w->grad, stride, w->by_input, gates, l->adding, l->x_grad, l->inputs, l->tokens, l->inputs);
+        NAME(lstm_product)(w->grad, stride, w->by_input, gates, l->adding, 1, l->x_grad, l->inputs, l->tokens, l->inputs);
     }
     if (l->by_input_grad) NAME(lstm_weights_back)(l, w);
 }

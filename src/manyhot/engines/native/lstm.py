@@ -26,7 +26,7 @@ PAD = 16
 # Sizes must be multiples of this: the widest vector.
 STEP = 16
 _INTEGERS = "rows steps tokens inputs hidden reverse adding out_stride variant"
-_POINTERS = "starts x by_input by_state bias kept_starts kept out gates cells out_grad"
+_POINTERS = "starts x by_input by_state bias kept_starts kept x_kept out gates cells out_grad"
 _RESULTS = "x_grad by_input_grad by_state_grad bias_grad room"
 
 
@@ -89,11 +89,11 @@ class _BiLayer(torch.autograd.Function):
         x, weights = x.contiguous(), tuple(each.contiguous() for each in weights)
         size = weights[1].shape[1]
         out = x.new_empty(len(x), 2 * size)
-        leases = []
+        # The kept inputs, and gates and cells of both directions.
+        inputs = 0 if rows.kept is None else x.numel()
+        leases = [lease(count) for count in (inputs, *2 * [len(x) * (4 * size + PAD), len(x) * size])]
         for side in (0, 1):
-            kept = lease(len(x) * (4 * size + PAD)), lease(len(x) * size)
-            _run(_direction(x, rows, weights, out, side, kept, variant))
-            leases.append(kept)
+            _run(_direction(x, rows, weights, out, side, leases, variant))
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(x, out, *weights)
             ctx.rows, ctx.leases, ctx.variant = rows, leases, variant
@@ -108,7 +108,7 @@ class _BiLayer(torch.autograd.Function):
         wanted = any(ctx.needs_input_grad[3:])
         found: list[Tensor | None] = []
         for side in (0, 1):
-            call = _direction(x, ctx.rows, weights, out, side, ctx.leases[side], ctx.variant)
+            call = _direction(x, ctx.rows, weights, out, side, ctx.leases, ctx.variant)
             call.out_grad = grad.data_ptr() + 4 * side * weights[1].shape[1]
             call.x_grad, call.adding = None if x_grad is None else x_grad.data_ptr(), side
             made = [torch.empty_like(each) for each in weights[4 * side : 4 * side + 3]] if wanted else [None] * 3
@@ -127,7 +127,7 @@ def _direction(
     weights: Sequence[Tensor],
     out: Tensor,
     side: int,
-    kept: tuple[Lease, Lease],
+    leases: Sequence[Lease],
     variant: str | None,
 ) -> Layer:
     """The call of one direction, forward."""
@@ -149,8 +149,9 @@ def _direction(
         kept_starts=None if rows.kept_starts is None else rows.kept_starts.ctypes.data,
         kept=None if rows.kept is None else rows.kept.ctypes.data,
         out=out.data_ptr() + 4 * side * size,
-        gates=kept[0].data_ptr(),
-        cells=kept[1].data_ptr(),
+        x_kept=leases[0].data_ptr(),
+        gates=leases[1 + 2 * side].data_ptr(),
+        cells=leases[2 + 2 * side].data_ptr(),
         scale=rows.scale,
     )
     # The structure holds addresses alone: what is made here must live as long as it does.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from manyhot.engines.native import lstm as native
 from manyhot.engines.native.library import GATE as NATIVE_GATE
@@ -20,6 +22,10 @@ from manyhot.training.spans.rows import SpanBatch, send
 # Embedding widths: of the first table (words or characters), of bigrams, and of the shape, which is always the last table.
 FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
 LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
+
+
+# For each layer, the features of its input that are kept; None for all.
+Kept = Sequence[Tensor | None]
 
 
 class LockedDropout(nn.Module):
@@ -36,7 +42,7 @@ class LockedDropout(nn.Module):
         return torch.rand(x.shape[0], 1, x.shape[2], device=x.device) >= self.share
 
     def forward(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        """``[B, T, D]`` with the features that ``draw`` keeps."""
+        """``x`` with the features that ``draw`` keeps."""
         return x if kept is None else x * (kept.to(x.dtype) / (1 - self.share))
 
 
@@ -110,28 +116,26 @@ class TokenVectors(nn.Module):
         if self.training:
             hidden = torch.rand(features.shape, device=features.device) < self.hide[features + self.table_starts]
             features = torch.where(hidden, UNKNOWN, features)
-        parts = [self.tables[use](features[..., place]) for place, use in enumerate(self.uses)]
+        # Features of one table stand side by side. One look-up for all of them has one gradient of the size of the table.
+        parts, place = [], 0
+        for use, own in groupby(self.uses):
+            count = len(list(own))
+            parts.append(self.tables[use](features[..., place : place + count]).flatten(-2))
+            place += count
         if self.letters is not None:
             parts.append(self.letters(letters))
         return torch.cat(parts, dim=-1)
 
 
 class RecurrentEncoder(nn.Module):
-    """Embeddings of tokens, then a BiLSTM."""
+    """Embeddings of tokens, then a BiLSTM; before, between and after its layers, dropout that is the same at all tokens."""
 
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
         dropout, layers, hidden = float(shape["dropout"]), int(shape["layers"]), int(shape["hidden"])
         self.vectors = TokenVectors(shape)
-        self.drop_in, self.drop_out = LockedDropout(dropout), LockedDropout(dropout)
-        self.recurrent = nn.LSTM(
-            self.vectors.width,
-            hidden,
-            num_layers=layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if layers > 1 else 0.0,
-        )
+        self.drop_in, self.drop_between, self.drop_out = (LockedDropout(dropout) for _ in range(3))
+        self.recurrent = nn.LSTM(self.vectors.width, hidden, num_layers=layers, batch_first=True, bidirectional=True)
         for name, weight in self.recurrent.named_parameters():
             if "weight_hh" in name:
                 for part in weight.chunk(4):
@@ -147,16 +151,20 @@ class RecurrentEncoder(nn.Module):
     def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
         vectors = self.vectors(batch.features, batch.letters)
-        kept = self.drop_in.draw(vectors)
+        kept = [self.drop_in.draw(vectors)]
+        kept += [self.drop_between.draw(vectors.new_empty(len(vectors), 1, self.width)) for _ in self._weights()[1:]]
         # Autocast would run it in float16, where gradients underflow; in float32 cuDNN uses tensor cores (TF32) anyway.
         with torch.autocast(vectors.device.type, enabled=False):
             vectors = vectors.float()
-            if self._is_native(vectors):
-                hidden = self._native(vectors, batch, kept)
-            else:
-                hidden = (self._packed if vectors.is_cuda else self._padded)(self.drop_in(vectors, kept), batch)
+            run = self._native if self._is_native(vectors) else self._packed if vectors.is_cuda else self._padded
+            hidden = run(vectors, batch, kept)
         out: Tensor = self.drop_out(hidden, self.drop_out.draw(hidden))
         return out
+
+    def _weights(self) -> list[list[Tensor]]:
+        """The weights of each layer: those of both directions."""
+        own = self.recurrent.all_weights
+        return [[*own[place], *own[place + 1]] for place in range(0, len(own), 2)]
 
     def _is_native(self, vectors: Tensor) -> bool:
         """Whether the native engine runs the BiLSTM; a warning says once why it is off."""
@@ -168,48 +176,52 @@ class RecurrentEncoder(nn.Module):
             NATIVE_GATE.warn_once(reason)
         return there
 
-    def _native(self, vectors: Tensor, batch: SpanBatch, kept: Tensor | None) -> Tensor:
+    def _native(self, vectors: Tensor, batch: SpanBatch, kept: Kept) -> Tensor:
         """Run both directions of a layer in one call over packed rows. Dropped features cost nothing there."""
-        size = vectors.shape[1]
-        order, counts = packing(np.broadcast_to(batch.sizes, len(vectors)), size)
-        places, ranked = torch.from_numpy(order), torch.from_numpy(order[: counts[0]] // size)
-        rows = PackedRows.of(counts)
+        order, counts = packing(np.broadcast_to(batch.sizes, len(vectors)), vectors.shape[1])
+        places, ranked = torch.from_numpy(order), torch.from_numpy(order[: counts[0]] // vectors.shape[1])
+        rows, scale = PackedRows.of(counts), 1 / (1 - self.drop_in.share)
         hidden = vectors.flatten(0, 1).index_select(0, places)
-        for layer in range(self.recurrent.num_layers):
-            if layer:
-                hidden, kept = nn.functional.dropout(hidden, self.recurrent.dropout, self.training), None
-            mask = None if kept is None else kept[ranked, 0].numpy()
-            weights = [*self.recurrent.all_weights[2 * layer], *self.recurrent.all_weights[2 * layer + 1]]
-            hidden = bilstm_layer(hidden, rows.keeping(mask, 1 / (1 - self.drop_in.share)), weights)
-        whole = hidden.new_zeros(len(vectors) * size, self.width).index_copy_(0, places, hidden)
-        return whole.reshape(*vectors.shape[:2], self.width)
+        for weights, mask in zip(self._weights(), kept, strict=True):
+            hidden = bilstm_layer(hidden, rows.keeping(None if mask is None else mask[ranked, 0].numpy(), scale), weights)
+        return self._unpacked(hidden, places, vectors)
 
-    def _packed(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
-        """Run all layers in one call. Packed by hand, because torch's function synchronises and copies token by token."""
+    def _packed(self, vectors: Tensor, batch: SpanBatch, kept: Kept) -> Tensor:
+        """Run both directions of a layer in one call. Packed by hand, because torch's function synchronises and copies token by
+        token."""
         order, counts = packing(batch.sizes, vectors.shape[1])
-        places = send([order], vectors.device)[0]
-        packed = PackedSequence(vectors.flatten(0, 1).index_select(0, places), torch.from_numpy(counts))
-        hidden: Tensor = self.recurrent(packed)[0].data
+        places, steps = send([order], vectors.device)[0], torch.from_numpy(counts)
+        rows = places // vectors.shape[1]
+        hidden = vectors.flatten(0, 1).index_select(0, places)
+        start = hidden.new_zeros(2, len(vectors), self.recurrent.hidden_size)
+        for weights, mask in zip(self._weights(), kept, strict=True):
+            if mask is not None:
+                hidden = self.drop_in(hidden, mask[:, 0].index_select(0, rows))
+            with warnings.catch_warnings():
+                # cuDNN copies the weights of a layer into one buffer, which takes microseconds.
+                warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+                hidden = torch.lstm(hidden, steps, (start, start), weights, True, 1, 0.0, self.training, True)[0]
+        return self._unpacked(hidden, places, vectors)
+
+    def _unpacked(self, hidden: Tensor, places: Tensor, vectors: Tensor) -> Tensor:
+        """``[B, T, D]`` from packed tokens."""
         whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy_(0, places, hidden)
         return whole.reshape(*vectors.shape[:2], self.width)
 
-    def _padded(self, vectors: Tensor, batch: SpanBatch) -> Tensor:
+    def _padded(self, vectors: Tensor, batch: SpanBatch, kept: Kept) -> Tensor:
         """Run each layer and direction in its own call, with rows reversed within their length. Packing is slow on a CPU."""
         places = torch.arange(vectors.shape[1])
         lengths = torch.from_numpy(batch.sizes).unsqueeze(1)
         there = (places < lengths).unsqueeze(2)
         turned = torch.where(places < lengths, lengths - 1 - places, places).unsqueeze(2)
-        for layer in range(self.recurrent.num_layers):
-            if layer:
-                vectors = nn.functional.dropout(vectors, self.recurrent.dropout, self.training)
-            forwards, backwards = (
-                self._direction(vectors if side == 0 else _reordered(vectors, turned), 2 * layer + side) for side in (0, 1)
-            )
+        for weights, mask in zip(self._weights(), kept, strict=True):
+            vectors = self.drop_in(vectors, mask)
+            forwards = self._direction(vectors, weights[:4])
+            backwards = self._direction(_reordered(vectors, turned), weights[4:])
             vectors = torch.cat([forwards, _reordered(backwards, turned)], dim=2)
         return vectors * there
 
-    def _direction(self, vectors: Tensor, place: int) -> Tensor:
-        weights: list[Tensor] = list(self.recurrent.all_weights[place])
+    def _direction(self, vectors: Tensor, weights: list[Tensor]) -> Tensor:
         start = vectors.new_zeros(1, len(vectors), self.recurrent.hidden_size)
         out: Tensor = torch.lstm(vectors, (start, start), weights, True, 1, 0.0, self.training, False, True)[0]
         return out
