@@ -179,6 +179,28 @@ def test_without_gradients_nothing_is_repeated():
     torch.testing.assert_close(plain, value)
 
 
+@needs_native
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_where_the_pass_with_a_gradient_is_faster_calls_without_one_are_repeated_too(monkeypatch, mode):
+    """As for few scores on a GPU. Training and evaluation then share what is known of a kind of call."""
+    for module in (dispatch, repeats):
+        monkeypatch.setattr(module, "faster_with_gradient", lambda _: True)
+    (logits, labels), other = draw(), draw(seed=1)
+    wanted = [zlpr_loss(x.detach().double(), t) for x, t in ((logits, labels), other)]
+    with mode():
+        first = zlpr_loss(logits.clone(), labels)
+        forbid_full_calls(monkeypatch)
+        again = zlpr_loss(other[0].clone(), other[1])
+    for value, right in zip((first, again), wanted, strict=True):
+        assert not value.requires_grad
+        torch.testing.assert_close(value.double(), right, rtol=1e-6, atol=1e-6)
+    value, gradient = value_and_gradient(logits, labels)
+    assert torch.equal(value, first)
+    monkeypatch.undo()
+    exact = logits.detach().double().requires_grad_()
+    torch.testing.assert_close(gradient.double(), value_and_gradient(exact, labels)[1], rtol=1e-5, atol=1e-7)
+
+
 def test_few_kinds_are_kept(monkeypatch):
     monkeypatch.setattr(repeats, "MOST", 3)
     for rows in range(2, 9):
