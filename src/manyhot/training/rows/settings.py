@@ -137,14 +137,11 @@ class TrainSettings(RunSettings):
     ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
         None,
-        "also use the first 4 and 5 letters of words as features (text). Default: yes if texts have fewer than 200 words on"
-        " average",
+        "also use the first 4 and 5 letters of words as features (text). Default: yes if texts average fewer than 200 words",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
     trees: int | None = setting(
-        None,
-        "label trees whose probabilities are averaged (tree). Default: 6 for at most 100,000 rows, 5 for at most 1,000,000,"
-        " else 3",
+        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, 5 for up to 1,000,000, otherwise 3"
     )
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
