@@ -74,6 +74,7 @@ def prepare(data: Path, work: Path, name: str, rows: int | None, test_rows: int 
 
 def run_ours(folder: Path, out: Path) -> None:
     """manyhot's tree on prepared rows, as ``train --model tree`` fits it."""
+    from manyhot.training.rows.choose import trees_for
     from manyhot.training.rows.fit import TrainingRows
     from manyhot.training.rows.inputs.row_batches import take_rows
     from manyhot.training.rows.settings import TrainSettings
@@ -86,7 +87,7 @@ def run_ours(folder: Path, out: Path) -> None:
     labels = SparseLabels.from_scipy(sparse.load_npz(folder / "train_labels.npz"))
     settings, session = TrainSettings(model="tree"), RunSession(None, None, checkpoint_seconds=1e9, metric="P@1")
     begun = clock()
-    sizes = {"trees": settings.trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
+    sizes = {"trees": trees_for(rows.shape[0]), "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
     sizes["threads"], own = THREADS, TrainingRows(rows, labels)
     body = TreeFit(session, own, **sizes, neg_cost=negative_cost(session, own, **sizes)).run()
     trained, begun = since(begun), clock()

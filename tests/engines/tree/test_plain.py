@@ -6,7 +6,7 @@ from scipy import optimize
 
 from engines.tree.problems import block_problem, random_tree, sparse_rows
 from manyhot.engines.tree import plain
-from manyhot.engines.tree.problem import POWER, SearchSettings
+from manyhot.engines.tree.problem import POWER, SLOPE, SearchSettings
 
 
 def objective(problem):
@@ -99,7 +99,7 @@ def test_a_beam_as_wide_as_the_tree_scores_every_path():
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def exhaustive(tree, x, slope=3.0, power=POWER):
+def exhaustive(tree, x, slope=SLOPE, power=POWER):
     """Log probabilities of all places of the last level, by dense products."""
     before = np.zeros((len(x), 1))
     for depth, level in enumerate(tree.levels, start=1):

@@ -86,6 +86,7 @@ SHAPE_SCHEMA: Schema = {
     "trees": Kind("a list", lambda found: isinstance(found, list)).or_missing(),
     "beam": whole(1).or_missing(),
     "power": number(0, 1).or_missing(),
+    "slope": number(0, 100).or_missing(),
 }
 
 

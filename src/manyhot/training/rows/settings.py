@@ -137,11 +137,12 @@ class TrainSettings(RunSettings):
     ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
         None,
-        "also use the first 4 and 5 letters of words as features (text). Default: yes if texts have fewer than 200 words on"
-        " average",
+        "also use the first 4 and 5 letters of words as features (text). Default: yes if texts average fewer than 200 words",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
-    trees: int = setting(3, "label trees whose probabilities are averaged (tree)")
+    trees: int | None = setting(
+        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, 5 for up to 1,000,000, otherwise 3"
+    )
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
@@ -177,10 +178,10 @@ class TrainSettings(RunSettings):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
-        for name, least in (("epochs", 1), ("members", 1), ("folds", 2)):
+        for name, least in (("epochs", 1), ("members", 1), ("folds", 2), ("trees", 1)):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), least)
-        for name in ("trees", "beam", "ngrams", "min_count", "max_features", "max_tokens"):
+        for name in ("beam", "ngrams", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("hidden", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)

@@ -14,11 +14,11 @@ from manyhot.data.reading import Reading
 from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import AUTO_BODY, BodyInfo
+from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, folds_for, resolved, solved_by, with_body, with_loss
+from manyhot.training.rows.choose import body_for, folds_for, resolved, solved_by, trees_for, with_body, with_loss
 from manyhot.training.rows.example_checks import check_examples, check_finite, check_settings
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
@@ -213,8 +213,8 @@ def _decided(
     if not session.solver_threads:
         return Ranked(rule, calibration, tuning), found
     ranked = rank_better(settings, body, rule, calibration, tuning)
-    if ranked.share:
-        session.note(f"scores and thresholds are lowered by {ranked.share:g} of the thresholds, to rank labels better")
+    if ranked.moved:
+        session.note(f"scores and thresholds are lowered by {ranked.moved}, to rank labels better")
     return ranked, found
 
 
@@ -256,6 +256,8 @@ def _session(
     members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
     settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
     settings = replace(settings, folds=settings.folds or folds_for(len(rows), solved=bool(threads)))
+    if entry.fitting == SOLVED:
+        settings = replace(settings, trees=settings.trees or trees_for(len(rows)))
     settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
     session.solver_threads = threads

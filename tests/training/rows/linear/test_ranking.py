@@ -1,4 +1,4 @@
-"""Biases moved by a share of the thresholds: the same predictions, a better order of labels on other rows."""
+"""Biases moved by offsets of labels: the same predictions, a better order of labels on other rows."""
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.at_k import precision_at_k
 from manyhot.training.rows.linear import ranking
-from manyhot.training.rows.linear.ranking import SHARES, best_share, rank_better
+from manyhot.training.rows.linear.offsets import ranking_offsets
+from manyhot.training.rows.linear.ranking import Move, best_move, moves, rank_better
 from manyhot.training.rows.rules.fitting import Tuning
 from training.problems import title_examples
 
@@ -45,8 +46,9 @@ def test_predictions_stay_and_labels_are_ranked_better_on_other_rows(metric):
     settings = TrainSettings(metric=metric, tune="balanced", calibrate="platt")
     found = rank_better(settings, body, rule, None, crossed(scores, truth))
     moved = before - body.head.bias.detach()
-    assert found.share in SHARES[1:]
-    torch.testing.assert_close(moved, found.share * torch.tensor(rule.threshold))
+    (chosen,) = (each for each in moves(crossed(scores, truth), torch.tensor(rule.threshold)) if each.what == found.moved)
+    assert chosen.what
+    torch.testing.assert_close(moved, chosen.by.float())
     torch.testing.assert_close(found.tuning.logits, scores - moved)
     other, wanted = scored(seed=1)
     assert torch.equal(decide(other, rule), decide(other - moved, found.rule))
@@ -57,20 +59,46 @@ def test_predictions_stay_and_labels_are_ranked_better_on_other_rows(metric):
     torch.testing.assert_close(found.calibration.slope, again.slope)
 
 
-def test_without_a_metric_no_share_lowers_a_precision_and_the_best_mean_wins(monkeypatch):
-    values = {0.0: (0.5, 0.4, 0.3), 0.1: (0.6, 0.4, 0.3), 0.2: (0.6, 0.41, 0.3), 0.3: (0.9, 0.6, 0.29), 0.5: (0.5, 0.4, 0.3)}
-    order = iter(SHARES)
-    monkeypatch.setattr(ranking, "_precisions", lambda _: values[next(order)])
+def test_without_a_metric_no_move_lowers_a_precision_and_the_best_mean_wins(monkeypatch):
+    values = [(0.5, 0.4, 0.3), (0.6, 0.4, 0.3), (0.6, 0.41, 0.3), (0.9, 0.6, 0.29), (0.5, 0.4, 0.3)]
+    order = iter(values)
+    monkeypatch.setattr(ranking, "_precisions", lambda _: next(order))
     scores, truth = scored(20)
-    assert best_share(BALANCED, crossed(scores, truth), torch.zeros(8).double()) == 0.2
+    tried = [Move(torch.zeros(8), str(place)) for place in range(len(values))]
+    assert best_move(BALANCED, crossed(scores, truth), tried).what == "2"
+
+
+def test_shares_of_the_thresholds_and_of_fitted_offsets_are_tried_after_no_move():
+    scores, truth = scored(500)
+    thresholds = torch.linspace(0.5, -1.5, 8).double()
+    first, *tried = moves(crossed(scores, truth), thresholds)
+    fitted = ranking_offsets(scores, SparseLabels.from_dense(truth))
+    assert not first.what
+    assert not first.by.any()
+    shares = [(0.1, thresholds), (0.2, thresholds), (0.3, thresholds), (0.5, thresholds), (0.5, fitted), (1.0, fitted)]
+    assert len(tried) == len(shares)
+    for own, (share, of) in zip(tried, shares, strict=True):
+        torch.testing.assert_close(own.by, share * of)
+        assert own.what.startswith(f"{share:g} of the")
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_offsets_that_are_fitted_to_rank_are_used_if_thresholds_do_not_tell_the_order(monkeypatch, fitted):
+    scores, truth = scored()
+    if not fitted:
+        monkeypatch.setattr(ranking, "ranking_offsets", lambda *_: torch.zeros(8).double())
+    flat = DecisionRule(threshold=(0.3,) * 8)
+    found = rank_better(BALANCED, body_of(), flat, None, crossed(scores, truth))
+    assert ("fitted" in found.moved) == fitted
 
 
 def test_labels_that_are_ranked_well_stay_and_so_does_everything_with_few_rows_or_another_rule():
-    scores, truth = scored(low=0.0)
+    truth = scored()[1]
+    perfect = truth.float() + torch.rand(truth.shape, generator=torch.Generator().manual_seed(1)) / 2
     same = DecisionRule(threshold=(0.3,) * 8)
     body = body_of()
     before = body.head.bias.detach().clone()
-    assert rank_better(BALANCED, body, same, None, crossed(scores, truth)).share == 0.0
+    assert not rank_better(BALANCED, body, same, None, crossed(perfect, truth)).moved
     scores, truth = scored()
     own = DecisionRule(threshold=balanced_thresholds(scores, truth))
     few = crossed(scores[:500], truth[:500])
@@ -85,15 +113,15 @@ def test_labels_that_are_ranked_well_stay_and_so_does_everything_with_few_rows_o
         (tuned, own, crossed(scores, truth)),
     ):
         found = rank_better(settings, body, rule, None, tuning)
-        assert (found.rule, found.share) == (rule, 0.0)
+        assert (found.rule, found.moved) == (rule, "")
     assert torch.equal(body.head.bias, before)
 
 
 def test_training_moves_the_biases_and_the_held_out_scores_with_them(monkeypatch):
     examples, held = title_examples(2400), []
-    monkeypatch.setattr(ranking, "best_share", lambda *_: 0.0)
+    monkeypatch.setattr(ranking, "best_move", lambda *given: given[-1][0])
     plain = train(examples, TrainSettings(threads=1))
-    monkeypatch.setattr(ranking, "best_share", lambda *_: 0.5)
+    monkeypatch.setattr(ranking, "best_move", lambda *given: given[-1][4])
     moved = train(examples, TrainSettings(threads=1), held_out=lambda _, tuning: held.append(tuning))
     thresholds = torch.tensor(plain.rule.threshold)
     torch.testing.assert_close(torch.tensor(moved.rule.threshold), thresholds / 2)

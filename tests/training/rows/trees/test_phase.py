@@ -7,6 +7,7 @@ import torch
 
 from manyhot import TrainSettings, train
 from manyhot.engines.native import tree as native
+from manyhot.training.rows import choose
 from manyhot.training.rows.trees import phase
 from training.problems import same_weights, title_examples
 
@@ -48,6 +49,16 @@ def test_a_small_share_of_the_rows_is_not_worth_another_fit(monkeypatch):
     monkeypatch.setattr(phase, "FEW_HELD_OUT", 0.2)
     _, _, sizes = fitted(title_examples(400, num_labels=60), monkeypatch)
     assert sizes == [360]
+
+
+@pytest.mark.parametrize(("most", "trees"), [((400, 500), 6), ((399, 400), 5), ((0, 399), 3)])
+def test_the_default_number_of_trees_depends_on_the_rows(most, trees, monkeypatch):
+    examples = title_examples(400, num_labels=60)
+    monkeypatch.setattr(choose, "MANY_TREES_ROWS", most[0])
+    monkeypatch.setattr(choose, "SOME_TREES_ROWS", most[1])
+    model = train(examples, replace(TREE, trees=None))
+    assert (len(model.body.depths), model.settings.trees) == (trees, trees)
+    assert len(train(examples, replace(TREE, trees=2)).body.depths) == 2
 
 
 def test_given_validation_rows_leave_one_fit(monkeypatch):

@@ -14,7 +14,7 @@ from manyhot.engines.native import tree as native
 from manyhot.engines.tree import plain
 from manyhot.engines.tree.problem import Rows, SearchSettings, Tree
 from manyhot.labels.sparse import SparseLabels
-from manyhot.training.rows.bodies.tree import EARLIER_POWER, unit_rows
+from manyhot.training.rows.bodies.tree import EARLIER_POWER, EARLIER_SLOPE, unit_rows
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.trees import fit, reached
 from manyhot.training.rows.trees.reached import ReachedRows, reached_rows
@@ -121,14 +121,15 @@ def wrong_scores(rows, lists, monkeypatch, found=None):
     return np.mean(best)
 
 
-def test_a_model_saved_without_a_power_keeps_the_one_of_its_time(tmp_path):
+@pytest.mark.parametrize(("name", "earlier"), [("power", EARLIER_POWER), ("slope", EARLIER_SLOPE)])
+def test_a_model_saved_without_a_power_or_a_slope_keeps_the_one_of_its_time(name, earlier, tmp_path):
     examples = title_examples(300, num_labels=300)
-    model = train(examples, TrainSettings(model="tree", threads=1), run=tmp_path / "run")
-    assert load_model(tmp_path / "run").body.power == model.body.power == model.shape["power"]
+    model = train(examples, TrainSettings(model="tree", threads=1, trees=2), run=tmp_path / "run")
+    assert getattr(load_model(tmp_path / "run").body, name) == getattr(model.body, name) == model.shape[name] != earlier
     path = tmp_path / "run" / "model" / "model.json"
     described = json.loads(path.read_text())
-    del described["shape"]["power"]
+    del described["shape"][name]
     path.write_text(json.dumps(described))
-    earlier = load_model(tmp_path / "run")
-    assert earlier.body.power == EARLIER_POWER
-    assert not torch.equal(earlier.logits(examples), model.logits(examples))
+    before = load_model(tmp_path / "run")
+    assert getattr(before.body, name) == earlier
+    assert not torch.equal(before.logits(examples), model.logits(examples))

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from manyhot.engines.native import tree as native
 from manyhot.engines.tree import plain
-from manyhot.engines.tree.problem import BLOCK, POWER, Array, Level, Rows, SearchSettings, Tree, block_starts
+from manyhot.engines.tree.problem import BLOCK, POWER, SLOPE, Array, Level, Rows, SearchSettings, Tree, block_starts
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.inputs.row_batches import SparseRows
 
 # The score of labels that no beam reaches, below all others.
 UNREACHED = -40.0
-# The power of models that were saved without one.
-EARLIER_POWER = 0.5
+# The power and the slope of models that were saved without them.
+EARLIER_POWER, EARLIER_SLOPE = 0.5, 3.0
 # With fewer rows, starting a second thread takes longer than the search.
 ROWS_A_THREAD = 64
 _KINDS = {
@@ -46,11 +46,20 @@ class TreeBody(nn.Module):
         sizes: for each tree and level, the sizes of its arrays.
         beam: nodes that are followed at each depth.
         power: of the probabilities above the last level, see ``SearchSettings``.
+        slope: from scores to probabilities.
     """
 
-    def __init__(self, num_labels: int, sizes: Sequence[Sequence[dict[str, int]]], *, beam: int, power: float = POWER) -> None:
+    def __init__(
+        self,
+        num_labels: int,
+        sizes: Sequence[Sequence[dict[str, int]]],
+        *,
+        beam: int,
+        power: float = POWER,
+        slope: float = SLOPE,
+    ) -> None:
         super().__init__()
-        self.num_labels, self.beam, self.power = num_labels, beam, power
+        self.num_labels, self.beam, self.power, self.slope = num_labels, beam, power, slope
         self.depths = [len(levels) for levels in sizes]
         for number, levels in enumerate(sizes):
             self.register_buffer(f"labels_{number}", torch.zeros(num_labels, dtype=torch.int32))
@@ -87,7 +96,8 @@ class TreeBody(nn.Module):
     def top(self, batch: SparseRows, k: int) -> TopScores:
         """The ``k`` best labels of each row. If the beams reach fewer, the rest have the label -1 and the score -inf."""
         rows = unit_rows(Rows(_array(batch.offsets), _array(batch.columns.int()), _array(batch.values), 0))
-        values, labels = search(self.trees(), rows, SearchSettings(k=min(k, self.num_labels), beam=self.beam, power=self.power))
+        settings = SearchSettings(k=min(k, self.num_labels), beam=self.beam, slope=self.slope, power=self.power)
+        values, labels = search(self.trees(), rows, settings)
         return TopScores(torch.from_numpy(values), torch.from_numpy(labels), self.num_labels)
 
     def forward(self, batch: SparseRows) -> Tensor:
@@ -133,8 +143,9 @@ def sizes_of(trees: Sequence[Tree]) -> list[list[dict[str, int]]]:
 
 def make_tree(shape: dict[str, Any]) -> TreeBody:
     """A tree body from its description."""
-    sizes, power = _checked_sizes(shape.get("trees")), float(shape.get("power", EARLIER_POWER))
-    return TreeBody(int(shape["num_labels"]), sizes, beam=int(shape.get("beam", 0)), power=power)
+    power, slope = float(shape.get("power", EARLIER_POWER)), float(shape.get("slope", EARLIER_SLOPE))
+    sizes, beam = _checked_sizes(shape.get("trees")), int(shape.get("beam", 0))
+    return TreeBody(int(shape["num_labels"]), sizes, beam=beam, power=power, slope=slope)
 
 
 def _checked_sizes(sizes: Any) -> list[list[dict[str, int]]]:

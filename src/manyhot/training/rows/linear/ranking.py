@@ -1,12 +1,13 @@
-"""The biases of a linear body, moved by a share of the thresholds, so that labels are ranked better.
+"""The biases of a linear body, moved so that labels are ranked better.
 
-Each label is solved by itself, and nothing makes their scores comparable: those of rare labels are too low. Their balanced
-thresholds are low for the same reason, so a share of each is subtracted from scores and thresholds alike. Predictions stay, the
-order of labels changes.
+Each label is solved by itself, and nothing makes their scores comparable: those of rare labels are too low. So an offset per
+label is subtracted from scores and thresholds alike. Predictions stay, the order of labels changes. Two kinds of offsets are
+tried: shares of the balanced thresholds, which are low for the same reason, and shares of offsets that are fitted to rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,57 +19,74 @@ from manyhot.decisions.rule import DecisionRule
 from manyhot.metrics.at_k import precision_at_k
 from manyhot.metrics.info import ROW_ORDER
 from manyhot.scores.top import TopScores
+from manyhot.training.rows.linear.offsets import ranking_offsets
 from manyhot.training.rows.rules.fitting import Tuning, best_value, calibrated, many_crossed
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, BALANCED, NONE, steering_of
 
-# With larger shares, P@5 falls on training rows of two text sets.
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.5)
+# With larger shares of the thresholds, P@5 falls on training rows of two text sets.
+THRESHOLD_SHARES, FITTED_SHARES = (0.1, 0.2, 0.3, 0.5), (0.5, 1.0)
 USUAL_K = (1, 3, 5)
 
 
+class Move(NamedTuple):
+    """What is subtracted from the scores of the labels, float64 ``[L]``, and a word for it."""
+
+    by: Tensor
+    what: str = ""
+
+
 class Ranked(NamedTuple):
-    """The rule, the calibration and the held-out scores that belong to the moved biases, and the share."""
+    """The rule, the calibration and the held-out scores that belong to the moved biases, and the words for the move."""
 
     rule: DecisionRule
     calibration: Calibration | None
     tuning: Tuning | None
-    share: float = 0.0
+    moved: str = ""
 
 
 def rank_better(
     settings: TrainSettings, body: nn.Module, rule: DecisionRule, calibration: Calibration | None, tuning: Tuning | None
 ) -> Ranked:
-    """Move the biases of ``body`` by the best share of the balanced thresholds in ``rule``, judged on cross-fitted scores."""
+    """Move the biases of ``body``, if ``rule`` has balanced thresholds, by the best move on cross-fitted scores."""
     unchanged = Ranked(rule, calibration, tuning)
     if settings.tune != BALANCED or not isinstance(rule.threshold, tuple) or tuning is None or not many_crossed(tuning):
         return unchanged
     thresholds = torch.tensor(rule.threshold, dtype=torch.float64)
-    share = best_share(settings, tuning, thresholds)
-    if not share:
+    best = best_move(settings, tuning, moves(tuning, thresholds))
+    if not best.what:
         return unchanged
-    moved = share * thresholds
     with torch.no_grad():
         bias = body.get_parameter("head.bias")
-        bias.sub_(moved.to(bias))
-    tuning = _moved(tuning, moved)
+        bias.sub_(best.by.to(bias))
+    tuning = _moved(tuning, best.by)
     if settings.calibrate != NONE:
         calibration = calibrated(settings.calibrate, tuning)
-    return Ranked(replace(rule, threshold=tuple((thresholds - moved).tolist())), calibration, tuning, share)
+    return Ranked(replace(rule, threshold=tuple((thresholds - best.by).tolist())), calibration, tuning, best.what)
 
 
-def best_share(settings: TrainSettings, tuning: Tuning, thresholds: Tensor) -> float:
-    """The share with the best metric, if the metric looks at the order of labels.
+def moves(tuning: Tuning, thresholds: Tensor) -> list[Move]:
+    """The moves that are tried; the first leaves everything as it is."""
+    fitted = ranking_offsets(tuning.all_scores, tuning.labels)
+    return [
+        Move(torch.zeros_like(thresholds)),
+        *(Move(share * thresholds, f"{share:g} of the thresholds") for share in THRESHOLD_SHARES),
+        *(Move(share * fitted, f"{share:g} of the offsets that are fitted to rank") for share in FITTED_SHARES),
+    ]
+
+
+def best_move(settings: TrainSettings, tuning: Tuning, tried: Sequence[Move]) -> Move:
+    """The move with the best metric, if the metric looks at the order of labels; the first stays if none is better.
 
     Otherwise the one with the best mean of P@1, P@3 and P@5, of those that lower none of them.
     """
     asked = settings.metric != AUTO and steering_of(settings.metric).aim == ROW_ORDER
-    values: dict[float, tuple[float, ...]] = {}
-    for share in SHARES:
-        own = _moved(tuning, share * thresholds)
-        values[share] = (best_value(settings, own),) if asked else _precisions(own)
-    allowed = [share for share in SHARES if all(new >= old for new, old in zip(values[share], values[0.0], strict=True))]
-    return max(allowed, key=lambda share: sum(values[share]))
+    values: list[tuple[float, ...]] = []
+    for move in tried:
+        own = _moved(tuning, move.by)
+        values.append((best_value(settings, own),) if asked else _precisions(own))
+    allowed = [place for place, own in enumerate(values) if all(new >= old for new, old in zip(own, values[0], strict=True))]
+    return tried[max(allowed, key=lambda place: sum(values[place]))]
 
 
 def _precisions(tuning: Tuning) -> tuple[float, ...]:

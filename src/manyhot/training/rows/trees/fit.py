@@ -271,4 +271,4 @@ def _blocks(child_start: Array) -> Iterator[tuple[int, int, int]]:
 
 def shape_of(body: TreeBody) -> dict[str, Any]:
     """The entries of the description from which the body is built again."""
-    return {"trees": sizes_of(body.trees()), "beam": body.beam, "power": body.power}
+    return {"trees": sizes_of(body.trees()), "beam": body.beam, "power": body.power, "slope": body.slope}
