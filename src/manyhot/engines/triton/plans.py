@@ -52,8 +52,8 @@ RAGGED_CHUNKS: dict[tuple[str, int], list[tuple[int, int, int | None, int]]] = {
 }
 # The same for index lists with float16 scores, whose conversion takes more registers.
 HALF_LISTS = [(8192, 4, 72, 128)]
-# Rows with too many labels for that are read twice (``packed.segments``): 16-byte loads of scores per thread and tile, registers,
-# and the bytes of a segment up to which 4 warps read it instead of 8.
+# Rows with too many labels for that are read twice (``packed.segments``): 16-byte loads of scores per thread and tile,
+# registers, and the bytes of a segment up to which 4 warps read it instead of 8.
 LONG_LOADS, LONG_REGISTERS, LONG_SMALL = 2, 64, 48 << 10
 # Such rows begin after this many labels, by kind of labels and bytes per score, even if they would fit into chunks.
 LONG_FROM = {("soft", 2): 1 << 19, ("soft", 4): 1 << 19}

@@ -36,9 +36,9 @@ STEPS_ONLY = (
 ROWS_A_FOLD, STEP_FOLDS = 10, 3
 # From this many rows on, a linear body that is solved gets more folds: with 3 the thresholds of rare labels are worse.
 SOLVED_FOLDS, LEAST_SOLVED_ROWS = 5, 1_000
-# Most rows for six label trees, and for five. On development rows of eurlex57k six trees have P@5 70.4, three 70.2; on 100,000
-# titles five have P@1 28.7, three 28.5.
-MANY_TREES_ROWS, SOME_TREES_ROWS = 100_000, 1_000_000
+# Most rows for six label trees. On development rows of eurlex57k six trees have P@5 70.4, three 70.2. With more rows, time and
+# size weigh more: five trees on all of yso_titles have P@1 39.8 and take 60 % longer than three.
+MANY_TREES_ROWS = 100_000
 # A linear step over fewer scores than this is faster on one thread.
 SMALL_STEP = 1 << 17
 # Values of ``tune`` that top lists support: they get one threshold, the best for micro-F1.
@@ -165,10 +165,10 @@ def trees_for(num_rows: int) -> int:
     """The default number of label trees. More rank labels better, with diminishing returns; time and size grow with them.
 
     Example:
-        >>> [trees_for(rows) for rows in (45_000, 633_285, 3_000_000)]
-        [6, 5, 3]
+        >>> [trees_for(rows) for rows in (45_000, 633_285)]
+        [6, 3]
     """
-    return 6 if num_rows <= MANY_TREES_ROWS else 5 if num_rows <= SOME_TREES_ROWS else 3
+    return 6 if num_rows <= MANY_TREES_ROWS else 3
 
 
 def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:

@@ -108,7 +108,7 @@ class TrainSettings(RunSettings):
     members: int | None = setting(
         None,
         "number of fits whose mean is the model, each with another part of the rows held out (mlp, bag, wide, linear on dense"
-        " features). Default: 2 for bag, 3 for wide, 5 for the others on at most 20,000 rows, otherwise 1",
+        " features). Default: 2 for bag, 5 for wide and for the others on at most 20,000 rows, otherwise 1",
     )
     mean_of: str = setting(
         AUTO,
@@ -132,7 +132,7 @@ class TrainSettings(RunSettings):
         f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. auto: platt for a metric of probabilities,"
         " otherwise none",
     )
-    hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 1024 for wide")
+    hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int = setting(1, "longest word n-gram (text)")
     word_starts: bool | None = setting(
@@ -140,9 +140,7 @@ class TrainSettings(RunSettings):
         "also use the first 4 and 5 letters of words as features (text). Default: yes if texts average fewer than 200 words",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
-    trees: int | None = setting(
-        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, 5 for up to 1,000,000, otherwise 3"
-    )
+    trees: int | None = setting(None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3")
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
