@@ -1,8 +1,8 @@
-"""Rows too long for registers, read as words of 64 bits (CUDA): one read from memory and a second from cache.
+"""Rows too long for registers, read twice as words of 64 bits (CUDA).
 
 As in ``kernel``, little is done per label. But a program has more labels than its registers hold: it sums them tile by tile,
 and the programs of a row merge their sums. Then it reads its tiles again for the gradient, the last one first, because that is
-the one most likely to be in a cache still. Programs are so large that what they read together fits into the caches.
+the one most likely to be in a cache still.
 """
 
 from __future__ import annotations
