@@ -254,7 +254,7 @@ def check_fixed_batches(loss):
     # The native engine of the CPU counts every label that it is given.
     registry._BY_DEVICE["cpu"] = registry._BY_NAME["triton"]
     examples, weight = titles(rows=20, labels=12), torch.linspace(0.5, 2.0, 20)
-    settings = replace(WIDE, loss=loss, epochs=1, batch_size=8, hidden=4, dropout=0.0)
+    settings = replace(WIDE, loss=loss, epochs=1, batch_size=8, hidden=4, dropout=0.0, members=3)
     wide_fit.can_capture = lambda _: False
     wanted = train(examples, settings, sample_weight=weight)
     wide_fit.can_capture, wide_fit.CapturedStep = lambda _: True, DirectStep
