@@ -108,7 +108,9 @@ def test_a_checkpoint_that_is_cut_off_loses_nothing(tmp_path, file, unbroken):
         shutil.copytree(tmp_path / "run", copy)
         for name in names:
             path = copy / "checkpoints" / name
-            path.write_bytes(path.read_bytes()[:1000])
+            # Killed while a checkpoint takes the place of the one before, a run has only the older one.
+            if path.exists():
+                path.write_bytes(path.read_bytes()[:1000])
         done = in_a_process("train", "--resume", copy, "--quiet")
         assert done.code == 0, done.err
         assert same_weights(load_model(copy), unbroken)

@@ -39,20 +39,24 @@ def expected(x, terms, form, offset):
     return values.detach(), grad.detach(), by_c
 
 
-def by_turns(number, x, turn):
+def by_turns(number, rows, device, turn=None):
     """No offset and a number. Each is a kernel of its own; with ``turn`` one of them is given to each row instead."""
     return [
-        offset if turn is None or turn % 2 == place else torch.full((len(x),), offset, device=x.device)
+        offset if turn is None or turn % 2 == place else torch.full((rows,), offset, device=device)
         for place, offset in enumerate((0.0, number))
     ]
 
 
-def check_form(device, dtype, rows, num_labels, kind, form, spread=3.0, turn=None):
+def every_offset(rows, device, turn=None):
     """No offset, a number, one for each row, and ones that are too large to multiply by."""
+    moderate = torch.linspace(-3, 3, rows, device=device)
+    return (*by_turns(1.25, rows, device, turn), moderate, 20 * moderate)
+
+
+def check_form(device, dtype, rows, num_labels, kind, form, spread=3.0, turn=None):
     x, terms, *_ = problem(device, dtype, rows, num_labels, kind, spread)
     assert Call(x, terms, "fused", wordwise=True).layout.plan.kernel == "packed"
-    moderate = torch.linspace(-3, 3, rows, device=device)
-    for offset in (*by_turns(1.25, x, turn), moderate, 20 * moderate):
+    for offset in every_offset(rows, device, turn):
         compare(x, terms, form, offset)
 
 
@@ -89,7 +93,7 @@ def check_hostile(device, dtype, num_labels, kind, form, turn=None):
     elif kind == "lists":
         lists = SparseLabels.from_dense(t)
         terms = SparseTerms(lists.indices, lists.offsets)
-    for offset in (*by_turns(-2.0, x, turn), torch.linspace(-9, 9, 12, device=device)):
+    for offset in (*by_turns(-2.0, 12, device, turn), torch.linspace(-9, 9, 12, device=device)):
         compare(x, terms, form, offset)
 
 

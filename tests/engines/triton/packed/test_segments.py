@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engines.triton.interpreted import check_interpreted
-from engines.triton.packed.test_forms import compare, offsets
+from engines.triton.packed.test_forms import compare, every_offset
 from engines.triton.packed.test_kernel import expected, problem
 from manyhot import SparseLabels
 from manyhot.engines.terms import SparseTerms
@@ -77,7 +77,7 @@ def check_rows(device, dtype, num_labels, kind):
     """Both forms with every kind of offset."""
     x, terms, *_ = problem(device, dtype, 3, num_labels, kind)
     for form in ("split", "joint"):
-        for offset in offsets(3, device):
+        for offset in every_offset(3, device):
             compare(x, terms, form, offset)
 
 
