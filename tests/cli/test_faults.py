@@ -106,6 +106,7 @@ def test_a_checkpoint_that_is_cut_off_loses_nothing(tmp_path, file, unbroken):
     for names in (["final.safetensors"], ["final.safetensors", "final.previous.safetensors"]):
         copy = tmp_path / f"damaged{len(names)}"
         shutil.copytree(tmp_path / "run", copy)
+        assert list((copy / "checkpoints").glob("final*.safetensors"))
         for name in names:
             path = copy / "checkpoints" / name
             # Killed while a checkpoint takes the place of the one before, a run has only the older one.

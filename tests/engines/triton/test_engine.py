@@ -221,6 +221,7 @@ def test_few_scores_without_a_gradient_are_repeated_and_no_graph_is_kept(dtype):
         assert kind is not None
         again = repeats.repeat(kind, x)
         assert again is not None
+        assert not again.requires_grad
         torch.testing.assert_close(again, first, rtol=0, atol=0)
     trained = x.clone().requires_grad_()
     (grad,) = torch.autograd.grad(manyhot.zlpr_loss(trained, labels), trained)

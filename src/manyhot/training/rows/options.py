@@ -10,7 +10,7 @@ from manyhot.data.examples import Examples
 from manyhot.decisions.natural import natural_decision
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, USUAL_BATCH, WIDE, BodyInfo
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, SOLVED, USUAL_BATCH, BodyInfo
 from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, STEPS_ONLY, decides_itself, why_not_lazy
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, NONE, SETS
@@ -144,7 +144,7 @@ def _folds(run: Run) -> str | None:
 
 
 def _members(run: Run) -> str | None:
-    if run.body.join is None and run.fitting != WIDE:
+    if not run.body.averages:
         return f"bodies of the kind {run.body.name} are not averaged"
     if run.fitting == CROSSED:
         return f"{run.title} is fitted to all rows"

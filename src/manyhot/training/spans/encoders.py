@@ -23,7 +23,6 @@ from manyhot.training.spans.rows import SpanBatch, send
 FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
 LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
 
-
 # For each layer, the features of its input that are kept; None for all.
 Kept = Sequence[Tensor | None]
 
@@ -134,7 +133,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         dropout, layers, hidden = float(shape["dropout"]), int(shape["layers"]), int(shape["hidden"])
         self.vectors = TokenVectors(shape)
-        self.drop_in, self.drop_between, self.drop_out = (LockedDropout(dropout) for _ in range(3))
+        self.dropout = LockedDropout(dropout)
         self.recurrent = nn.LSTM(self.vectors.width, hidden, num_layers=layers, batch_first=True, bidirectional=True)
         for name, weight in self.recurrent.named_parameters():
             if "weight_hh" in name:
@@ -151,14 +150,14 @@ class RecurrentEncoder(nn.Module):
     def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
         vectors = self.vectors(batch.features, batch.letters)
-        kept = [self.drop_in.draw(vectors)]
-        kept += [self.drop_between.draw(vectors.new_empty(len(vectors), 1, self.width)) for _ in self._weights()[1:]]
+        kept = [self.dropout.draw(vectors)]
+        kept += [self.dropout.draw(vectors.new_empty(len(vectors), 1, self.width)) for _ in self._weights()[1:]]
         # Autocast would run it in float16, where gradients underflow; in float32 cuDNN uses tensor cores (TF32) anyway.
         with torch.autocast(vectors.device.type, enabled=False):
             vectors = vectors.float()
             run = self._native if self._is_native(vectors) else self._packed if vectors.is_cuda else self._padded
             hidden = run(vectors, batch, kept)
-        out: Tensor = self.drop_out(hidden, self.drop_out.draw(hidden))
+        out: Tensor = self.dropout(hidden, self.dropout.draw(hidden))
         return out
 
     def _weights(self) -> list[list[Tensor]]:
@@ -180,7 +179,7 @@ class RecurrentEncoder(nn.Module):
         """Run both directions of a layer in one call over packed rows. Dropped features cost nothing there."""
         order, counts = packing(np.broadcast_to(batch.sizes, len(vectors)), vectors.shape[1])
         places, ranked = torch.from_numpy(order), torch.from_numpy(order[: counts[0]] // vectors.shape[1])
-        rows, scale = PackedRows.of(counts), 1 / (1 - self.drop_in.share)
+        rows, scale = PackedRows.of(counts), 1 / (1 - self.dropout.share)
         hidden = vectors.flatten(0, 1).index_select(0, places)
         for weights, mask in zip(self._weights(), kept, strict=True):
             hidden = bilstm_layer(hidden, rows.keeping(None if mask is None else mask[ranked, 0].numpy(), scale), weights)
@@ -196,7 +195,7 @@ class RecurrentEncoder(nn.Module):
         start = hidden.new_zeros(2, len(vectors), self.recurrent.hidden_size)
         for weights, mask in zip(self._weights(), kept, strict=True):
             if mask is not None:
-                hidden = self.drop_in(hidden, mask[:, 0].index_select(0, rows))
+                hidden = self.dropout(hidden, mask[:, 0].index_select(0, rows))
             with warnings.catch_warnings():
                 # cuDNN copies the weights of a layer into one buffer, which takes microseconds.
                 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -215,7 +214,7 @@ class RecurrentEncoder(nn.Module):
         there = (places < lengths).unsqueeze(2)
         turned = torch.where(places < lengths, lengths - 1 - places, places).unsqueeze(2)
         for weights, mask in zip(self._weights(), kept, strict=True):
-            vectors = self.drop_in(vectors, mask)
+            vectors = self.dropout(vectors, mask)
             forwards = self._direction(vectors, weights[:4])
             backwards = self._direction(_reordered(vectors, turned), weights[4:])
             vectors = torch.cat([forwards, _reordered(backwards, turned)], dim=2)

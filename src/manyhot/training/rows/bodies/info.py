@@ -142,6 +142,11 @@ class BodyInfo:
         small = self.largest_sparse is None or (sparse and width * num_labels <= self.largest_sparse)
         return self.automatic and small and num_labels >= self.fewest_labels
 
+    @property
+    def averages(self) -> bool:
+        """Whether a model can be the mean of several of these bodies."""
+        return self.join is not None or self.fitting == WIDE
+
     def fitting_on(self, *, sparse: bool) -> str:
         """How it is fitted to sparse or dense inputs."""
         return self.sparse_fitting or self.fitting if sparse else self.fitting
