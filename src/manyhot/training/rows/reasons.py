@@ -79,6 +79,8 @@ def _rule(run: Run) -> str:
         return "the loss and the strategy decide by themselves" if own else "nothing is tuned: the natural rule of the loss"
     if not run.has_held_out:
         return "no rows are held out to tune on: the natural rule of the loss"
+    if run.body.lazy:
+        return "one threshold, the best for micro-F1 on each row's best labels: most labels are too rare for one of their own"
     titles = {SETS: "whole label sets", BALANCED: "tuned for micro-F1 and macro-F1 together"}
     title = titles.get(settings.tune, f"tuned for {settings.tune}")
     why = entry.rule_why if settings.tune == tuned_for(settings.metric) else "as the settings say"

@@ -127,6 +127,8 @@ def test_the_model_is_the_mean_of_as_many_members_as_were_asked_for(given, count
     model = train(titles(rows=60), replace(WIDE, epochs=1, members=given))
     assert model.body.head.hidden_size == count * 16
     assert model.settings.members == count
+    assert model.about["why"]["fits"].startswith(f"the mean of {count}," if count > 1 else "one")
+    assert model.about["why"]["rule"].startswith("one threshold, the best for micro-F1")
 
 
 def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone(monkeypatch):
