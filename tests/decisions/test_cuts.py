@@ -8,9 +8,9 @@ import torch
 
 from manyhot import SparseLabels, TopScores, decide
 from manyhot.decisions.cuts import best_gap, clear_cut, clearance, just_above, midway, rounding
-from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import tune_rule
 from manyhot.decisions.tuning.balanced import balanced_thresholds
+from manyhot.decisions.tuning.top_cut import tune_top
 
 INF = math.inf
 # Units of rounding; scores of the same row were seen to differ by a hundred.

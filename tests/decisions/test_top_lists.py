@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from manyhot.decisions.rule import DecisionRule, decide_sparse
-from manyhot.decisions.top_lists import decide_top, tune_top
-from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.top_lists import decide_top
+from manyhot.decisions.tune import rule_value, tune_rule
+from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.top_cut import tune_top
 from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.running import Metrics
 from manyhot.scores.top import TopScores
@@ -56,13 +58,32 @@ def test_the_threshold_of_whole_lists_is_the_best_of_all(seed):
     assert rule.threshold == pytest.approx(tuned.rule.threshold)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_lists_are_tuned_for_each_objective_as_all_scores_are(objective, seed):
+    scores, labels = problem(seed=seed)
+    rule, value = tune_top(TopScores.from_dense(scores, k=30), labels, objective=objective)
+    tuned = tune_rule(scores, labels, objective=objective, folds=0)
+    assert value == pytest.approx(rule_value(scores, labels, objective, tuned.rule))
+    assert rule.threshold == pytest.approx(tuned.rule.threshold)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("least", [0, 1])
 @pytest.mark.parametrize("k", [2, 5])
-def test_the_rule_of_short_lists_has_the_value_it_says_on_all_scores(k):
+def test_the_rule_of_short_lists_has_the_value_it_says_on_all_scores(k, least, objective):
     scores, labels = problem(seed=7)
-    rule, value = tune_top(TopScores.from_dense(scores, k=k), labels)
-    metrics = Metrics(["micro-F1"], num_labels=30, rule=rule)
-    metrics.update(scores, labels)
-    assert metrics.compute()["micro-F1"] == pytest.approx(value)
+    rule, value = tune_top(TopScores.from_dense(scores, k=k), labels, objective=objective, rule=DecisionRule(min_labels=least))
+    assert rule_value(scores, labels, objective, rule) == pytest.approx(value)
+
+
+def test_nothing_is_predicted_where_every_list_is_wrong():
+    top, labels = TopScores.from_dense(torch.eye(3), k=1), SparseLabels.from_lists([[], [], []], num_labels=3)
+    rule, value = tune_top(top, labels, objective="SubACC")
+    assert value == 1.0
+    assert decide_top(top, rule).lists() == [[], [], []]
+    with pytest.raises(ValueError, match=r"tune_top: `objective` must be one of .*Did you mean 'SubACC'"):
+        tune_top(top, labels, objective="subACC")
 
 
 def test_equal_scores_are_not_split_and_no_rows_give_a_rule():

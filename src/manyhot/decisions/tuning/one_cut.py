@@ -93,24 +93,40 @@ def curve_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Curve:
     """The curve from prefix sums: each score that the cut passes changes one group."""
     floor = floor_of(data, goal, steps)
     scores, rows, columns = _falling_entries(data, floor.score) if floor.entries is None else floor.entries[:3]
-    positive = data.labels.contains(rows, columns).long()
-    group = group_of(goal.groups, rows, columns)
-    by_group = group.argsort(stable=True)
+    hit = data.labels.contains(rows, columns)
     p = data.per_group(goal.groups)
+    total = prefix_sums(value_changes(goal, group_of(goal.groups, rows, columns), hit, p)) / len(p)
+    return Curve(scores, total, value_of_nothing(goal, p), floor.trials, floor.entries)
+
+
+def value_of_nothing(goal: Goal, p: Tensor) -> float:
+    """The objective if no label is predicted; ``p [G]`` are the positives of each group."""
+    nothing = torch.zeros_like(p)
+    return float(goal.value(nothing, nothing, p).mean())
+
+
+def value_changes(goal: Goal, group: Tensor, hit: Tensor, p: Tensor) -> Tensor:
+    """float64 ``[N]``: how much each entry changes the value of its group, if the entries are predicted one after the other.
+
+    Args:
+        goal: the objective.
+        group: ``[N]``, the group of each entry.
+        hit: bool ``[N]``, whether it is a positive.
+        p: float64 ``[G]``, the positives of each group.
+    """
+    by_group = group.argsort(stable=True)
     sizes = tally(group, len(p)).long()
     first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes, output_size=len(group))
-    hit = positive[by_group]
+    hit = hit.long()[by_group]
     seen = torch.cat([hit.new_zeros(1), hit.cumsum(0)])
     tp, pp = (seen[1:] - seen[first]).double(), (torch.arange(len(hit), device=hit.device) - first + 1).double()
     own = p.repeat_interleave(sizes, output_size=len(group))
     change = torch.empty_like(tp)
     change[by_group] = goal.value(tp, pp, own) - goal.value(tp - hit, pp - 1, own)
-    nothing = torch.zeros_like(p)
-    total = _prefix_sums(change) / len(p)
-    return Curve(scores, total, float(goal.value(nothing, nothing, p).mean()), floor.trials, floor.entries)
+    return change
 
 
-def _prefix_sums(values: Tensor) -> Tensor:
+def prefix_sums(values: Tensor) -> Tensor:
     """Prefix sums, on the CPU: those of floats on a GPU differ from run to run."""
     if not values.is_cuda:
         return values.cumsum(0)

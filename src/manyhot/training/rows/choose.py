@@ -41,8 +41,6 @@ SOLVED_FOLDS, LEAST_SOLVED_ROWS = 5, 1_000
 MANY_TREES_ROWS = 100_000
 # A linear step over fewer scores than this is faster on one thread.
 SMALL_STEP = 1 << 17
-# Values of ``tune`` that top lists support: they get one threshold, the best for micro-F1.
-LISTED_TUNINGS = (AUTO, "balanced", "micro-F1", NONE)
 
 
 def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, device: str = "cpu") -> BodyInfo:
@@ -123,7 +121,6 @@ def why_not_lazy(settings: TrainSettings, examples: Examples) -> dict[str, str]:
         "strategy": needs if get_strategy(settings.strategy).make_reader is not None else "",
         "pos_weight": "auto needs the scores of all labels at once; give a number" if settings.pos_weight == AUTO else "",
         "calibrate": needs if settings.calibrate not in (AUTO, NONE) else "",
-        "tune": "" if settings.tune in LISTED_TUNINGS else "its rule can only be tuned for micro-F1",
         **{name: needs if getattr(settings, name) else "" for name in ("flip", "mixup", "rdrop", "row_threshold")},
         "train_examples": "some labels are unknown" if examples.unknown is not None and len(examples.unknown.indices) else "",
     }

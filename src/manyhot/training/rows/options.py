@@ -29,6 +29,7 @@ class Run:
         sparse: whether the prepared inputs are sparse.
         validated: whether validation rows are given.
         solved: whether a linear body is solved label by label.
+        listed: whether the rule is tuned on the best labels of each row only.
     """
 
     settings: TrainSettings
@@ -38,6 +39,7 @@ class Run:
     sparse: bool
     validated: bool
     solved: bool = False
+    listed: bool = False
 
     @property
     def fitting(self) -> str:
@@ -85,8 +87,8 @@ def _needs_held_out(run: Run) -> str | None:
 
 
 def _per_label(run: Run) -> str | None:
-    if run.body.lazy:
-        return f"one threshold is tuned for all labels of {run.title}"
+    if run.listed:
+        return f"one threshold is tuned for all labels of {run.title}, because they are many"
     goal = OBJECTIVES.get(run.settings.tune)
     if run.settings.tune == SETS or (goal is not None and not goal.per_label):
         return f"one threshold is tuned for all labels for {run.settings.tune}"
@@ -224,6 +226,7 @@ def check_used(
     sparse: bool,
     validated: bool,
     solved: bool = False,
+    listed: bool = False,
 ) -> Run:
     """The facts that decide which settings are used. Raises an error for a changed setting that this run does not use.
 
@@ -235,8 +238,9 @@ def check_used(
         sparse: whether the prepared inputs are sparse.
         validated: whether validation rows are given.
         solved: whether a linear body is solved label by label.
+        listed: whether the rule is tuned on the best labels of each row only.
     """
-    run = Run(settings, body, examples.kind, len(examples), sparse, validated, solved)
+    run = Run(settings, body, examples.kind, len(examples), sparse, validated, solved, listed)
     for each in fields(TrainSettings):
         reason = UNUSED.get(each.name)
         if run.fitting == SOLVED and each.name in STEPS_ONLY:

@@ -17,7 +17,7 @@ from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, starting_score
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.linear.phase import fit_one_vs_rest
 from manyhot.training.rows.mean_losses import fit_mean_of_losses
-from manyhot.training.rows.rules.fitting import Tuning, best_value
+from manyhot.training.rows.rules.fitting import LARGEST_TABLE, Tuning, best_value
 from manyhot.training.rows.rules.held_scores import crossed_scores, logits_of
 from manyhot.training.rows.rules.row_threshold import RowThreshold
 from manyhot.training.rows.settings import TrainSettings
@@ -37,8 +37,6 @@ from manyhot.training.run.session import RunSession
 STEPS = (1.0, 1 / 3)
 # Soft labels have gradients at every label in every step, even if the model fits them, so large steps do not converge.
 SOFT_STEPS = (1.0, 1 / 3, 1 / 10, 1 / 30)
-# Most held-out scores, rows times labels, that are kept for tuning; larger tables are subsampled by rows.
-LARGEST_TABLE = 3 << 24
 # Body, learned threshold, scores to tune on.
 Fitted = tuple[nn.Module, Tensor | None, Tuning | None]
 

@@ -7,6 +7,7 @@ from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
 from manyhot.training.rows.choose import decides_itself
 from manyhot.training.rows.options import Run
+from manyhot.training.rows.rules.fitting import ONE_THRESHOLD_FOR
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, BALANCED, NONE, SETS, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
@@ -79,8 +80,9 @@ def _rule(run: Run) -> str:
         return "the loss and the strategy decide by themselves" if own else "nothing is tuned: the natural rule of the loss"
     if not run.has_held_out:
         return "no rows are held out to tune on: the natural rule of the loss"
-    if run.body.lazy:
-        return "one threshold, the best for micro-F1 on each row's best labels: most labels are too rare for one of their own"
+    if run.listed:
+        objective = ONE_THRESHOLD_FOR.get(settings.tune, settings.tune)
+        return f"one threshold, the best for {objective} on each row's best labels: most labels are too rare for their own"
     titles = {SETS: "whole label sets", BALANCED: "tuned for micro-F1 and macro-F1 together"}
     title = titles.get(settings.tune, f"tuned for {settings.tune}")
     why = entry.rule_why if settings.tune == tuned_for(settings.metric) else "as the settings say"

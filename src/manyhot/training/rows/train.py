@@ -30,12 +30,13 @@ from manyhot.training.rows.mean_losses import with_mean_of
 from manyhot.training.rows.options import check_lazy, check_processes, check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
 from manyhot.training.rows.reasons import reasons_of
-from manyhot.training.rows.rules.fitting import Tuning, bounded_cut, fit_rule
+from manyhot.training.rows.rules.fitting import LISTED, Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import BALANCED
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.targets.objective import check_loss, natural_rule
 from manyhot.training.rows.targets.teacher import open_teacher, taught_labels
-from manyhot.training.rows.wide.fit import LISTED
+from manyhot.training.rows.trees.phase import held_out_rows, lists_best
 from manyhot.training.rows.wide.warming import Warming
 from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
@@ -165,6 +166,9 @@ def _train(
     session, inputs, entry = _session(examples, given, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
     facts = {"sparse": session.shape["sparse"], "validated": validation is not None, "solved": bool(session.solver_threads)}
+    held_rows = held_out_rows(settings, len(examples)) if validation is None else len(validation)
+    unknown = None if validation is None else validation.unknown
+    facts["listed"] = entry.lazy or (entry.fitting == SOLVED and lists_best(settings, held_rows, hard, unknown))
     run = check_used(given, settings, entry, examples, **facts)
     why = reasons_of(run)
     for name, sentence in why.items():
@@ -208,7 +212,7 @@ def _decided(
     settings = session.settings
     # A sample of the held-out rows is too small for one threshold per label.
     if session.sampled and settings.tune != "none":
-        settings = replace(settings, tune="micro-F1", per_label=False)
+        settings = replace(settings, tune="micro-F1" if settings.tune == BALANCED else settings.tune, per_label=False)
     rule, calibration, found = fit_rule(settings, natural, tuning, labels)
     if not session.solver_threads:
         return Ranked(rule, calibration, tuning), found

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from manyhot import TrainSettings, train
+from manyhot.decisions.rule import DecisionRule
+from manyhot.decisions.tune import rule_value, tune_rule
+from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.top_cut import tune_top
 from manyhot.engines.native import tree as native
+from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
 from manyhot.training.rows.trees import phase
 from training.problems import same_weights, title_examples
@@ -74,3 +79,41 @@ def test_both_fits_have_checkpoints_of_their_own(tmp_path):
     assert first == final
     (tmp_path / "run" / "model" / "model.json").unlink()
     assert same_weights(model, train(title_examples(400, num_labels=60), settings, run=tmp_path / "run", resume=True))
+
+
+def test_with_very_many_labels_one_threshold_is_tuned_on_the_best_labels_of_every_held_out_row(monkeypatch):
+    examples = title_examples(400, num_labels=60)
+    _, table, _ = fitted(examples, monkeypatch)
+    monkeypatch.setattr(phase, "LARGEST_TABLE", 39 * 60)
+    model, tuning, sizes = fitted(examples, monkeypatch)
+    assert isinstance(tuning.logits, TopScores)
+    assert len(tuning.logits) == 40
+    assert sizes == [360, 400]
+    best = tune_rule(table.logits, table.labels, objective="micro-F1", folds=0)
+    assert rule_value(table.logits, table.labels, "micro-F1", model.rule) >= best.value - 1e-9
+    assert model.about["why"]["rule"].startswith("one threshold, the best for micro-F1 on each row's best labels")
+    assert "best for micro-F1" in model.about["tuned"]
+
+
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "sets"])
+def test_the_threshold_of_best_labels_is_tuned_for_what_was_asked(objective, monkeypatch):
+    monkeypatch.setattr(phase, "LARGEST_TABLE", 39 * 60)
+    model, tuning, _ = fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, tune=objective))
+    goal = "SubACC" if objective == "sets" else objective
+    assert f"the best for {goal} " in model.about["why"]["rule"]
+    assert f"best for {goal} (" in model.about["tuned"]
+    wanted = tune_top(tuning.logits, tuning.labels, objective=goal, rule=DecisionRule(min_labels=model.rule.min_labels))
+    assert model.rule.threshold == wanted[0].threshold
+
+
+def test_settings_that_one_threshold_does_not_use_are_refused(monkeypatch):
+    monkeypatch.setattr(phase, "LARGEST_TABLE", 39 * 60)
+    with pytest.raises(ValueError, match=r"`shrink` must be left out: one threshold is tuned for all labels .*they are many"):
+        train(title_examples(400, num_labels=60), replace(TREE, shrink=3.0))
+
+
+def test_a_calibration_is_fitted_to_the_table_of_scores(monkeypatch):
+    monkeypatch.setattr(phase, "LARGEST_TABLE", 39 * 60)
+    model, tuning, _ = fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, calibrate="platt"))
+    assert isinstance(tuning.logits, torch.Tensor)
+    assert model.calibration is not None

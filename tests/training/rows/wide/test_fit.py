@@ -9,7 +9,8 @@ import torch
 from engines.triton.interpreted import check_interpreted
 from manyhot.data.examples import Examples
 from manyhot.decisions.rule import DecisionRule, decide_sparse
-from manyhot.decisions.top_lists import decide_top, tune_top
+from manyhot.decisions.top_lists import decide_top
+from manyhot.decisions.tuning.top_cut import tune_top
 from manyhot.engines import registry
 from manyhot.evaluation import evaluate
 from manyhot.labels.sparse import SparseLabels
@@ -158,7 +159,6 @@ def test_it_is_chosen_for_very_many_labels_on_a_gpu_alone(monkeypatch):
         ({"strategy": "lp", "loss": "auto"}, "`(loss|strategy)` must be changed"),
         ({"calibrate": "platt"}, "`calibrate` must be changed"),
         ({"pos_weight": "auto", "tune": "none"}, "`pos_weight` must be changed"),
-        ({"tune": "macro-F1"}, "`tune` must be changed"),
         ({"per_label": False}, "`per_label` must be left out"),
         ({"weight_decay": 0.5}, "`weight_decay` must be left out"),
     ],
@@ -176,6 +176,15 @@ def test_what_lazy_scores_cannot_honour_is_refused(change, said):
 def test_losses_of_the_family_train_it(change):
     scores = evaluate(train(titles(), replace(WIDE, **change)), titles(seed=1))
     assert scores["P@1"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "goal"), [({"tune": "macro-F1"}, "macro-F1"), ({"metric": "SubACC"}, "SubACC"), ({"metric": "MLC-F1"}, "MLC-F1")]
+)
+def test_its_threshold_is_tuned_for_the_metric_that_was_asked_for(change, goal):
+    model = train(titles(), replace(WIDE, **change))
+    assert f"the best for {goal} " in model.about["why"]["rule"]
+    assert f"best for {goal} (" in model.about["tuned"]
 
 
 def test_the_usual_loss_is_decoupled_softmax_and_predicts_the_best_labels(tmp_path):

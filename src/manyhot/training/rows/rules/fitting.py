@@ -11,12 +11,12 @@ from torch import Tensor
 from manyhot.decisions.calibrate import Calibration, fit_calibration
 from manyhot.decisions.cuts import clear_cut
 from manyhot.decisions.rule import DecisionRule
-from manyhot.decisions.top_lists import tune_top
 from manyhot.decisions.tune import rule_value, tune_rule
 from manyhot.decisions.tuning.balanced import FEWEST_IN_PART, balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.one_cut import global_cut
 from manyhot.decisions.tuning.rows import scored_rows
+from manyhot.decisions.tuning.top_cut import tune_top
 from manyhot.labels.sparse import SparseLabels
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.rules.beams import beam_rule
@@ -35,6 +35,13 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED, NONE, SETS
 from manyhot.training.run.device import choose_device
 
+# Most held-out scores, rows times labels, that are kept for tuning. Of more, label trees list the best of each row, and other
+# bodies score fewer rows.
+LARGEST_TABLE = 3 << 24
+# The length of top lists, and so the most labels that a rule tuned on them predicts for a row.
+LISTED = 100
+# What one threshold is tuned for where ``tune`` means more than one threshold.
+ONE_THRESHOLD_FOR = {BALANCED: "micro-F1", SETS: "SubACC"}
 # Most scores that the one or two numbers of a common calibration are fitted on, approximately.
 MOST_CALIBRATED = 1 << 20
 
@@ -122,20 +129,22 @@ def calibrated(kind: str, tuning: Tuning) -> Calibration:
 
 
 def _listed(settings: TrainSettings, top: TopScores, labels: SparseLabels) -> tuple[DecisionRule, None, str]:
-    """The best rule for micro-F1 on top lists: one threshold for scores, or for the softmax of a row if its sum is known.
+    """The best rule on top lists: one threshold for scores, or for the softmax of a row if its sum is known.
 
     Either may give every row at least one label.
     """
+    objective = ONE_THRESHOLD_FOR.get(settings.tune, settings.tune)
     # Sorting all listed scores takes seconds on a CPU.
     device = choose_device(settings.device)
     top, labels = top.to(device), labels.to(device)
     least = sorted({settings.min_labels, max(settings.min_labels, 1)})
     kinds = [False] if top.log_sums is None else [False, True]
     tried = [DecisionRule(min_labels=count, softmax=softmax) for softmax in kinds for count in least]
-    rule, value = max((tune_top(top, labels, rule=each) for each in tried), key=lambda found: found[1])
+    rule, value = max((tune_top(top, labels, objective=objective, rule=each) for each in tried), key=lambda found: found[1])
     what = "the softmax of a row" if rule.softmax else "the scores"
     many = f"{rule.min_labels} to {rule.max_labels}" if rule.min_labels else f"at most {rule.max_labels}"
-    return rule, None, f"one threshold for {what}, {many} labels a row, best for micro-F1 ({value:.3f}) on held-out rows"
+    found = f"one threshold for {what}, {many} labels a row"
+    return rule, None, f"{found}, best for {objective} ({abs(value):.3f}) on held-out rows"
 
 
 def _tuned(settings: TrainSettings, natural: DecisionRule, tuning: Tuning, labels: SparseLabels) -> tuple[DecisionRule, str]:

@@ -16,14 +16,13 @@ from manyhot.training.rows.fit import RowBatch, RowFit, TrainingRows
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.inputs.fixed_batches import FixedBatches
 from manyhot.training.rows.inputs.row_batches import SparseRows
+from manyhot.training.rows.rules.fitting import LISTED
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.wide.captured_step import CapturedStep, can_capture
 from manyhot.training.run.processes import Processes
 
 # The default learning rate, chosen for decoupled softmax and 512 hidden units on 20,000 held-out training rows of yso_titles.
 WIDE_RATE = 0.04
-# Length of the top list of a row: the rule is tuned on it and predicts at most that many labels.
-LISTED = 100
 ROWS_AT_ONCE = 1024
 # Triton compiles other kernels for sizes that are not a multiple of this.
 ROWS_TOGETHER = 16
