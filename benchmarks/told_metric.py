@@ -66,10 +66,10 @@ def examples_of(name: str, folder: str, seed: int) -> tuple[Examples, Examples]:
     return first, second if plain else second.with_features(first.num_features)
 
 
-def alike(metric: str) -> tuple[str, str, str, bool]:
+def alike(metric: str) -> tuple[str, str, str, str, bool]:
     """What training takes from a metric beside the rule; for metrics of the order of labels, biases may be moved."""
     entry = steering_of(metric)
-    return stopped_by(metric), entry.text_loss, entry.calibrate, entry.aim == ROW_ORDER
+    return stopped_by(metric), entry.text_loss, entry.sparse_loss, entry.calibrate, entry.aim == ROW_ORDER
 
 
 def told_models(rows: Examples, metrics: tuple[str, ...], **given: Any) -> dict[str, TrainedModel]:

@@ -169,11 +169,12 @@ def trees_for(num_rows: int) -> int:
 
 
 def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:
-    """The resolved settings; a linear body on texts gets the loss of the metric if no loss was given."""
-    wanted = steering_of(given.metric).text_loss
+    """The resolved settings; a linear body on texts or sparse features gets the loss of the metric if no loss was given."""
+    entry = steering_of(given.metric)
+    wanted = entry.text_loss if examples.kind == "texts" else entry.sparse_loss
     plain = given.loss == AUTO and not given.loss_option and given.pos_weight is None and given.strategy == PLAIN
     learns = settings.propensity_weights or given.learn_threshold or given.row_threshold or given.softens or examples.soft
-    if not wanted or not plain or learns or examples.kind != "texts" or body.fitting_on(sparse=True) != CROSSED:
+    if not wanted or not plain or learns or not is_sparse(examples) or body.fitting_on(sparse=True) != CROSSED:
         return settings
     # Without a metric, scores must decide and give probabilities by themselves if neither is fitted on held-out rows.
     by_itself = NONE in (given.tune, given.calibrate) or len(examples) < ROWS_A_FOLD * (given.folds or STEP_FOLDS)
@@ -186,11 +187,12 @@ def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, exa
 def solved_by(given: TrainSettings, settings: TrainSettings, body: BodyInfo, examples: Examples) -> int:
     """The number of threads that solve the labels of a linear body one by one; 0 if it is trained by gradient steps.
 
-    Labels are solved for texts with the squared hinge and hard, known labels, unless a setting of gradient steps is given.
+    Labels are solved for texts and sparse features with the squared hinge and hard, known labels, unless a setting of gradient
+    steps is given.
     """
     changed = {each.name for each in fields(given) if getattr(given, each.name) != each.default}
     known = examples.unknown is None or not len(examples.unknown.indices)
-    usual = settings.loss == HINGE and examples.kind == "texts" and body.fitting_on(sparse=True) == CROSSED
+    usual = settings.loss == HINGE and is_sparse(examples) and body.fitting_on(sparse=True) == CROSSED
     hard = known and not examples.soft and not changed & ({*STEPS_ONLY} - {"folds"})
     ready = usual and hard and Processes.current().count == 1 and native.available()[0]
     return (given.threads or available_cores()) if ready else 0

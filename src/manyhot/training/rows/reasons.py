@@ -46,8 +46,11 @@ def _loss(run: Run) -> str:
         return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
     if run.body.losses:
         return f"{settings.loss}: {run.title} is made for it"
-    if run.kind == "texts" and steering_of(settings.metric).text_loss == settings.loss:
+    entry = steering_of(settings.metric)
+    if run.kind == "texts" and entry.text_loss == settings.loss:
         return f"{settings.loss}: on texts a margin loss ranks labels better, rare ones above all"
+    if run.solved and entry.sparse_loss == settings.loss:
+        return f"{settings.loss}: on sparse features a margin loss is better for such metrics"
     return f"{settings.loss}: {get_loss(settings.usual_loss).summary}"
 
 

@@ -36,6 +36,8 @@ class Steering:
         tune: what the rule is tuned for; empty: the metric itself.
         rule_why: why this rule.
         text_loss: the loss of a linear body on texts; empty: the usual one.
+        sparse_loss: the same on tables of sparse features. On training rows of bibtex, corel5k and medical, the squared hinge
+            is better than ZLPR by 0.4 to 4 points for micro-F1, MLC-F1 and AvgPrec, but not for SubACC, macro-F1 and RankLoss.
         table_losses: the losses whose fits are averaged on tables of features; empty: only the usual one. ``powerset`` stands
             for the strategy, and takes part if rows share label sets.
         stops: the metric for early stopping; empty: the metric itself.
@@ -46,6 +48,7 @@ class Steering:
     tune: str
     rule_why: str
     text_loss: str = ""
+    sparse_loss: str = ""
     table_losses: tuple[str, ...] = ()
     stops: str = ""
     calibrate: str = NONE
@@ -57,18 +60,30 @@ HINGE = "squared_hinge"
 MEAN = ("zlpr", "bce", "powerset")
 _ENTRIES = (
     Steering("", BALANCED, "without a metric, rare and frequent labels both count", HINGE),
-    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, MEAN, SMOOTH),
+    Steering(WHOLE_SETS, SETS, "label sets of the training rows are more likely than others", HINGE, "", MEAN, SMOOTH),
     Steering(
-        ROW_SETS, "", "the sets of rows cannot be tuned label by label: one threshold is tuned for all", HINGE, MEAN, SMOOTH
+        ROW_SETS,
+        "",
+        "the sets of rows cannot be tuned label by label: one threshold is tuned for all",
+        HINGE,
+        HINGE,
+        MEAN,
+        SMOOTH,
     ),
-    Steering(ENTRIES, "", "thresholds are best for the metric itself on held-out rows", HINGE, MEAN, SMOOTH),
-    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, MEAN, SMOOTH),
+    Steering(ENTRIES, "", "thresholds are best for the metric itself on held-out rows", HINGE, HINGE, MEAN, SMOOTH),
+    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, "", MEAN, SMOOTH),
     Steering(
-        ONE_SIDE, BALANCED, "precision or recall alone would be best with nothing or everything predicted", HINGE, MEAN, SMOOTH
+        ONE_SIDE,
+        BALANCED,
+        "precision or recall alone would be best with nothing or everything predicted",
+        HINGE,
+        "",
+        MEAN,
+        SMOOTH,
     ),
-    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", HINGE, MEAN),
-    Steering(WHOLE_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", "", MEAN),
-    Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes", "", MEAN),
+    Steering(ROW_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", HINGE, HINGE, MEAN),
+    Steering(WHOLE_ORDER, BALANCED, "the metric looks at the order of labels, which no threshold changes", "", "", MEAN),
+    Steering(LABEL_ORDER, BALANCED, "the metric looks at the order of rows, which no threshold changes", "", "", MEAN),
     Steering(CERTAINTY, BALANCED, "the metric looks at probabilities, which no threshold changes", calibrate="platt"),
 )
 STEERINGS = {entry.aim: entry for entry in _ENTRIES}

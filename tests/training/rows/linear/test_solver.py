@@ -8,10 +8,10 @@ import torch
 from scipy import sparse
 
 from manyhot.engines.tree import plain
-from manyhot.engines.tree.problem import BLOCK
+from manyhot.engines.tree.problem import BLOCK, Rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.linear.solver import Job, OneVsRest
+from manyhot.training.rows.linear.solver import Job, OneVsRest, square_length
 
 
 def problem(rows=60, width=30, labels=5, *, seed=0):
@@ -91,3 +91,18 @@ def test_a_larger_cost_fits_the_rows_more_closely():
         return float((1 - signs * (inputs @ weight + bias)).clamp(min=0).square().sum())
 
     assert error(4.0) < error(0.5) < error(0.05)
+
+
+@pytest.mark.parametrize("factor", [1.0, 4.0, 0.25])
+def test_longer_rows_get_smaller_costs(factor):
+    rows = problem()
+    longer = TrainingRows(rows.inputs * np.float32(factor), rows.labels)
+    assert square_length(Rows.of(longer.inputs)) == factor**2
+    own = OneVsRest(longer, passes=1, seed=0, threads=1)._problem(Job(np.arange(len(rows)), 0.5), 0)
+    assert (own.pos_cost, own.neg_cost) == (0.5 / factor**2, 0.5 / factor**2)
+
+
+def test_empty_rows_have_no_length():
+    empty = sparse.csr_matrix((3, 2), dtype=np.float32)
+    assert square_length(Rows.of(empty)) == 1.0
+    assert square_length(Rows.of(sparse.csr_matrix(np.array([[0, 0], [3, 1]], dtype=np.float32)))) == 8.0

@@ -10,6 +10,7 @@ The native engine solves the problems of a block of labels together, as it does 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ from manyhot.engines.tree.problem import BLOCK, Array, BlockProblem, BlockWeight
 from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.trees.fit import solve_block, visits
 
+# Rows whose length is measured.
+MOST_MEASURED = 10_000
+
 
 class LinearWeights(NamedTuple):
     """The weights ``[F, L]`` and biases ``[L]`` of a linear body."""
@@ -32,7 +36,7 @@ class LinearWeights(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A fit: the numbers of the rows to fit to, and the cost of an error."""
+    """A fit: the numbers of the rows to fit to, and the cost of an error for rows of length 1."""
 
     picked: Array
     cost: float
@@ -52,6 +56,7 @@ class OneVsRest:
         self.rows, self.passes, self.seed, self.threads = rows, passes, seed, threads
         self.matrix, self.places = _matrix_of(rows.inputs)
         self.starts = range(0, rows.labels.num_labels, BLOCK)
+        self.square = square_length(self.matrix)
 
     def solve(self, jobs: Sequence[Job]) -> Iterator[LinearWeights]:
         """The result of each job, in order. If there are more threads than blocks, several jobs run at a time."""
@@ -79,8 +84,8 @@ class OneVsRest:
             (labels.indices[own] - start).numpy().astype(np.int32),
             stop - start,
             np.stack([visits(draw, len(labels)) for _ in range(self.passes)]),
-            pos_cost=job.cost,
-            neg_cost=job.cost,
+            pos_cost=job.cost / self.square,
+            neg_cost=job.cost / self.square,
             weights=None if weights is None else weights.float().numpy()[job.picked],
         )
 
@@ -88,6 +93,17 @@ class OneVsRest:
         width = self.matrix.num_columns
         weight = np.concatenate([block.dense(width) for block in blocks], axis=1)
         return LinearWeights(torch.from_numpy(weight), torch.from_numpy(np.concatenate([block.bias for block in blocks])))
+
+
+def square_length(rows: Rows) -> float:
+    """The mean square of the lengths of rows that are not empty, as the nearest power of two; of the first rows, if many.
+
+    Longer rows have larger scores, and so need smaller costs. Rows of length 1, such as those of texts, have 1.
+    """
+    first = min(rows.num_rows, MOST_MEASURED)
+    filled = int((np.diff(rows.offsets[: first + 1]) > 0).sum())
+    total = float(np.square(rows.values[rows.offsets[0] : rows.offsets[first]], dtype=np.float64).sum())
+    return 2.0 ** round(math.log2(total / filled)) if filled and total > 0 else 1.0
 
 
 def _matrix_of(inputs: Any) -> tuple[Rows, Array | None]:
