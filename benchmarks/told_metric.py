@@ -35,7 +35,7 @@ from manyhot.data.examples import Examples
 from manyhot.data.read import read_examples
 from manyhot.evaluation import evaluate
 from manyhot.labels.split import stratified_split
-from manyhot.metrics.info import ROW_ORDER
+from manyhot.metrics.info import ROW_ORDER, WHOLE_SETS
 from manyhot.training.rows.bodies.info import MEMBERS
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import TrainedModel
@@ -66,10 +66,19 @@ def examples_of(name: str, folder: str, seed: int) -> tuple[Examples, Examples]:
     return first, second if plain else second.with_features(first.num_features)
 
 
-def alike(metric: str) -> tuple[str, str, str, str, bool]:
-    """What training takes from a metric beside the rule; for metrics of the order of labels, biases may be moved."""
+def alike(metric: str) -> tuple[str, ...]:
+    """What training takes from a metric beside the rule.
+
+    For metrics of the order of labels, biases may be moved; for those of whole sets, label powerset may be tried.
+    """
     entry = steering_of(metric)
-    return stopped_by(metric), entry.text_loss, entry.sparse_loss, entry.calibrate, entry.aim == ROW_ORDER
+    return (
+        stopped_by(metric),
+        entry.text_loss,
+        entry.sparse_loss,
+        entry.calibrate,
+        entry.aim if entry.aim in (ROW_ORDER, WHOLE_SETS) else "",
+    )
 
 
 def told_models(rows: Examples, metrics: tuple[str, ...], **given: Any) -> dict[str, TrainedModel]:

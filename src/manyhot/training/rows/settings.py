@@ -134,13 +134,17 @@ class TrainSettings(RunSettings):
     )
     hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
-    ngrams: int = setting(1, "longest word n-gram (text)")
+    ngrams: int | None = setting(
+        None, "longest word n-gram (text). Default: 2 for label trees on texts that average 200 words or more, otherwise 1"
+    )
     word_starts: bool | None = setting(
         None,
         "also use the first 4 and 5 letters of words as features (text). Default: yes if texts average fewer than 200 words",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
-    trees: int | None = setting(None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3")
+    trees: int | None = setting(
+        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3; 2 with n-grams"
+    )
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
@@ -176,10 +180,10 @@ class TrainSettings(RunSettings):
             check_unit(who, name, getattr(self, name), open_end=name == "validation")
         if self.dropout is not None:
             check_unit(who, "dropout", self.dropout, open_end=True)
-        for name, least in (("epochs", 1), ("members", 1), ("folds", 2), ("trees", 1)):
+        for name, least in (("epochs", 1), ("members", 1), ("folds", 2), ("trees", 1), ("ngrams", 1)):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), least)
-        for name in ("beam", "ngrams", "min_count", "max_features", "max_tokens"):
+        for name in ("beam", "min_count", "max_features", "max_tokens"):
             check_whole(who, name, getattr(self, name), 1)
         for name in ("hidden", "patience", "char_ngrams", "min_labels", "label_shards"):
             check_whole(who, name, getattr(self, name), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,34 +14,25 @@ from manyhot.data.examples import Examples
 from manyhot.data.reading import Reading
 from manyhot.decisions.rule import DecisionRule
 from manyhot.labels.sparse import SparseLabels
-from manyhot.losses.catalog import get_loss
-from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED, BodyInfo
+from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED
 from manyhot.training.rows.bodies.registry import get_body
+from manyhot.training.rows.budget.candidates import tried_anyway
 from manyhot.training.rows.budget.racing import HeldOut, race
 from manyhot.training.rows.bundle import TrainedModel, load_model
-from manyhot.training.rows.choose import body_for, folds_for, resolved, solved_by, trees_for, with_body, with_loss
+from manyhot.training.rows.choose import resolved, with_body
 from manyhot.training.rows.example_checks import check_examples, check_finite, check_settings
-from manyhot.training.rows.fit import TrainingRows
-from manyhot.training.rows.inputs.features import FeatureInputs
-from manyhot.training.rows.inputs.registry import INPUTS, Inputs
-from manyhot.training.rows.inputs.row_batches import is_sparse
-from manyhot.training.rows.linear.phase import PASSES
 from manyhot.training.rows.linear.ranking import Ranked, rank_better
-from manyhot.training.rows.mean_losses import with_mean_of
-from manyhot.training.rows.options import check_lazy, check_processes, check_used, unreached_limits
+from manyhot.training.rows.options import check_processes, check_used, unreached_limits
 from manyhot.training.rows.phases import FITTINGS, RowSession
+from manyhot.training.rows.preparing import held_rows, session_for
 from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rules.fitting import LISTED, Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import BALANCED
-from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.targets.objective import check_loss, natural_rule
-from manyhot.training.rows.targets.teacher import open_teacher, taught_labels
 from manyhot.training.rows.trees.phase import held_out_rows, lists_best
-from manyhot.training.rows.wide.warming import Warming
 from manyhot.training.run.bundle_folder import model_fingerprint
 from manyhot.training.run.claim import RunClaim
-from manyhot.training.run.device import choose_device
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
 from manyhot.training.run.processes import Processes
 from manyhot.training.run.progress import Event, Progress
@@ -97,24 +89,41 @@ def train(
     if validation is not None:
         validation = validation.with_labels(train_examples.label_names)
         check_finite("train", "validation", validation)
-    if given.budget:
-        rows = {"validation": validation, "sample_weight": sample_weight}
-        return race(train, train_examples, given, run=run, resume=resume, progress=progress, held_out=held_out, **rows)
+    names = () if given.budget else tried_anyway(given, train_examples, validated=validation is not None)
+    how: dict[str, Any] = {"run": run, "resume": resume, "progress": progress, "held_out": held_out}
+    how |= {"validation": validation, "sample_weight": sample_weight}
+    if given.budget or names:
+        return race(_train_one, train_examples, given, names=names, **how)
+    return _train_one(train_examples, given, **how)
+
+
+def _train_one(
+    examples: Examples,
+    given: TrainSettings,
+    *,
+    validation: Examples | None,
+    sample_weight: Tensor | None,
+    run: Path | str | RunClaim | None,
+    resume: bool,
+    progress: Progress | None,
+    held_out: HeldOut | None,
+) -> TrainedModel:
+    """A model by exactly these settings; the arguments are those of ``train``, checked."""
     processes = Processes.current()
-    settings = resolved(with_body(given, train_examples), train_examples)
+    settings = resolved(with_body(given, examples), examples)
     check_loss(settings)
     check_processes(settings, processes)
     if run is None:
         if settings.tensorboard:
             raise ValueError("train: `tensorboard` must go with `run`, the folder that the event files are written into.")
-        return _run(train_examples, given, settings, validation, sample_weight, None, progress, held_out)
-    prints = _fingerprints(train_examples, validation, sample_weight, settings)
+        return _run(examples, given, settings, validation, sample_weight, None, progress, held_out)
+    prints = _fingerprints(examples, validation, sample_weight, settings)
     processes.check_same("data", json.dumps(prints, sort_keys=True))
     with claimed(run) as path:
         folder = RunFolder(path, given, prints, resume=resume, sharded=bool(settings.label_shards))
         if folder.finished and held_out is None:
             return load_model(folder.model)
-        return _run(train_examples, given, settings, validation, sample_weight, folder, progress, held_out)
+        return _run(examples, given, settings, validation, sample_weight, folder, progress, held_out)
 
 
 def _run(
@@ -163,12 +172,12 @@ def _train(
     folder: RunFolder | None,
     progress: Progress | None,
 ) -> tuple[TrainedModel, Tuning | None]:
-    session, inputs, entry = _session(examples, given, settings, sample_weight, folder, progress)
+    session, inputs, entry = session_for(examples, given, settings, sample_weight, folder, progress)
     settings, hard = session.settings, examples.hardened().labels
     facts = {"sparse": session.shape["sparse"], "validated": validation is not None, "solved": bool(session.solver_threads)}
-    held_rows = held_out_rows(settings, len(examples)) if validation is None else len(validation)
+    count = held_out_rows(settings, len(examples)) if validation is None else len(validation)
     unknown = None if validation is None else validation.unknown
-    facts["listed"] = entry.lazy or (entry.fitting == SOLVED and lists_best(settings, held_rows, hard, unknown))
+    facts["listed"] = entry.lazy or (entry.fitting == SOLVED and lists_best(settings, count, hard, unknown))
     run = check_used(given, settings, entry, examples, **facts)
     why = reasons_of(run)
     for name, sentence in why.items():
@@ -176,7 +185,7 @@ def _train(
     for sentence in unreached_limits(given, inputs, session.rows.inputs):
         session.note(sentence)
     fitted = FITTINGS[entry.fitting_on(sparse=session.shape["sparse"])]
-    body, threshold, tuning = fitted(session, None if validation is None else _held_rows(examples, validation, inputs))
+    body, threshold, tuning = fitted(session, None if validation is None else held_rows(examples, validation, inputs))
     body.zero_grad(set_to_none=True)
     session.note("tuning the decision rule")
     if threshold is not None and tuning is not None:
@@ -220,78 +229,3 @@ def _decided(
     if ranked.moved:
         session.note(f"scores and thresholds are lowered by {ranked.moved}, to rank labels better")
     return ranked, found
-
-
-def _session(
-    examples: Examples,
-    given: TrainSettings,
-    settings: TrainSettings,
-    sample_weight: Tensor | None,
-    folder: RunFolder | None,
-    progress: Progress | None,
-) -> tuple[RowSession, Inputs, BodyInfo]:
-    """The session of a run, the preparation of its inputs and its body; its settings include all choices made from the data."""
-    device = Processes.current().device(choose_device(settings.device))
-    kind = examples.kind
-    if settings.model != AUTO_BODY and kind in get_body(settings.model).reads:
-        kind = get_body(settings.model).inputs or kind
-    warming = Warming(settings, examples.num_labels, device).start()
-    try:
-        inputs, prepared = INPUTS[kind].fit(examples, settings)
-    finally:
-        warming.wait()
-    entry = body_for(settings, examples, inputs, device=device.type)
-    settings = with_loss(settings, given, entry, examples)
-    check_lazy(entry, settings, examples)
-    posed, hard = _posed(examples, settings), examples.hardened().labels
-    rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
-    sparse = is_sparse(prepared)
-    dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
-    hidden = settings.hidden or entry.hidden_size
-    shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": hidden}
-    shape |= {"dropout": dropout, "sparse": sparse, **entry.shape}
-    if entry.describe is not None:
-        shape |= entry.describe(settings, inputs)
-    if posed.reader is not None:
-        shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
-    threads = solved_by(given, settings, entry, examples)
-    epochs = settings.epochs or (PASSES if threads else entry.num_epochs(len(rows), sparse=sparse))
-    batch_size = settings.batch_size or entry.batch_size
-    members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
-    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
-    settings = replace(settings, folds=settings.folds or folds_for(len(rows), solved=bool(threads)))
-    if entry.fitting == SOLVED:
-        settings = replace(settings, trees=settings.trees or trees_for(len(rows)))
-    settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
-    session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
-    session.solver_threads = threads
-    size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
-    session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
-    return session, inputs, entry
-
-
-def _held_rows(examples: Examples, validation: Examples, inputs: Inputs) -> TrainingRows:
-    """The validation rows, prepared like the training rows."""
-    if isinstance(inputs, FeatureInputs) and validation.features is not None:
-        Reading.of(examples).check_features(validation, inputs.names, sparse=inputs.sparse)
-    return TrainingRows(inputs.rows(validation), validation.hardened().labels, validation.unknown)
-
-
-def _posed(examples: Examples, settings: TrainSettings) -> Posed:
-    """The targets that the strategy makes from the labels, after they are mixed with those of a teacher."""
-    labels = examples.labels
-    if settings.teacher:
-        labels = taught_labels(open_teacher(settings.teacher, examples), examples, settings.teacher_share)
-    why = None if labels.values is None else get_loss(settings.usual_loss).why_not("soft_labels")
-    if why is not None:
-        raise ValueError(f"train: `loss` must take soft labels, as the examples or the teacher give them: {why}.")
-    posed = get_strategy(settings.strategy).pose(labels)
-    if posed.reader is not None and examples.unknown is not None and len(examples.unknown.indices):
-        raise ValueError(f"train: `strategy` {settings.strategy} must have all labels known; the examples have unknown ones.")
-    return posed
-
-
-def _width(examples: Examples, width: int) -> str:
-    """A description of the width of a row."""
-    what = "channel" if examples.kind == "images" else "feature"
-    return f"{width:,} {what}{'' if width == 1 else 's'}"

@@ -13,7 +13,7 @@ from manyhot.labels.split import stratified_folds
 from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.running import Metrics
 from manyhot.training.rows.budget import racing
-from manyhot.training.rows.budget.candidates import CANDIDATES, candidates_for
+from manyhot.training.rows.budget.candidates import CANDIDATES, candidates_for, tried_anyway
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from training.problems import feature_examples, same_weights, text_examples, title_examples
@@ -171,3 +171,51 @@ def test_candidates_that_cannot_be_compared_are_refused_and_leave_no_folder(tmp_
     with pytest.raises(ValueError, match="`budget` must have held-out rows"):
         train(feature_examples(), TrainSettings(validation=0.0, budget="9s", epochs=1), run=tmp_path / "all")
     assert not list(tmp_path.iterdir())
+
+
+SETS = TrainSettings(metric="SubACC", model="linear", epochs=2, threads=1)
+
+
+@pytest.mark.parametrize("better", ["usual", "powerset"])
+def test_for_whole_sets_a_linear_body_on_sparse_features_tries_label_powerset_without_a_budget(better, monkeypatch):
+    rows = feature_examples(as_sparse=True)
+    monkeypatch.setattr(
+        racing, "value_of", lambda model, *_: float((model.settings.strategy == "plain") == (better == "usual"))
+    )
+    chosen = train(rows, SETS)
+    assert [each["name"] for each in chosen.about["candidates"]] == ["usual", "powerset"]
+    assert chosen.about["why"]["candidate"].startswith(f"{better} is best, by SubACC on held-out rows")
+    assert (chosen.settings.strategy == "plain") == (better == "usual")
+
+
+def test_the_candidates_of_a_metric_resume_and_are_saved(tmp_path):
+    rows = feature_examples(as_sparse=True)
+    model = train(rows, SETS, run=tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run" / "candidates").iterdir()} == {"usual", "powerset"}
+    (tmp_path / "run" / "model" / "model.json").unlink()
+    again = train(rows, SETS, run=tmp_path / "run", resume=True)
+    assert same_weights(model, again)
+    assert load_model(tmp_path / "run").predict(rows).lists() == model.predict(rows).lists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"metric": "auto"}, {"metric": "micro-F1"}, {"loss": "bce"}, {"tune": "SubACC"}, {"strategy": "powerset"}),
+        *({"model": "mlp"}, {"smoothing": 0.1}),
+    ],
+    ids=str,
+)
+def test_other_settings_are_trained_as_they_are(change):
+    given = TrainSettings(**{**SETS.to_dict(), **change})
+    assert tried_anyway(given, feature_examples(as_sparse=True), validated=False) == ()
+
+
+def test_other_rows_are_trained_as_they_are():
+    assert tried_anyway(SETS, feature_examples(as_sparse=True), validated=False) == ("usual", "powerset")
+    assert tried_anyway(TrainSettings(metric="SubACC"), feature_examples(as_sparse=True), validated=False)
+    assert not tried_anyway(SETS, feature_examples(), validated=False)
+    assert not tried_anyway(SETS, text_examples(), validated=False)
+    few = feature_examples(20, as_sparse=True)
+    assert not tried_anyway(SETS, few, validated=False)
+    assert tried_anyway(SETS, few, validated=True)

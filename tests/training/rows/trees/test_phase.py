@@ -13,6 +13,7 @@ from manyhot.decisions.tuning.top_cut import tune_top
 from manyhot.engines.native import tree as native
 from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
+from manyhot.training.rows.inputs import texts
 from manyhot.training.rows.trees import phase
 from training.problems import same_weights, title_examples
 
@@ -117,3 +118,19 @@ def test_a_calibration_is_fitted_to_the_table_of_scores(monkeypatch):
     model, tuning, _ = fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, calibrate="platt"))
     assert isinstance(tuning.logits, torch.Tensor)
     assert model.calibration is not None
+
+
+@pytest.mark.parametrize(
+    ("long", "given", "ngrams", "trees"), [(2, None, 2, 2), (200, None, 1, 6), (2, 1, 1, 6), (200, 3, 3, 2)]
+)
+def test_trees_on_long_texts_use_pairs_of_words_by_default(long, given, ngrams, trees, monkeypatch):
+    monkeypatch.setattr(texts, "LONG_TEXT", long)
+    model = train(title_examples(300, num_labels=60), replace(TREE, trees=None, ngrams=given, word_starts=None))
+    assert len(model.inputs.words.keys) == ngrams
+    assert (model.settings.ngrams, model.settings.trees) == (ngrams, trees)
+
+
+def test_other_bodies_use_single_words_by_default(monkeypatch):
+    monkeypatch.setattr(texts, "LONG_TEXT", 2)
+    model = train(title_examples(300, num_labels=60), TrainSettings(model="linear", threads=1, epochs=1))
+    assert (model.settings.ngrams, len(model.inputs.words.keys)) == (1, 1)

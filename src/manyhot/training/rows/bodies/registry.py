@@ -135,6 +135,7 @@ _ENTRIES = (
         losses=("squared_hinge", "zlpr"),
         least_labels=16,
         automatic_labels=LEAST_TREE,
+        long_ngrams=2,
         devices=("cpu",),
         ready=lambda: bool(_tree().native.available()[0]),
         weighs_positives=False,

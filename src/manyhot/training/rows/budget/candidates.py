@@ -1,4 +1,4 @@
-"""The candidates that ``train`` tries with a time budget, one entry each, in the order in which they are tried."""
+"""The candidates that ``train`` tries with a time budget, or for a metric, one entry each, in the order of trying."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.metrics.info import CERTAINTY, ROW_SETS, WHOLE_SETS
+from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, is_crossed, is_sparse
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import steering_of
 
-USUAL = "usual"
+USUAL, POWERSET = "usual", "powerset"
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,28 @@ _ENTRIES = (
     Candidate(USUAL),
     Candidate("bce", {"loss": "bce"}),
     Candidate("two-way", {"loss": "two_way"}),
-    Candidate("powerset", {"strategy": "powerset"}, aims=(WHOLE_SETS, ROW_SETS)),
+    Candidate(POWERSET, {"strategy": "powerset"}, aims=(WHOLE_SETS, ROW_SETS)),
     Candidate("small-steps", step=1 / 3, kinds=("features", "images")),
     Candidate("bce-small-steps", {"loss": "bce"}, step=1 / 3, kinds=("features", "images")),
 )
 CANDIDATES = {entry.name: entry for entry in _ENTRIES}
+
+
+def tried_anyway(given: TrainSettings, examples: Examples, *, validated: bool) -> tuple[str, ...]:
+    """The candidates that are tried without a budget, too; empty: the given settings alone.
+
+    Which of label powerset and a rule for whole sets is better differs from set to set: for SubACC, a linear body on sparse
+    features tries both.
+    """
+    sets = steering_of(given.metric).aim == WHOLE_SETS and is_sparse(examples) and examples.kind == "features"
+    if not sets or not (validated or len(examples) >= ROWS_A_FOLD * (given.folds or STEP_FOLDS)):
+        return ()
+    usual = TrainSettings()
+    own = ("loss", "loss_option", "strategy", "pos_weight", "tune", "calibrate", "learn_threshold", "row_threshold")
+    if given.softens or examples.soft or any(getattr(given, name) != getattr(usual, name) for name in own):
+        return ()
+    known = examples.unknown is None or not len(examples.unknown.indices)
+    return (USUAL, POWERSET) if known and is_crossed(given, examples) else ()
 
 
 def candidates_for(given: TrainSettings, examples: Examples) -> Iterator[Candidate]:

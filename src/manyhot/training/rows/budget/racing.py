@@ -1,34 +1,28 @@
-"""Trains several candidates within a time budget; the model is the best on held-out rows, or the mean of several."""
+"""Trains several candidates, those of a time budget or those of the metric; the model is the best on held-out rows, or the
+mean of several."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from manyhot._files import append_line, write_json
 from manyhot.data.examples import Examples
-from manyhot.decisions.rule import decide
-from manyhot.labels.sparse import SparseLabels
-from manyhot.labels.split import stratified_folds
-from manyhot.metrics.info import DECISIONS, PROBABILITIES
-from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.candidates import CANDIDATES, USUAL, Candidate, candidates_for
 from manyhot.training.rows.budget.mean import Scored, can_be_averaged, mean_model
+from manyhot.training.rows.budget.value import value_of
 from manyhot.training.rows.bundle import TrainedModel, load_model
 from manyhot.training.rows.choose import with_body
-from manyhot.training.rows.rules.fitting import Tuning, fit_rule
+from manyhot.training.rows.rules.fitting import Tuning
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, NONE
-from manyhot.training.rows.targets.objective import natural_rule
 from manyhot.training.run.claim import RunClaim
 from manyhot.training.run.fit import DivergedError
 from manyhot.training.run.folder import RunFolder, claimed, fingerprint
@@ -53,20 +47,25 @@ def race(
     resume: bool,
     progress: Progress | None,
     held_out: HeldOut | None,
+    names: Sequence[str] = (),
     **rows: Any,
 ) -> TrainedModel:
-    """The best of the candidates that the budget of ``given`` allows; the arguments are those of ``train``."""
+    """The best of the candidates that the budget of ``given`` allows, or of those called ``names``.
+
+    The other arguments are those of ``train``.
+    """
     if Processes.current().count > 1:
         raise ProcessesError(
             "train: `budget` must be left out in several processes. Use it in one process, then train with the best settings."
         )
-    _check_body(given, examples)
+    if not names:
+        _check_body(given, examples)
 
     def train_one(settings: TrainSettings, folder: Path | None, again: bool, keep: HeldOut) -> TrainedModel:
         return train(examples, settings, run=folder, resume=again, progress=progress, held_out=keep, **rows)
 
     if run is None:
-        model, tuning = Race(train_one, given, examples, None, progress).run()
+        model, tuning = Race(train_one, given, examples, None, progress, names).run()
     else:
         prints = {"train": fingerprint(examples, rows["sample_weight"])}
         if rows["validation"] is not None:
@@ -75,7 +74,7 @@ def race(
             folder = RunFolder(path, given, prints, resume=resume)
             if folder.finished and held_out is None:
                 return load_model(folder.model)
-            model, tuning = Race(train_one, given, examples, path, progress).run()
+            model, tuning = Race(train_one, given, examples, path, progress, names).run()
             if not folder.finished:
                 model.save(folder.model)
     if held_out is not None:
@@ -105,17 +104,25 @@ class Race:
 
     Args:
         train_one: trains one model.
-        given: settings with a ``budget``.
+        given: settings with a ``budget``, or without one if there are ``names``.
         examples: the training rows.
         path: the run folder; None keeps everything in memory.
         progress: is called with every event.
+        names: the candidates that are tried; empty: all that suit the settings, while the budget lasts.
     """
 
     def __init__(
-        self, train_one: TrainOne, given: TrainSettings, examples: Examples, path: Path | None, progress: Progress | None
+        self,
+        train_one: TrainOne,
+        given: TrainSettings,
+        examples: Examples,
+        path: Path | None,
+        progress: Progress | None,
+        names: Sequence[str] = (),
     ) -> None:
         self.train_one, self.given, self.examples, self.path, self.progress = train_one, given, examples, path, progress
-        self.budget = seconds_of("train", "budget", given.budget)
+        self.names = names
+        self.budget = math.inf if names else seconds_of("train", "budget", given.budget)
         self.done: list[dict[str, Any]] = []
         if path is not None and (path / RECORD).is_file():
             self.done = json.loads((path / RECORD).read_text(encoding="utf-8"))
@@ -126,7 +133,7 @@ class Race:
         """``(model, scores its rule was tuned on)`` of the winner."""
         names = {each["name"] for each in self.done}
         for candidate in () if MEAN in names else candidates_for(self._plain(), self.examples):
-            if candidate.name in names:
+            if candidate.name in names or (self.names and candidate.name not in self.names):
                 continue
             spent = sum(each["seconds"] for each in self.done)
             if self.done and spent + self.done[0]["seconds"] > self.budget:
@@ -144,7 +151,7 @@ class Race:
         return model, tuning
 
     def _plain(self) -> TrainSettings:
-        """The settings without the budget."""
+        """The settings of a candidate: without the budget, and with one loss."""
         return TrainSettings.from_dict({**self.given.to_dict(), "budget": "", "mean_of": NONE})
 
     def _try(self, candidate: Candidate) -> None:
@@ -226,58 +233,6 @@ class Race:
         """Append the winner's log to that of the race, for the report's learning curves."""
         if self.path is not None:
             append_line(self.path / LOG, (self.path / FOLDER / name / LOG).read_text(encoding="utf-8"))
-
-
-def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -> float:
-    """The metric of the model's settings on held-out rows, larger is better.
-
-    Each row is decided by a rule that was tuned without it.
-
-    Args:
-        model: as trained.
-        tuning: its scores of held-out rows.
-        labels: hard ones, of all training rows.
-    """
-    settings = model.settings
-    if tuning is None or not len(tuning.labels):
-        raise ValueError(
-            "train: `budget` must have held-out rows to compare candidates on; there are none. Give validation rows, or leave"
-            " out `budget`."
-        )
-    from manyhot.metrics.sums import Sums
-
-    names = ("micro-F1", "macro-F1") if settings.metric == AUTO else (settings.metric,)
-    info = parse_metric(names[0]).info
-    scores, link = tuning.all_scores, None
-    if info.needs in (DECISIONS, PROBABILITIES):
-        scores, link = _cross_fitted(model, tuning, labels, probabilities=info.needs == PROBABILITIES), "identity"
-    propensities = model.propensities() if names[0].startswith("PSP@") else None
-    measured = Sums(names, num_labels=labels.num_labels, link=link, propensities=propensities)
-    measured.update(scores, tuning.labels, tuning.where)
-    value = sum(float(each) for each in measured.compute().values()) / len(names)
-    return value if info.direction == "up" else -value
-
-
-def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, probabilities: bool) -> Tensor:
-    """``[R, L]``: 1 for predicted labels and -1 for others, or probabilities; rule and calibration are fitted on other rows."""
-    settings, scores = model.settings, tuning.all_scores
-    natural = natural_rule(settings, None, cardinality=labels.indices.numel() / max(len(labels), 1))
-    others = tuning.others(labels)
-    count = len(tuning.labels)
-    parts = stratified_folds(tuning.labels, num_folds=5, seed=settings.seed) if count >= 20 else [torch.arange(count)]
-    found = torch.empty_like(scores)
-    for held in parts:
-        kept = torch.full((count,), count < 20)
-        kept |= ~torch.isin(torch.arange(count), held)
-        where = None if tuning.where is None else tuning.where[kept]
-        fold = None if tuning.fold is None else tuning.fold[kept]
-        own = Tuning(scores[kept], tuning.labels[kept], where, None, fold)
-        rule, calibration, _ = fit_rule(settings, natural, own, others)
-        if not probabilities:
-            found[held] = 2.0 * decide(scores[held], rule) - 1
-        else:
-            found[held] = model.to_probabilities(scores[held]) if calibration is None else calibration(scores[held])
-    return found
 
 
 def _listed(candidate: Candidate) -> str:

@@ -69,7 +69,7 @@ def _added(counts: Array, number: dict[str, int], names: list[str], own: Array) 
 def counted_words(texts: MappedTexts, settings: TrainSettings) -> WordCounts:
     """The first pass: count the words of all texts."""
     for name, usual in (("ngrams", 1), ("char_ngrams", 0)):
-        if getattr(settings, name) != usual:
+        if (getattr(settings, name) or usual) != usual:
             raise ValueError(
                 f"train: `{name}` must be {usual} for packed texts, whose features are single words; got"
                 f" {getattr(settings, name)}. Train on the original files."
