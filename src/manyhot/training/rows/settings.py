@@ -143,7 +143,7 @@ class TrainSettings(RunSettings):
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
     trees: int | None = setting(
-        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3; 2 with n-grams"
+        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3; 1 with n-grams"
     )
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")

@@ -121,7 +121,7 @@ def test_a_calibration_is_fitted_to_the_table_of_scores(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("long", "given", "ngrams", "trees"), [(2, None, 2, 2), (200, None, 1, 6), (2, 1, 1, 6), (200, 3, 3, 2)]
+    ("long", "given", "ngrams", "trees"), [(2, None, 2, 1), (200, None, 1, 6), (2, 1, 1, 6), (200, 3, 3, 1)]
 )
 def test_trees_on_long_texts_use_pairs_of_words_by_default(long, given, ngrams, trees, monkeypatch):
     monkeypatch.setattr(texts, "LONG_TEXT", long)
