@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyhot.report.run.words import setting_words
+from manyhot.report.run.words import rows_words, setting_words
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,19 @@ from manyhot.report.run.words import setting_words
 )
 def test_a_setting_tells_no_folder_of_the_machine(value, words):
     assert setting_words(value) == words
+
+
+@pytest.mark.parametrize(
+    ("why", "stopped"),
+    [
+        ({"stopping": "early stopping: the epoch with the best AvgPrec on held-out rows is kept"}, True),
+        ({"stopping": "all epochs are trained, without early stopping"}, False),
+        (None, True),
+    ],
+)
+@pytest.mark.parametrize("what", ["validation", "held out"])
+def test_early_stopping_is_named_only_where_it_was_used(what, why, stopped):
+    rows = {"what": what, "count": 40, "files": ["a.csv"], "drawn_from": 0, "unknown": 0}
+    said = rows_words({"rows": rows, "model": {"why": why}})
+    assert ("and early stopping used them: metrics" in said) == stopped
+    assert "The decision rule was tuned on them" in said

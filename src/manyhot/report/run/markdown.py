@@ -39,7 +39,7 @@ def run_markdown(report: Mapping[str, Any], *, title: str) -> str:
         report: the result of ``measure_run``.
         title: the first heading.
     """
-    lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(rows_words(report["rows"])), ""]
+    lines = [f"# {plain(title)}", "", plain(lead_words(report)), "", plain(rows_words(report)), ""]
     lines += metric_lines(report["metrics"], better=True)
     lines += ["## Labels", "", *_labels(report), ""]
     lines += _missed(report["missed"])

@@ -42,7 +42,7 @@ def run_page(report: Mapping[str, Any], *, title: str) -> str:
         learning_section(learning_figures(report["learning"])),
         _settings(report),
     ]
-    note = element("p", rows_words(report["rows"]))
+    note = element("p", rows_words(report))
     data = [data_block("slider-data", slider_data(report))]
     return page(title, lead_words(report), note, sections, made_words(report), data)
 

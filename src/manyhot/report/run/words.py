@@ -9,12 +9,12 @@ from typing import Any
 ORIGINS = {
     "test": "Measured on {rows} test rows{files}. The model was neither trained nor tuned on them.",
     "validation": (
-        "Measured on the {rows} validation rows{files}. The decision rule was tuned on them, and early stopping used them:"
-        " metrics that depend on thresholds are a little better here than on new rows."
+        "Measured on the {rows} validation rows{files}. The decision rule was tuned on them{stopped}: metrics that"
+        " depend on thresholds are a little better here than on new rows."
     ),
     "held out": (
-        "Measured on {rows} rows held out from training{files}. The decision rule was tuned on them, and early stopping used"
-        " them: metrics that depend on thresholds are a little better here than on new rows."
+        "Measured on {rows} rows held out from training{files}. The decision rule was tuned on them{stopped}: metrics that"
+        " depend on thresholds are a little better here than on new rows."
     ),
     "cross-fitted": (
         "Measured on all {rows} training rows{files}, each scored by a model that was not trained on it (cross-validation);"
@@ -22,14 +22,18 @@ ORIGINS = {
         " thresholds are a little better here than on new rows."
     ),
 }
+EARLY = "early stopping"
 NOTHING, MINUS = "\u2013", "\u2212"
 FOR_NEW_ROWS = " For new rows: manyhot evaluate RUN TEST_FILE --report FOLDER."
 
 
-def rows_words(rows: Mapping[str, Any]) -> str:
+def rows_words(report: Mapping[str, Any]) -> str:
     """Which rows were evaluated, and how reliable the metrics are."""
+    rows, why = report["rows"], report["model"].get("why") or {}
+    # Models that were saved without their reasons were stopped early.
+    stopped = ", and early stopping used them" if why.get("stopping", EARLY).startswith(EARLY) else ""
     files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
-    text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files)
+    text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files, stopped=stopped)
     if rows["drawn_from"]:
         text += f" The rows are a random sample of {rows['drawn_from']:,}, because a report uses a limited number of scores."
     if rows["unknown"]:
