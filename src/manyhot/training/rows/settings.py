@@ -135,16 +135,14 @@ class TrainSettings(RunSettings):
     hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int | None = setting(
-        None, "longest word n-gram (text). Default: 2 for label trees on texts that average 200 words or more, otherwise 1"
+        None, "longest word n-gram (text). Default: 1, or 2 for trees if texts average 200 words or more"
     )
     word_starts: bool | None = setting(
         None,
         "also use the first 4 and 5 letters of words as features (text). Default: yes if texts average fewer than 200 words",
     )
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
-    trees: int | None = setting(
-        None, "label trees that are averaged (tree). Default: 6 for up to 100,000 rows, otherwise 3; 1 with n-grams"
-    )
+    trees: int | None = setting(None, "averaged label trees (tree). Default: 6 for up to 100,000 rows, else 3; 1 with n-grams")
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
     max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
