@@ -44,7 +44,7 @@ def report_on(model: TrainedModel, examples: Examples, folder: Path, *, files: S
     from manyhot.report.files import write_report
     from manyhot.report.run.judged import Judged, Origin, drawn_rows
     from manyhot.report.run.measure import measure_run
-    from manyhot.training.rows.wide.fit import LISTED
+    from manyhot.training.rows.rules.fitting import LISTED
 
     examples, drawn_from = examples.with_labels(model.label_names), 0
     drawn = drawn_rows(len(examples), LISTED if model.lazy else examples.num_labels)
