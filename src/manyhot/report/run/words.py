@@ -30,7 +30,7 @@ FOR_NEW_ROWS = " For new rows: manyhot evaluate RUN TEST_FILE --report FOLDER."
 def rows_words(report: Mapping[str, Any]) -> str:
     """Which rows were evaluated, and how reliable the metrics are."""
     rows, why = report["rows"], report["model"].get("why") or {}
-    # Models that were saved without their reasons were stopped early.
+    # Older reports have no reasons, and said that early stopping was used.
     stopped = ", and early stopping used them" if why.get("stopping", EARLY).startswith(EARLY) else ""
     files = f" of {', '.join(rows['files'])}" if rows["files"] else ""
     text = ORIGINS[rows["what"]].format(rows=f"{rows['count']:,}", files=files, stopped=stopped)

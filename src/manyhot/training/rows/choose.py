@@ -47,13 +47,7 @@ def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, dev
     """The body of the settings, or the first that fits the examples, the settings and the kind of ``device``."""
     fitting = bodies_for(examples.kind)
     if settings.model == AUTO_BODY:
-        sparse, lazy = is_sparse(examples), not any(why_not_lazy(settings, examples).values())
-        return next(
-            entry
-            for entry in fitting
-            if entry.fits(sparse=sparse, width=inputs.width, num_labels=examples.num_labels, device=device)
-            and (lazy or not entry.lazy)
-        )
+        return _automatic_body(settings, examples, inputs.width, device)
     entry = get_body(settings.model)
     if entry not in fitting:
         names = " or ".join(each.name for each in fitting)
@@ -71,19 +65,24 @@ def body_for(settings: TrainSettings, examples: Examples, inputs: Inputs, *, dev
     return entry
 
 
+def _automatic_body(settings: TrainSettings, examples: Examples, width: int, device: str) -> BodyInfo:
+    """The first body that fits examples of ``width`` features."""
+    sparse, lazy = is_sparse(examples), not any(why_not_lazy(settings, examples).values())
+    return next(
+        entry
+        for entry in bodies_for(examples.kind)
+        if entry.fits(sparse=sparse, width=width, num_labels=examples.num_labels, device=device) and (lazy or not entry.lazy)
+    )
+
+
 def is_crossed(settings: TrainSettings, examples: Examples) -> bool:
     """Whether the body for these sparse features is cross-fitted, as linear ones are."""
     settings = with_body(settings, examples)
-    name = settings.model
-    if name == AUTO_BODY:
-        width, labels, device = examples.num_features, examples.num_labels, choose_device(settings.device).type
-        fitting = (
-            entry
-            for entry in bodies_for(examples.kind)
-            if entry.fits(sparse=True, width=width, num_labels=labels, device=device) and not entry.lazy
-        )
-        return next(fitting).fitting_on(sparse=True) == CROSSED
-    return get_body(name).fitting_on(sparse=True) == CROSSED
+    if settings.model == AUTO_BODY:
+        entry = _automatic_body(settings, examples, examples.num_features, choose_device(settings.device).type)
+    else:
+        entry = get_body(settings.model)
+    return entry.fitting_on(sparse=True) == CROSSED
 
 
 def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:

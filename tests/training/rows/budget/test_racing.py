@@ -202,7 +202,7 @@ def test_the_candidates_of_a_metric_resume_and_are_saved(tmp_path):
     "change",
     [
         *({"metric": "auto"}, {"metric": "micro-F1"}, {"loss": "bce"}, {"tune": "SubACC"}, {"strategy": "powerset"}),
-        *({"model": "mlp"}, {"smoothing": 0.1}),
+        *({"model": "mlp"}, {"smoothing": 0.1}, {"mean_of": "zlpr,bce"}),
     ],
     ids=str,
 )

@@ -71,7 +71,7 @@ def tried_anyway(given: TrainSettings, examples: Examples, *, validated: bool) -
     if not sets or not (validated or len(examples) >= ROWS_A_FOLD * (given.folds or STEP_FOLDS)):
         return ()
     usual = TrainSettings()
-    own = ("loss", "loss_option", "strategy", "pos_weight", "tune", "calibrate", "learn_threshold", "row_threshold")
+    own = ("loss", "loss_option", "mean_of", "strategy", "pos_weight", "tune", "calibrate", "learn_threshold", "row_threshold")
     if given.softens or examples.soft or any(getattr(given, name) != getattr(usual, name) for name in own):
         return ()
     known = examples.unknown is None or not len(examples.unknown.indices)

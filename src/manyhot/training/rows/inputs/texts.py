@@ -34,7 +34,7 @@ from manyhot.training.run.schema import TEXT, Schema, listed
 # words: one tree with them is better than six without on development rows of eurlex57k.
 LONG_TEXT = 200
 # Texts whose words are counted to see whether texts are long.
-MOST_MEASURED = 1000
+TEXTS_MEASURED = 1000
 
 
 def _takes_starts(given: bool | None, words: float) -> bool:
@@ -52,7 +52,7 @@ def longest_ngram(settings: TrainSettings, texts: Sequence[str]) -> int:
         return settings.ngrams
     if settings.model == AUTO_BODY or get_body(settings.model).long_ngrams == 1:
         return 1
-    some = texts[:: max(len(texts) // MOST_MEASURED, 1)]
+    some = texts[:: max(len(texts) // TEXTS_MEASURED, 1)]
     long = sum(map(len, word_lists(some))) >= LONG_TEXT * max(len(some), 1)
     return get_body(settings.model).long_ngrams if long else 1
 

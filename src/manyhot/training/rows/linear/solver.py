@@ -25,7 +25,7 @@ from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.trees.fit import solve_block, visits
 
 # Rows whose length is measured.
-MOST_MEASURED = 10_000
+ROWS_MEASURED = 10_000
 
 
 class LinearWeights(NamedTuple):
@@ -100,7 +100,7 @@ def square_length(rows: Rows) -> float:
 
     Longer rows have larger scores, and so need smaller costs. Rows of length 1, such as those of texts, have 1.
     """
-    first = min(rows.num_rows, MOST_MEASURED)
+    first = min(rows.num_rows, ROWS_MEASURED)
     filled = int((np.diff(rows.offsets[: first + 1]) > 0).sum())
     total = float(np.square(rows.values[rows.offsets[0] : rows.offsets[first]], dtype=np.float64).sum())
     return 2.0 ** round(math.log2(total / filled)) if filled and total > 0 else 1.0
