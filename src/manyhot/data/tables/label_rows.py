@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,15 +78,12 @@ class LabelRows:
             self.unknown[len(self.counts)] = open_entries
         self.counts.append(len(self.entries) - before)
 
-    def add_hard(self, positive: Collection[int]) -> None:
-        """Add a row's labels by number, all hard and known; duplicates count once."""
-        if len(positive) > 1:
-            positive = set(positive)
+    def add_hard(self, counts: Array, numbers: Array) -> None:
+        """Add rows whose labels are all hard and known: how many each has, and their numbers, each once in a row."""
+        self.entries.frombytes(np.ascontiguousarray(numbers, np.int64).tobytes())
+        self.counts.frombytes(np.ascontiguousarray(counts, np.int64).tobytes())
         if self.values is not None:
-            self.add_numbers(positive)
-            return
-        self.entries.extend(positive)
-        self.counts.append(len(positive))
+            self.values.extend([1.0] * len(numbers))
 
     def add_unknown(self) -> None:
         """Add a row without known labels."""

@@ -49,13 +49,14 @@ def index_lists(rows: Array, columns: Array, shape: tuple[int, int], values: Arr
     if values is not None and not values.all():
         kept = values != 0
         rows, columns, values = rows[kept], columns[kept], values[kept]
-    order = np.lexsort((columns, rows))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))]).astype(np.int64)
-    soft = None
-    if values is not None and not bool((values == 1).all()):
-        soft = torch.from_numpy(values[order].astype(np.float32))
-    indices = torch.from_numpy(columns[order].astype(np.int64))
-    return SparseLabels(indices, torch.from_numpy(offsets), shape[1], values=soft, validate=False)
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))]).astype(np.int64))
+    keys = rows.astype(np.int64) * shape[1] + columns
+    if values is None or bool((values == 1).all()):
+        keys.sort()
+        return SparseLabels(torch.from_numpy(keys % max(shape[1], 1)), offsets, shape[1], validate=False)
+    order = np.argsort(keys)
+    indices, soft = torch.from_numpy(columns[order].astype(np.int64)), torch.from_numpy(values[order].astype(np.float32))
+    return SparseLabels(indices, offsets, shape[1], values=soft, validate=False)
 
 
 def renumbered_labels(labels: SparseLabels, moved: Array, num_labels: int) -> SparseLabels:

@@ -15,7 +15,7 @@ from manyhot.data.tables.column_kinds import column_kind
 from manyhot.data.tables.columns import TableColumns, choose_columns
 from manyhot.data.tables.feature_rows import FeatureCells, VectorCells
 from manyhot.data.tables.label_cells import LabelCells
-from manyhot.data.tables.label_rows import LabelRows
+from manyhot.data.tables.label_rows import Array, LabelRows
 from manyhot.data.tables.label_values import TRUTH, WANTED, label_value
 
 Pick = Callable[[Any], Sequence[Any]]
@@ -91,10 +91,11 @@ class TableExamples:
             raise self.problems.fatal("labels must be a list of names that are not empty.", line=line)
         return self.sets.rows.number_of(name.strip(), line)
 
-    def add_plain(self, text: str, labels: list[Any]) -> None:
-        """Add a row of plain columns, with its labels as numbers; duplicates count once."""
-        self.texts.append(text)
-        self.sets.rows.add_hard(labels)  # type: ignore[union-attr]
+    def add_plain(self, texts: list[str], counts: Array, labels: Array) -> None:
+        """Add rows of plain columns: their texts, how many labels each has, and the labels as numbers, each once in a row."""
+        self.texts += texts
+        assert self.sets is not None
+        self.sets.rows.add_hard(counts, labels)
 
     def _add(self, row: Any, line: int) -> None:
         columns = self.columns

@@ -80,3 +80,49 @@ int64_t manyhot_lines_scan(const uint8_t *block, int64_t size, const char *text,
     }
     return lines;
 }
+
+/* A hash of bytes that depends on `seed`, so that a file cannot be made whose names all have the same one. */
+static uint64_t name_hash(const uint8_t *name, int64_t length, uint64_t seed) {
+    uint64_t h = seed;
+    for (int64_t i = 0; i < length; i++) h = (h ^ name[i]) * 0xFF51AFD7ED558CCDu, h ^= h >> 32;
+    return h;
+}
+
+typedef struct {
+    const uint8_t *name;
+    int32_t length, number;
+} name_slot;
+
+/* The slot of a name: its own, or an empty one. `size` is a power of two. */
+static name_slot *slot_of(name_slot *slots, int64_t size, const uint8_t *name, int64_t length, uint64_t seed) {
+    int64_t at = (int64_t)(name_hash(name, length, seed) & (uint64_t)(size - 1));
+    while (slots[at].name && (slots[at].length != length || memcmp(slots[at].name, name, (size_t)length))) at = (at + 1) & (size - 1);
+    return slots + at;
+}
+
+/* Number the strings `spans` of a block. Strings among the `known` names, which end at `known_ends`, have their place there; the
+ * others get the next numbers in the order of first appearance, and `firsts[n]` is the first string with the n-th of these.
+ * Returns how many there are, -1 if memory ran out. */
+int64_t manyhot_lines_number(const uint8_t *block, const int64_t *spans, int64_t count, const uint8_t *known,
+                             const int64_t *known_ends, int64_t known_count, uint64_t seed, int64_t *numbers, int64_t *firsts) {
+    int64_t size = 2, fresh = 0;
+    while (size < 2 * (known_count + count)) size *= 2;
+    name_slot *slots = calloc((size_t)size, sizeof *slots);
+    if (!slots) return -1;
+    for (int64_t n = 0, start = 0; n < known_count; start = known_ends[n++]) {
+        int64_t length = known_ends[n] - start;
+        *slot_of(slots, size, known + start, length, seed) = (name_slot){known + start, (int32_t)length, (int32_t)n};
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *name = block + spans[2 * i];
+        int64_t length = spans[2 * i + 1] - spans[2 * i];
+        name_slot *slot = slot_of(slots, size, name, length, seed);
+        if (!slot->name) {
+            *slot = (name_slot){name, (int32_t)length, (int32_t)(known_count + fresh)};
+            firsts[fresh++] = i;
+        }
+        numbers[i] = slot->number;
+    }
+    free(slots);
+    return fresh;
+}
