@@ -9,7 +9,7 @@ from typing import Any
 
 from manyhot._files import write_whole
 from manyhot.training.rows.inputs.texts import TextInputs
-from manyhot.training.rows.inputs.words import STARTS
+from manyhot.training.rows.inputs.word_starts import STARTS
 
 FILE = "vectoriser.json"
 FORMAT = "manyhot-vectoriser-1"

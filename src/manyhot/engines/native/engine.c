@@ -282,4 +282,5 @@ const char *manyhot_sources(void) { return MANYHOT_SOURCES; }
 #include "tree.h"
 #include "tree_search.h"
 #include "words.h"
+#include "word_pairs.h"
 #include "lines.h"

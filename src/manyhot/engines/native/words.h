@@ -139,22 +139,26 @@ void manyhot_words_frequencies(const int64_t *offsets, int64_t rows, const int32
 }
 
 /* TF-IDF rows of norm 1: a feature that occurs n times in a row has the value logs[n] idf[feature] before the row is
- * normalised. The features of words are as above. `found` and `values` have space for every feature of every word; `ends[r]` is
- * the number of entries up to the end of row r. Returns the total number of entries, -1 if memory ran out. */
+ * normalised. The features of words are as above; `more`, if it is not NULL, has a further one for each place of a word, or a
+ * negative number. `found` and `values` have space for every feature of every word; `ends[r]` is the number of entries up to the
+ * end of row r. Returns the total number of entries, -1 if memory ran out. */
 int64_t manyhot_words_weigh(const int64_t *offsets, int64_t rows, const int32_t *words, const int32_t *columns, int64_t per,
-                            const float *logs, const float *idf, int32_t *found, float *values, int64_t *ends) {
+                            const int32_t *more, const float *logs, const float *idf, int32_t *found, float *values,
+                            int64_t *ends) {
     int64_t at = 0, longest = 0;
     for (int64_t r = 0; r < rows; r++)
         if (offsets[r + 1] - offsets[r] > longest) longest = offsets[r + 1] - offsets[r];
-    int32_t *row = malloc((size_t)(longest * per + 1) * 4);
+    int32_t *row = malloc((size_t)(longest * (per + 1) + 1) * 4);
     if (!row) return -1;
     for (int64_t r = 0; r < rows; r++) {
         int64_t size = 0, first = at;
-        for (int64_t e = offsets[r]; e < offsets[r + 1]; e++)
+        for (int64_t e = offsets[r]; e < offsets[r + 1]; e++) {
             for (int64_t j = 0; j < per; j++) {
                 int32_t own = columns[words[e] * per + j];
                 if (own >= 0) row[size++] = own;
             }
+            if (more && more[e] >= 0) row[size++] = more[e];
+        }
         sort_columns(row, size);
         double total = 0;
         for (int64_t i = 0, next; i < size; i = next) {

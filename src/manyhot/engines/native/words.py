@@ -26,7 +26,8 @@ def _library() -> Any:
         ("cut", [_POINTER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER]),
         ("number", [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]),
         ("count", [_POINTER, _INTEGER, *[_POINTER] * 4]),
-        ("weigh", [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, *[_POINTER] * 5]),
+        ("weigh", [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, *[_POINTER] * 6]),
+        ("pairs", [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, *[_POINTER] * 3]),
     ):
         function = getattr(found, f"manyhot_words_{name}")
         function.argtypes, function.restype = arguments, _INTEGER
@@ -103,19 +104,42 @@ def frequencies(words: Array, offsets: Array, columns: Array, width: int) -> Arr
     return counts
 
 
-def weigh(words: Array, offsets: Array, columns: Array, idf: Array) -> tuple[Array, Array, Array]:
+def pairs(words: Array, offsets: Array, places: Array, numbers: Array, part: int, parts: int) -> tuple[Array, Array]:
+    """``(keys, counts)`` of the pairs of neighbouring words in a row, and how many rows have each.
+
+    Args:
+        words: int32 ``[T]``, numbers of words.
+        offsets: int64 ``[R + 1]``, where the words of each row start.
+        places: int32 ``[W]``; a pair's key is ``places[first] * W + second``, and words with a negative place are in none.
+        numbers: int64 ``[T]``; gets ``number * parts + part`` where a pair starts that is counted here.
+        part: which of the pairs are counted.
+        parts: how many parts there are, which may be counted at the same time.
+    """
+    keys, counts = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    pointers = (each.ctypes.data for each in (numbers, keys, counts))
+    call, rows = _library().manyhot_words_pairs, len(offsets) - 1
+    given = (offsets.ctypes.data, rows, words.ctypes.data, places.ctypes.data, len(places))
+    found = call(*given, part, parts, *pointers)
+    if found < 0:
+        raise MemoryError("words: not enough memory for a table of all pairs of words.")
+    return keys[:found].copy(), counts[:found].copy()
+
+
+def weigh(words: Array, offsets: Array, columns: Array, idf: Array, more: Array | None = None) -> tuple[Array, Array, Array]:
     """``(columns, values, offsets)`` of CSR: ``(1 + log count) * idf`` of each feature, with rows of norm 1.
 
-    Arguments are those of ``frequencies``, and the float32 ``idf`` of each feature.
+    Arguments are those of ``frequencies``, the float32 ``idf`` of each feature, and a further feature ``more`` int32 ``[T]`` of
+    each place, or a negative number.
     """
     lengths = np.diff(offsets)
-    size, per = int(offsets[-1] - offsets[0]) * columns.shape[1], columns.shape[1]
+    per = columns.shape[1] + (more is not None)
+    size = int(offsets[-1] - offsets[0]) * per
     logs = np.zeros(int(lengths.max(initial=0)) * per + 1, np.float32)
     logs[1:] = 1 + np.log(np.arange(1, len(logs), dtype=np.float32))
     found, values, ends = np.empty(size, np.int32), np.empty(size, np.float32), np.zeros(len(offsets), np.int64)
     pointers = (each.ctypes.data for each in (logs, idf, found, values, ends[1:]))
-    call = _library().manyhot_words_weigh
-    count = call(offsets.ctypes.data, len(lengths), words.ctypes.data, columns.ctypes.data, per, *pointers)
+    given = (offsets.ctypes.data, len(lengths), words.ctypes.data, columns.ctypes.data, columns.shape[1])
+    count = _library().manyhot_words_weigh(*given, None if more is None else more.ctypes.data, *pointers)
     if count < 0:
         raise MemoryError("words: not enough memory for one row.")
     return found[:count], values[:count], ends

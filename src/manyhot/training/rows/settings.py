@@ -135,7 +135,7 @@ class TrainSettings(RunSettings):
     hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int | None = setting(
-        None, "longest word n-gram (text). Default: 1, or 2 for trees if texts average 200 words or more"
+        None, "longest word n-gram (text). Default: 1; on texts of fewer than 200 words 2 for wide, on longer ones 2 for trees"
     )
     word_starts: bool | None = setting(
         None,
@@ -144,7 +144,7 @@ class TrainSettings(RunSettings):
     char_ngrams: int = setting(0, "longest character n-gram, 0 for none (text)")
     trees: int | None = setting(None, "averaged label trees (tree). Default: 6 for up to 100,000 rows, else 3; 1 with n-grams")
     beam: int = setting(10, "width of the beam search in a label tree, in training and prediction (tree)")
-    max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones (text)")
+    max_features: int = setting(500_000, "most n-grams in the vocabulary, the most frequent ones and all ties (text)")
     min_count: int = setting(2, "drop n-grams that occur in fewer rows (text)")
     label_shards: int = setting(
         0, "shard the labels over this many processes, all that torchrun starts; 0 for none (implies --model wide)"

@@ -1,5 +1,8 @@
 """n-grams counted on flat arrays are those that scikit-learn counts on strings."""
 
+from collections import Counter
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +15,12 @@ from manyhot.engines.native import words as native
 from manyhot.labels.sparse import SparseLabels
 from manyhot.training.rows.inputs import words
 from manyhot.training.rows.inputs.texts import LONG_TEXT, TextInputs
+from manyhot.training.rows.inputs.word_starts import number_starts
 from manyhot.training.rows.inputs.words import (
     LARGEST_TABLE,
+    cut_words,
     find_runs,
     number_characters,
-    number_starts,
     number_words,
     numbered_words,
     positions,
@@ -179,22 +183,61 @@ def monkeypatch_module():
         yield patch
 
 
+@needs_native
+@pytest.mark.parametrize("most", [6, 30, 1000])
+@pytest.mark.parametrize("ngrams", [1, 2])
 @pytest.mark.parametrize("starts", [True, False])
-def test_one_pass_of_the_native_engine_gives_the_rows_of_the_plain_way(starts, monkeypatch):
+def test_the_native_engine_gives_the_rows_of_the_plain_way(starts, ngrams, most, monkeypatch):
     draw = np.random.default_rng(0)
     words = ["tomato", "tomatoes", "Pie", "of", "x", "salt,", "SALT", "peppers", "pepper"]
     texts = [" ".join(draw.choice(words, size=draw.integers(0, 9))) for _ in range(700)]
     examples = Examples(SparseLabels.from_lists([[0]] * 700, num_labels=1), ("a",), texts=texts)
-    settings = TrainSettings(min_count=3, max_features=6, word_starts=starts)
+    settings = TrainSettings(min_count=3, max_features=most, word_starts=starts, ngrams=ngrams)
     monkeypatch.setattr("manyhot.training.rows.inputs.words.ROWS_A_THREAD", 100)
     fast, rows = TextInputs.fit(examples, settings)
-    later = fast.rows(texts[::-1])
+    assert len(fast.words.keys) == ngrams
+    assert ngrams == 1 or most < 30 or len(fast.words.keys[1])
+    others = [text + " unseen pie" for text in texts[::-1]]
+    later = fast.rows(others)
     monkeypatch.setattr("manyhot.training.rows.inputs.texts.CutTexts.of", lambda _: None)
     plain, wanted = TextInputs.fit(examples, settings)
     assert fast.to_json() == plain.to_json()
     for name, each in plain.tensors().items():
         assert torch.equal(fast.tensors()[name], each)
-    for found, own in ((rows, wanted), (later, plain.rows(texts[::-1]))):
+    for found, own in ((rows, wanted), (later, plain.rows(others))):
         assert found.indices.tolist() == own.indices.tolist()
         assert found.indptr.tolist() == own.indptr.tolist()
         assert found.data == pytest.approx(own.data)
+
+
+@needs_native
+@given(rows=st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=30), parts=st.integers(1, 3))
+def test_pairs_are_those_of_neighbouring_words_and_counted_once_a_row(rows, parts):
+    words = np.asarray([word for row in rows for word in row], np.int32)
+    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+    places = np.asarray([0, 1, -1, 2, 3, 4], np.int32)
+    numbers = np.full(len(words), -7, np.int64)
+    found = [native.pairs(words, offsets, places, numbers, part, parts) for part in range(parts)]
+    counts = {key: count for keys, own in found for key, count in zip(keys.tolist(), own.tolist(), strict=True)}
+    pairs = [{(a, b) for a, b in pairwise(row) if 2 not in (a, b)} for row in rows]
+    assert counts == Counter(int(places[a]) * 6 + b for own in pairs for a, b in own)
+    at = 0
+    for row in rows:
+        for place in range(len(row)):
+            pair = row[place : place + 2]
+            if len(pair) < 2 or 2 in pair:
+                assert numbers[at] == -7
+            else:
+                number, part = divmod(int(numbers[at]), parts)
+                assert found[part][0][number] == places[pair[0]] * 6 + pair[1]
+            at += 1
+
+
+@needs_native
+def test_very_many_different_pairs_are_numbered():
+    texts = [f"a{number} b{number} c" for number in range(60_000)] * 2
+    flat, offsets, _ = cut_words(texts)
+    numbers = np.empty(len(flat), np.int64)
+    keys, counts = native.pairs(flat, offsets, np.arange(int(flat.max()) + 1, dtype=np.int32), numbers, 0, 1)
+    assert len(np.unique(keys)) == len(keys) == 120_000
+    assert counts.tolist() == [2] * 120_000

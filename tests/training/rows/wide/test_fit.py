@@ -117,6 +117,14 @@ def test_a_killed_run_goes_on_to_the_same_model(tmp_path):
         assert torch.equal(resumed.body.state_dict()[name], each), name
 
 
+@pytest.mark.parametrize(("words", "given", "ngrams"), [(1, None, 2), (1, 1, 1), (250, None, 1), (250, 2, 2)])
+def test_short_texts_are_read_with_pairs_of_words_by_default(words, given, ngrams):
+    short = titles()
+    examples = Examples(short.labels, short.label_names, texts=[" ".join([text, *["filler"] * words]) for text in short.texts])
+    model = train(examples, replace(WIDE, epochs=1, members=1, ngrams=given))
+    assert (model.settings.ngrams, len(model.inputs.words.keys)) == (ngrams, ngrams)
+
+
 def test_validation_rows_are_listed_by_the_whole_model():
     kept = {}
     model = train(titles(), WIDE, validation=titles(seed=1), held_out=lambda _, tuning: kept.update(tuning=tuning))

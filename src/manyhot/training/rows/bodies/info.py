@@ -93,7 +93,7 @@ class BodyInfo:
         lazy: whether its scores are lazy. It then needs a loss that supports them, and hard labels that are all known.
         explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
         no_export: why it cannot be exported; empty: it can.
-        long_ngrams: the longest word n-gram on long texts, by default.
+        ngrams: the longest word n-gram by default, on short texts and on long ones.
         unsaved_buffers: whether its constructor computes buffers that are not in its state; loading then builds the body
             again to compute them.
     """
@@ -134,7 +134,7 @@ class BodyInfo:
     lazy: bool = False
     explains: bool = True
     no_export: str = ""
-    long_ngrams: int = 1
+    ngrams: tuple[int, int] = (1, 1)
     unsaved_buffers: bool = False
 
     def fits(self, *, sparse: bool, width: int, num_labels: int, device: str) -> bool:

@@ -19,7 +19,8 @@ from manyhot.data.mapped.arrays import ABOUT, Array, open_arrays
 from manyhot.data.mapped.log import ArrayLog
 from manyhot.data.mapped.rows import MappedMatrix, MappedTexts
 from manyhot.training.rows.inputs.weighted_words import CutTexts, frequent_runs
-from manyhot.training.rows.inputs.words import Runs, number_starts
+from manyhot.training.rows.inputs.word_starts import number_starts
+from manyhot.training.rows.inputs.words import Runs
 from manyhot.training.rows.settings import TrainSettings
 
 KINDS = {"row.ends": "int64", "columns": "int32", "values": "float32"}

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyhot.training.rows.inputs.texts import TextInputs
+from manyhot.training.rows.inputs.word_starts import STARTS, number_starts
 from manyhot.training.rows.inputs.words import (
-    STARTS,
     WORD,
     Runs,
     joined,
     number_characters,
-    number_starts,
     number_words,
     positions,
 )

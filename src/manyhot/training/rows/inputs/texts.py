@@ -16,22 +16,22 @@ from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.inputs.mapped import counted_words, written_rows
 from manyhot.training.rows.inputs.row_batches import Array
 from manyhot.training.rows.inputs.tokens import texts_of
-from manyhot.training.rows.inputs.weighted_words import CutTexts, fitted_columns, known_columns
+from manyhot.training.rows.inputs.weighted_words import CutTexts, fitted_features, known_columns
+from manyhot.training.rows.inputs.word_starts import STARTS, number_starts
 from manyhot.training.rows.inputs.words import (
     LEAST_NATIVE,
-    STARTS,
     Runs,
     find_runs,
     number_characters,
-    number_starts,
     numbered_words,
     word_lists,
 )
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.schema import TEXT, Schema, listed
 
-# From this many words per text on, first letters are not used by default (a guess, not measured), and label trees use pairs of
-# words: one tree with them is better than six without on development rows of eurlex57k.
+# From this many words per text on, first letters are not used by default (a guess, not measured). The default longest n-gram
+# depends on it too: on development rows of eurlex57k one label tree with pairs of words is better than six without; on held-out
+# titles of yso_titles three wide bodies with pairs are better than five without, and long texts were not tried there.
 LONG_TEXT = 200
 # Texts whose words are counted to see whether texts are long.
 TEXTS_MEASURED = 1000
@@ -50,11 +50,11 @@ def longest_ngram(settings: TrainSettings, texts: Sequence[str]) -> int:
     """The longest word n-gram, as the settings say or by the body and the length of the texts."""
     if settings.ngrams is not None:
         return settings.ngrams
-    if settings.model == AUTO_BODY or get_body(settings.model).long_ngrams == 1:
-        return 1
+    short, long = (1, 1) if settings.model == AUTO_BODY else get_body(settings.model).ngrams
+    if short == long:
+        return short
     some = texts[:: max(len(texts) // TEXTS_MEASURED, 1)]
-    long = sum(map(len, word_lists(some))) >= LONG_TEXT * max(len(some), 1)
-    return get_body(settings.model).long_ngrams if long else 1
+    return long if sum(map(len, word_lists(some))) >= LONG_TEXT * max(len(some), 1) else short
 
 
 class TextInputs:
@@ -77,9 +77,9 @@ class TextInputs:
         # A feature that is in all texts is kept, however few texts there are.
         limits = {"min_count": min(settings.min_count, len(texts)), "most": settings.max_features}
         longest = longest_ngram(settings, texts)
-        cut = CutTexts.of(texts) if longest == 1 and not settings.char_ngrams else None
+        cut = CutTexts.of(texts) if longest <= 2 and not settings.char_ngrams else None
         if cut is not None:
-            return cls._fit_words(texts, cut, settings, limits)
+            return cls._fit_words(texts, cut, settings, {"longest": longest, **limits})
         flat, rows, names = numbered_words(texts)
         words = find_runs(flat, rows, names, longest=longest, **limits)
         counts = [words.counts(flat, rows, len(texts))]
@@ -104,13 +104,14 @@ class TextInputs:
     def _fit_words(
         cls, texts: Sequence[str], cut: CutTexts, settings: TrainSettings, limits: dict[str, int]
     ) -> tuple[TextInputs, Any]:
-        """``fit`` for single words, in one pass of the native engine."""
+        """``fit`` for words and pairs of words, by the native engine."""
         takes_starts = _takes_starts(settings.word_starts, len(cut.flat) / len(texts))
-        words, starts, columns, rows_with = fitted_columns(cut, starts=takes_starts, **limits)
-        if not len(rows_with):
+        found = fitted_features(cut, starts=takes_starts, **limits)
+        if not len(found.rows_with):
             _refuse(texts, settings.min_count)
-        idf, none = _idf(rows_with, len(texts)), Runs([], [np.zeros(0, dtype=np.int64)])
-        return cls(_used(words), none if starts is None else _used(starts), none, idf), cut.weighted(columns, idf)
+        idf, none = _idf(found.rows_with, len(texts)), Runs([], [np.zeros(0, dtype=np.int64)])
+        starts = none if found.starts is None else _used(found.starts)
+        return cls(_used(found.words), starts, none, idf), cut.weighted(found.columns, idf, found.pairs)
 
     @classmethod
     def _fit_mapped(cls, texts: MappedTexts, settings: TrainSettings) -> tuple[TextInputs, Any]:
@@ -133,9 +134,10 @@ class TextInputs:
     def rows(self, inputs: Any) -> Any:
         """CSR ``[N, width]`` of texts or ``Examples``."""
         texts = texts_of(inputs)
-        cut = CutTexts.of(texts) if len(self.words.keys) == 1 and not len(self.characters) else None
+        cut = CutTexts.of(texts) if len(self.words.keys) <= 2 and not len(self.characters) else None
         if cut is not None:
-            return cut.weighted(known_columns(cut, self.words, self.starts), self.idf)
+            columns, pairs = known_columns(cut, self.words, self.starts)
+            return cut.weighted(columns, self.idf, pairs)
         # Each distinct word is looked up once, however often it occurs.
         flat, rows, names = numbered_words(texts)
         known = np.fromiter((self.words.number.get(name, -1) for name in names), dtype=np.int64, count=len(names))

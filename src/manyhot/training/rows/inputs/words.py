@@ -24,8 +24,6 @@ Array = np.ndarray[Any, Any]
 A = TypeVar("A")
 B = TypeVar("B")
 WORD = re.compile(r"\w+|[^\w\s]")
-# Inflected forms mostly share their first letters; two lengths, since one merges too many words and the other too few.
-STARTS = (4, 5)
 # Keys below this are looked up in a table, larger ones by binary search.
 LARGEST_TABLE = 1 << 24
 # From this many texts, words or entries on, calling the native engine pays off.
@@ -123,20 +121,36 @@ def find_runs(flat: Array, rows: Array, symbols: Sequence[str], *, longest: int,
         often = counts >= min_count
         found.append((runs[often], counts[often]))
         current = positions(runs[often], current)
+    keys, _ = most_frequent(found, width, most)
+    return Runs(symbols, keys)
+
+
+def most_frequent(found: Sequence[tuple[Array, Array]], width: int, most: int) -> tuple[list[Array], list[Array]]:
+    """``(keys, places)`` of the ``most`` most frequent n-grams, those of the least frequency that stays all kept.
+
+    Args:
+        found: the sorted keys and the counts of the n-grams of each length.
+        width: the number of symbols.
+        most: how many stay.
+
+    Returns:
+        For each length the keys that stay, and the place of each n-gram of ``found`` among them, -1 if it does not stay.
+    """
     total = np.concatenate([counts for _, counts in found])
     least = np.partition(total, len(total) - most)[len(total) - most] if len(total) > most else 0
     # The key of a longer n-gram contains the index of its prefix, so the prefix must be kept too. It is: its count is never
     # lower, and only the count decides.
-    keys, kept_before = [], None
-    for length, (runs, counts) in enumerate(found, start=1):
+    keys: list[Array] = []
+    places: list[Array] = []
+    for runs, counts in found:
         stays = counts >= least
-        if length > 1 and kept_before is not None:
-            prefix = kept_before[runs // width]
+        if places:
+            prefix = places[-1][runs // width]
             stays &= prefix >= 0
             runs = prefix * width + runs % width
-        keys.append(np.sort(runs[stays]))
-        kept_before = np.where(stays, stays.cumsum() - 1, -1)
-    return Runs(symbols, keys)
+        keys.append(runs[stays])
+        places.append(np.where(stays, stays.cumsum() - 1, -1))
+    return keys, places
 
 
 def word_lists(texts: Sequence[str]) -> list[list[str]]:
@@ -190,7 +204,7 @@ def cut_words(texts: Sequence[str]) -> tuple[Array, Array, list[str]] | None:
     starts = np.concatenate([part.starts + first for part, first in zip(whole, begin, strict=False)])
     lengths = np.concatenate([part.lengths for part in whole])
     numbers, firsts = native.number(codes, starts, lengths)
-    names = _cut_out("".join(part.joined for part in whole), starts[firsts], lengths[firsts])
+    names = cut_out("".join(part.joined for part in whole), starts[firsts], lengths[firsts])
     own = np.split(numbers, np.cumsum([len(part.starts) for part in whole])[:-1])
     flat = np.concatenate(in_threads(lambda pair: pair[0][pair[1].numbers], list(zip(own, whole, strict=True))))
     ends = np.cumsum([0, *(len(part.numbers) for part in whole)])
@@ -240,39 +254,9 @@ def _kind_of(character: str) -> int:
     return native.MARK if WORD.fullmatch(character * 2) is None else native.LETTER
 
 
-def _cut_out(joined: str, starts: Array, lengths: Array) -> list[str]:
+def cut_out(joined: str, starts: Array, lengths: Array) -> list[str]:
+    """The parts of a text that start at ``starts`` and have these lengths."""
     return [joined[first:last] for first, last in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
-
-
-def number_starts(words: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, list[str]]:
-    """``(numbers [W, 2], starts)`` of the words' first letters, -1 if a word is shorter; without ``number`` all get one.
-
-    Example:
-        >>> number_starts(["tomato", "tomatoes", "pie"])[0].tolist()
-        [[0, 1], [0, 1], [-1, -1]]
-    """
-    if number is None and len(words) >= LEAST_NATIVE and native.available()[0]:
-        return _fresh_starts(words)
-    known: dict[str, int] = {} if number is None else number
-    table = np.full((len(words), len(STARTS)), -1, dtype=np.int64)
-    for row, word in enumerate(words):
-        for column, letters in enumerate(STARTS):
-            if len(word) >= letters:
-                start = word[:letters]
-                table[row, column] = known.setdefault(start, len(known)) if number is None else known.get(start, -1)
-    return table, list(known) if number is None else []
-
-
-def _fresh_starts(words: Sequence[str]) -> tuple[Array, list[str]]:
-    """``number_starts`` without ``number``, by the native engine."""
-    sizes = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
-    joined = "".join(words)
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    letters = np.asarray(STARTS)
-    starts = np.repeat(sizes.cumsum() - sizes, len(STARTS))
-    lengths = np.where(sizes[:, None] >= letters, letters, -1).ravel()
-    table, firsts = native.number(codes, starts, lengths)
-    return table.reshape(-1, len(STARTS)).astype(np.int64), _cut_out(joined, starts[firsts], lengths[firsts])
 
 
 def number_characters(texts: Sequence[str], number: dict[str, int] | None = None) -> tuple[Array, Array, list[str]]:
