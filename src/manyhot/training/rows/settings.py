@@ -108,7 +108,7 @@ class TrainSettings(RunSettings):
     members: int | None = setting(
         None,
         "number of fits whose mean is the model, each with another part of the rows held out (mlp, bag, wide, linear on dense"
-        " features). Default: 2 for bag, 5 for wide and for the others on at most 20,000 rows, otherwise 1",
+        " features). Default: 2 for bag, 3 for wide, 5 for the others on at most 20,000 rows, otherwise 1",
     )
     mean_of: str = setting(
         AUTO,
@@ -135,7 +135,7 @@ class TrainSettings(RunSettings):
     hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int | None = setting(
-        None, "longest word n-gram (text). Default: 1; on texts of fewer than 200 words 2 for wide, on longer ones 2 for trees"
+        None, "longest word n-gram (text). Default: 2 for tree and wide on over 100,000 texts, for tree on long ones, else 1"
     )
     word_starts: bool | None = setting(
         None,

@@ -121,10 +121,12 @@ def test_a_calibration_is_fitted_to_the_table_of_scores(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("long", "given", "ngrams", "trees"), [(2, None, 2, 1), (200, None, 1, 6), (2, 1, 1, 6), (200, 3, 3, 1)]
+    ("long", "many", "given", "ngrams", "trees"),
+    [(2, 300, None, 2, 1), (200, 300, None, 1, 6), (200, 299, None, 2, 1), (2, 299, 1, 1, 6), (200, 300, 3, 3, 1)],
 )
-def test_trees_on_long_texts_use_pairs_of_words_by_default(long, given, ngrams, trees, monkeypatch):
+def test_trees_on_long_texts_and_on_many_use_pairs_of_words_by_default(long, many, given, ngrams, trees, monkeypatch):
     monkeypatch.setattr(texts, "LONG_TEXT", long)
+    monkeypatch.setattr(texts, "MANY_TEXTS", many)
     model = train(title_examples(300, num_labels=60), replace(TREE, trees=None, ngrams=given, word_starts=None))
     assert len(model.inputs.words.keys) == ngrams
     assert (model.settings.ngrams, model.settings.trees) == (ngrams, trees)

@@ -20,7 +20,7 @@ from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.bundle import load_model
-from manyhot.training.rows.inputs import fixed_batches
+from manyhot.training.rows.inputs import fixed_batches, texts
 from manyhot.training.rows.inputs.device_rows import DeviceRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
@@ -117,8 +117,12 @@ def test_a_killed_run_goes_on_to_the_same_model(tmp_path):
         assert torch.equal(resumed.body.state_dict()[name], each), name
 
 
-@pytest.mark.parametrize(("words", "given", "ngrams"), [(1, None, 2), (1, 1, 1), (250, None, 1), (250, 2, 2)])
-def test_short_texts_are_read_with_pairs_of_words_by_default(words, given, ngrams):
+@pytest.mark.parametrize(
+    ("words", "many", "given", "ngrams"),
+    [(1, 299, None, 2), (1, 300, None, 1), (1, 299, 1, 1), (250, 299, None, 1), (250, 299, 2, 2)],
+)
+def test_many_short_texts_are_read_with_pairs_of_words_by_default(words, many, given, ngrams, monkeypatch):
+    monkeypatch.setattr(texts, "MANY_TEXTS", many)
     short = titles()
     examples = Examples(short.labels, short.label_names, texts=[" ".join([text, *["filler"] * words]) for text in short.texts])
     model = train(examples, replace(WIDE, epochs=1, members=1, ngrams=given))

@@ -93,7 +93,7 @@ class BodyInfo:
         lazy: whether its scores are lazy. It then needs a loss that supports them, and hard labels that are all known.
         explains: whether its scores can be split among the inputs of a row, by weights or by gradients.
         no_export: why it cannot be exported; empty: it can.
-        ngrams: the longest word n-gram by default, on short texts and on long ones.
+        ngrams: the longest word n-gram by default, on many short texts and on long ones; it is 1 on few short texts.
         unsaved_buffers: whether its constructor computes buffers that are not in its state; loading then builds the body
             again to compute them.
     """

@@ -29,10 +29,11 @@ from manyhot.training.rows.inputs.words import (
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.schema import TEXT, Schema, listed
 
-# From this many words per text on, first letters are not used by default (a guess, not measured). The default longest n-gram
-# depends on it too: on development rows of eurlex57k one label tree with pairs of words is better than six without; on held-out
-# titles of yso_titles three wide bodies with pairs are better than five without, and long texts were not tried there.
+# From this many words per text on, texts are long; first letters are not used by default then (a guess, not measured).
 LONG_TEXT = 200
+# From more texts than this on, pairs of words in short texts are frequent enough to help. Label trees on held-out titles of
+# yso_titles: one tree with pairs is better than three without on 623,285 rows, and worse than six without on 32,439.
+MANY_TEXTS = 100_000
 # Texts whose words are counted to see whether texts are long.
 TEXTS_MEASURED = 1000
 
@@ -47,14 +48,16 @@ def _takes_starts(given: bool | None, words: float) -> bool:
 
 
 def longest_ngram(settings: TrainSettings, texts: Sequence[str]) -> int:
-    """The longest word n-gram, as the settings say or by the body and the length of the texts."""
+    """The longest word n-gram, as the settings say or by the body, the number of texts and their length."""
     if settings.ngrams is not None:
         return settings.ngrams
-    short, long = (1, 1) if settings.model == AUTO_BODY else get_body(settings.model).ngrams
-    if short == long:
-        return short
+    many_short, long = (1, 1) if settings.model == AUTO_BODY else get_body(settings.model).ngrams
+    if max(many_short, long) == 1:
+        return 1
     some = texts[:: max(len(texts) // TEXTS_MEASURED, 1)]
-    return long if sum(map(len, word_lists(some))) >= LONG_TEXT * max(len(some), 1) else short
+    if sum(map(len, word_lists(some))) >= LONG_TEXT * max(len(some), 1):
+        return long
+    return many_short if len(texts) > MANY_TEXTS else 1
 
 
 class TextInputs:
