@@ -96,13 +96,15 @@ def test_the_rules_for_two_predictions_hold_in_the_interpreter():
     check_tests_interpreted("losses/test_divergence.py", "interpreted-triton")
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("turn", "dtype"), list(enumerate([torch.float32, torch.bfloat16, torch.float16])))
 @pytest.mark.parametrize("shape", [(300, 33), (3, 20_001), (5, 9000)])
-def test_pairs_agree_with_the_plain_form_on_the_device(dtype, shape):
-    # A factor of the link has kernels of its own, which take long to compile: it is tried at one length.
+def test_pairs_agree_with_the_plain_form_on_the_device(dtype, turn, shape):
+    # A factor of the link has kernels of its own, which take long to compile: it is tried at one length, where every kind of
+    # labels meets it in one of the types.
     tried = SPREADS_AND_LINKS if shape[1] == 33 else SPREADS_AND_LINKS[:2]
-    check_pairs(triton_engine, "cuda", dtype, [shape], tried)
+    check_pairs(triton_engine, "cuda", dtype, [shape], tried, turn)
 
 
 @pytest.mark.gpu
