@@ -96,12 +96,19 @@ def pytest_collection_modifyitems(config, items):
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     if config.option.markexpr == "gpu" and count > 1:
-        items[:] = dealt(items, [item for item in items if is_slow(item)], count)
+        slow = [item for item in items if is_slow(item)]
+        items[:] = dealt(items, sorted(slow, key=seconds, reverse=True), count)
 
 
 def is_slow(item):
     """Whether a GPU test is marked slow, or draws its examples: each of those can need a kernel that is compiled first."""
     return item.get_closest_marker("slow") is not None or getattr(item.obj, "is_hypothesis_test", False)
+
+
+def seconds(item):
+    """About how long a slow test takes: the argument of its mark, if there is one."""
+    mark = item.get_closest_marker("slow")
+    return mark.args[0] if mark and mark.args else 10
 
 
 def dealt(items, slow, count):

@@ -56,3 +56,9 @@ def test_tests_that_are_marked_slow_or_draw_examples_are_slow(marked, drawn):
     test = given(number=st.integers())(plain) if drawn else plain
     item = types.SimpleNamespace(get_closest_marker=lambda name: name if marked and name == "slow" else None, obj=test)
     assert ROOT["is_slow"](item) == (marked or drawn)
+
+
+def test_the_mark_of_a_slow_test_may_say_how_long_it_takes():
+    marks = [pytest.mark.slow.mark, pytest.mark.slow(100).mark, None]
+    items = [types.SimpleNamespace(get_closest_marker=lambda _, mark=mark: mark) for mark in marks]
+    assert [ROOT["seconds"](item) for item in items] == [10, 100, 10]

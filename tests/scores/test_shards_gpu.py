@@ -20,14 +20,14 @@ def started(backend, count, folder):
     return [worker.returncode for worker in workers], told
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 @pytest.mark.gpu
 def test_one_process_over_nccl_gives_what_no_group_gives(tmp_path):
     codes, told = started("nccl", 1, tmp_path)
     assert codes == [0], told[0][-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 @pytest.mark.gpu
 def test_two_processes_that_share_the_gpu_give_what_one_gives(tmp_path):
     """NCCL refuses two processes on one GPU ("Duplicate GPU", 2.28.9); gloo then carries what they exchange."""

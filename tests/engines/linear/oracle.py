@@ -48,7 +48,7 @@ def hostile_problems(generator):
 
 def close(got, wanted, slack):
     """Relative to the largest, which is what sums of rounded products can promise; infinite and NaN entries are the same."""
-    got, wanted = got.cpu().double(), wanted.cpu().double()
+    got, wanted = got.double(), wanted.to(got.device).double()
     finite = wanted.isfinite()
     assert torch.equal(finite, got.isfinite())
     scale = wanted[finite].abs().max().item() if finite.any() else 0.0
@@ -57,34 +57,35 @@ def close(got, wanted, slack):
 
 
 def check_problem(engine, problem, generator, device="cpu"):
-    """Sides and gradients of an engine, and the losses of one that makes them itself."""
+    """Sides and gradients of an engine, and the losses of one that makes them itself. Float64 is computed where the engine is:
+    a processor would take longer for it than all kernels take to compile."""
     slack, rows = SLACK[problem.hidden.dtype], problem.num_rows
+    parts = (None if part is None else part.to(device) for part in problem[:3])
+    problem = LinearProblem(*parts, moved(problem.terms, device), problem.chunk, problem.kept)
     exact = [None if part is None else part.double().requires_grad_() for part in problem[:3]]
     inputs = [part for part in exact if part is not None]
     x = exact[0] @ exact[1].mT + (0 if exact[2] is None else exact[2])
     pos, neg = (side.value for side in sides_of_rows(Rows(x, problem.terms, x.shape[:1]), None))
-    parts = (None if part is None else part.to(device) for part in problem[:3])
-    problem = LinearProblem(*parts, moved(problem.terms, device), problem.chunk, problem.kept)
     needs = (True, True, problem.bias is not None)
     got_pos, got_neg, memory = engine.sums(problem)
     close(got_pos, pos.detach(), slack)
     close(got_neg, neg.detach(), slack)
-    pulls = torch.rand(2, rows, generator=generator)
+    pulls = torch.rand(2, rows, generator=generator).to(device)
     wanted = torch.autograd.grad((pos, neg), inputs, tuple(pulls.double()), retain_graph=True)
-    got = engine.gradient(problem, memory, tuple(pulls.to(device)), needs)
+    got = engine.gradient(problem, memory, tuple(pulls), needs)
     for part, right in zip(got, wanted, strict=False):
         close(part, right, slack)
     if not hasattr(engine, "losses"):
         return
-    offset, scale = torch.randn(rows, generator=generator), torch.rand(rows, generator=generator) + 0.1
+    offset, scale = torch.randn(rows, generator=generator).to(device), torch.rand(rows, generator=generator).to(device) + 0.1
     for form in FORMS:
         moved_offset = offset.double().requires_grad_()
         values = FORMS[form](in_one_part(pos), in_one_part(neg), moved_offset)
         *wanted, by_offset = torch.autograd.grad(values, [*inputs, moved_offset], scale.double(), retain_graph=True)
-        got_values, slope, memory = engine.losses(problem, form, offset.to(device), scale.to(device))
+        got_values, slope, memory = engine.losses(problem, form, offset, scale)
         close(got_values, values.detach(), slack)
         # The slope is the difference of two shares, which may cancel.
-        torch.testing.assert_close(slope.cpu().double(), by_offset, rtol=slack, atol=slack)
+        torch.testing.assert_close(slope.double(), by_offset, rtol=slack, atol=slack)
         for _ in range(2):  # what is remembered is not changed
             got = engine.gradient(problem, memory, (torch.ones((), device=device), None), needs)
             for part, right in zip(got, wanted, strict=False):

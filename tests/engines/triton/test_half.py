@@ -25,8 +25,9 @@ def gradient(loss, x, factor):
     return grad
 
 
-def check(device, rows, num_labels):
-    """Losses and gradients are those of float64, rounded once, whatever the factor and the one before it."""
+def check(device, rows, num_labels, turn=None):
+    """Losses and gradients are those of float64, rounded once, whatever the factor and the one before it. With a ``turn``, a
+    kind of labels meets either the sum or the other loss beside the mean: over two turns both."""
     generator = torch.Generator().manual_seed(num_labels)
     hard = (torch.rand(rows, num_labels, generator=generator) < 0.1).to(device)
     counts = (torch.rand(rows, num_labels, generator=generator) < 0.7).to(device)
@@ -38,8 +39,9 @@ def check(device, rows, num_labels):
         (hard, {"where": counts}),
         (hard, {"pos_weight": 5.0}),
     ]
-    for labels, settings in cases:
-        for function, reduction in ((zlpr_loss, "mean"), (zlpr_loss, "sum"), (pairwise_loss, "mean")):
+    ways = [(zlpr_loss, "mean"), (zlpr_loss, "sum"), (pairwise_loss, "mean")]
+    for kind, (labels, settings) in enumerate(cases):
+        for function, reduction in ways if turn is None else [ways[0], ways[1 + (kind + turn) % 2]]:
             for factor in FACTORS:
                 x = (3 * torch.randn(rows, num_labels, generator=generator)).half().to(device).requires_grad_()
                 exact = x.detach().double().requires_grad_()
@@ -62,9 +64,12 @@ def test_every_factor_gives_the_gradient_of_float64_in_the_interpreter():
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(64, 7), (300, 20), (64, 128), (33, 1000), (16, 4097), (512, 20_001), (5, 131_072)])
-def test_every_factor_gives_the_gradient_of_float64_on_the_device(shape):
-    check("cuda", *shape)
+@pytest.mark.parametrize(
+    ("turn", "shape"),
+    list(enumerate([(64, 7), (300, 20), (64, 128), (33, 1000), (16, 4097), (512, 20_001), (5, 131_072)])),
+)
+def test_every_factor_gives_the_gradient_of_float64_on_the_device(shape, turn):
+    check("cuda", *shape, turn)
 
 
 @pytest.mark.gpu

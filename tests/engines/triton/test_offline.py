@@ -22,6 +22,7 @@ CALLS += (
     "counts",
     "counts, dense",
     "listing",
+    "prefix",
     "column best",
     "segments of labels",
     "table",

@@ -70,7 +70,7 @@ def _flat_loss(
 ) -> Tensor:
     """The sum of all costs times ``row_scale``; writes the gradient."""
     size, lists = x.numel(), isinstance(terms, SparseTerms)
-    cut, programs = plans.cut_flat(resident_programs(x), size, kind=kind, score_bytes=x.element_size(), lists=lists)
+    cut, programs = plans.cut_flat(resident_programs(x), size, score_bytes=x.element_size(), form=_form(powers))
     tile = cut.block
     labels = (
         to_bitmask(x, terms.offsets, terms.indices, blocks(size, tile) * tile)
@@ -165,6 +165,12 @@ def whole_powers(powers: tuple[float, float, float]) -> tuple[int, int]:
     pos, neg, margin = powers
     whole = all(power in range(MOST_FACTORS + 1) for power in (pos, neg)) and (margin > 0 or pos == neg > 0)
     return (int(pos), int(neg)) if whole else (-1, -1)
+
+
+def _form(powers: tuple[float, float, float]) -> str:
+    """Which costs the flat kernel computes; see ``plans.FLAT_TILES``."""
+    pos, _ = whole_powers(powers)
+    return "" if pos < 0 else ("apart" if powers[2] > 0 else "even")
 
 
 def _weight_kind(kind: str, number: float) -> str:

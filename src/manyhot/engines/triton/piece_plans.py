@@ -12,19 +12,22 @@ from manyhot.engines.triton.plans import Plan, blocks
 OVERLAP_LABELS, OVERLAP_MANY = 512, 1024
 # Longer rows: labels per chunk, warps and registers, by the number of floats. The first entry that fits is used.
 OVERLAP_CHUNKS: dict[int, list[tuple[int, int, int]]] = {1: [(4096, 4, 72), (8192, 8, 72)], 2: [(4096, 8, 64), (8192, 16, 64)]}
-# Labels per warp, and registers: R-Drop with hard labels.
+# Labels per warp, and registers: R-Drop with hard labels. Bits of half types take fewer registers in tiles of 4,096 labels.
 PAIR_LABELS = 512
-PAIR_REGISTERS = 128
-# The same for short rows that share a tile, and labels per tile.
+PAIR_REGISTERS, PAIR_LISTED = 128, 96
+# The same for short rows that share a tile, and labels per tile; bits of half types that begin at 16 bytes take fewer.
 SHORT_LABELS, SHORT_REGISTERS, SHORT_TILE = 256, 80, 1024
+SHORT_LISTED = 64
 
 
 def cut_pairs(
-    together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, lean: bool, **_: Any
+    together: int | None, num_rows: int, num_labels: int, *, score_bytes: int, lean: bool, lists: bool = False, **_: Any
 ) -> tuple[Plan, int]:
     """``plans.cut_rows`` for two predictions at once."""
-    make = step_plan if takes_steps(num_labels, score_bytes=score_bytes, lean=lean) else pair_plan
-    cut = make(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    if takes_steps(num_labels, score_bytes=score_bytes, lean=lean):
+        cut = step_plan(num_rows, num_labels, score_bytes=score_bytes, together=together)
+    else:
+        cut = pair_plan(num_rows, num_labels, score_bytes=score_bytes, together=together, lists=lists)
     return cut, blocks(num_rows, cut.rows) * cut.chunks
 
 
@@ -34,16 +37,18 @@ def takes_steps(num_labels: int, *, score_bytes: int, lean: bool) -> bool:
     return not lean or (num_labels * score_bytes % 16 == 0 and _split_row(num_labels, 256)[0] > plans.PAIR)
 
 
-def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None) -> Plan:
+def pair_plan(num_rows: int, num_labels: int, *, score_bytes: int, together: int | None, lists: bool = False) -> Plan:
     """The plan for rows of two predictions with hard labels. Rows of up to 4,096 labels stay whole, and several short ones
     share a tile. Longer rows are divided into chunks, which wait for each other where they can (kernel "waiting"). A thread has
     16 labels and keeps four floats for each."""
     whole, tail = _split_row(num_labels, 256)
     if whole <= 256 and not tail:
         rows = max(1, min(SHORT_TILE // whole, 1 << max(num_rows - 1, 0).bit_length()))
-        return Plan("rows", rows, whole, 1, whole, max(1, rows * whole // SHORT_LABELS), SHORT_REGISTERS)
+        registers = SHORT_LISTED if lists and score_bytes == 2 and num_labels % 8 == 0 else SHORT_REGISTERS
+        return Plan("rows", rows, whole, 1, whole, max(1, rows * whole // SHORT_LABELS), registers)
     if whole <= plans.PAIR:
-        return Plan("rows", 1, whole, 1, whole + tail, max(1, whole // PAIR_LABELS), PAIR_REGISTERS)
+        registers = PAIR_LISTED if lists and score_bytes == 2 and whole == plans.PAIR else PAIR_REGISTERS
+        return Plan("rows", 1, whole, 1, whole + tail, max(1, whole // PAIR_LABELS), registers)
     most = 0 if together is None else min(plans.SEGMENTS, together)
     chunk = plans.PAIR if blocks(num_labels, plans.PAIR) <= most else 2 * plans.PAIR
     chunks, warps = blocks(num_labels, chunk), max(1, chunk // PAIR_LABELS)

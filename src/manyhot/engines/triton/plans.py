@@ -10,9 +10,15 @@ SEGMENTS = 128
 PAIR = 4096
 # Tile of labelwise losses.
 TILE = 2048
-# The flat labelwise kernel: labels per tile, warps per program, programs per multiprocessor and registers, by bytes per score.
-# No more programs than fit at once: with two more per multiprocessor, BCE took a quarter longer.
-FLAT_TILES: dict[int, tuple[int, int, int, int | None]] = {2: (2048, 4, 8, 64), 4: (1024, 4, 8, 64)}
+# The flat labelwise kernel: labels per tile, warps per program, programs per multiprocessor and registers, by form and bytes
+# per score. The form is "even" if both sides have the same small whole power, "apart" if a margin sets them apart, else "". No
+# more programs than fit at once: with two more per multiprocessor, BCE took a quarter longer.
+FLAT_TILES: dict[tuple[str, int], tuple[int, int, int, int | None]] = {
+    ("even", 2): (2048, 8, 4, 64),
+    ("apart", 2): (2048, 8, 6, 40),
+    ("", 2): (2048, 4, 8, 64),
+    ("", 4): (1024, 4, 8, 64),
+}
 # From this many scores on, index lists are first converted to a bitmask, which costs one more launch.
 BITMASK_FROM = 1 << 18
 # Warps per program and registers per thread for whole rows, by kind of labels, bytes per score and labels per tile, where one
@@ -234,8 +240,8 @@ def label_plan(num_rows: int, num_labels: int, *, score_bytes: int) -> Plan:
     return Plan("rows", rows, block, 1, block, max(1, rows * block // each))
 
 
-def cut_flat(together: int | None, size: int, *, score_bytes: int, **_: Any) -> tuple[Plan, int]:
+def cut_flat(together: int | None, size: int, *, score_bytes: int, form: str = "") -> tuple[Plan, int]:
     """``cut_rows`` for flattened scores; programs loop over tiles."""
-    tile, warps, each, registers = FLAT_TILES[score_bytes]
+    tile, warps, each, registers = FLAT_TILES.get((form, score_bytes), FLAT_TILES["", score_bytes])
     most = 2 if together is None else min(together * each, FEW_SHORT)
     return Plan("flat", 1, tile, 1, tile, warps, registers), max(1, min(size // tile, most))

@@ -54,6 +54,7 @@ def test_sides_losses_and_gradients_are_those_of_dense_scores_in_the_interpreter
     check_interpreted(INTERPRETED, part)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("dtype", "kind"),

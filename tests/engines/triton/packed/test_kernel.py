@@ -93,6 +93,7 @@ def test_words_agree_with_float64_on_the_device(dtype, kind, num_labels):
         check("cuda", dtype, 300, num_labels, kind, spread)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_short_rows_and_few_rows_agree_with_float64_on_the_device(dtype):

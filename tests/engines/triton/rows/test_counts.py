@@ -67,10 +67,11 @@ def test_counts_are_those_of_all_comparisons_in_the_interpreter():
     check_interpreted(INTERPRETED)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
-def test_counts_are_those_of_all_comparisons_on_the_device():
-    dtypes = [torch.float32, torch.bfloat16, torch.float16]
-    check_counts("cuda", [(5, 7), (1, 1), (1300, 2048), (3, 100_003), (600, 3001)], dtypes)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_counts_are_those_of_all_comparisons_on_the_device(dtype):
+    check_counts("cuda", [(5, 7), (1, 1), (1300, 2048), (3, 100_003), (600, 3001)], [dtype])
 
 
 def test_scores_that_no_kernel_counts_are_declined():

@@ -473,6 +473,7 @@ TILED = [(TYPED, 5, tokens, size) for size in (16, 32, 64, 128) for tokens in (2
 TILED += [(SHARED, types, 40, size) for size in (16, 32, 64, 128) for types in (5, 20, 40, 70)]
 
 
+@pytest.mark.slow
 @gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("form", "types", "tokens", "size"), TILED)

@@ -18,7 +18,7 @@ from manyhot.engines.triton.linear.tiles import (
 from manyhot.engines.triton.math import distance, exp
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "num_blocks", "col_blocks"])
 def gradient_kernel(
     scores, target, bias, truth, indices, values, cuts, where, pos_weight, neg_weight, listed, state, grad_pos, grad_neg,
     num_rows, num_labels, first, stride, target_stride, label_stride, where_stride, num_blocks, col_blocks,
@@ -73,7 +73,7 @@ def gradient_kernel(
             done += AT_ONCE
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def column_sums_kernel(
     terms, factors, out, num_rows, num_labels, stride, SCALED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr
 ):  # fmt: skip

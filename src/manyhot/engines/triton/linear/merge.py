@@ -51,7 +51,7 @@ def level_row(terms, parts, own, num_kept, WIDTH: tl.constexpr, COLS: tl.constex
             tl.store(place, term.to(terms.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "num_blocks", "where_stride", "num_kept"])
 def merge_kernel(
     parts, listed, indices, offsets, values, where, pos_weight, neg_weight, offset, row_scale, terms,
     out_pos, out_neg, out_slope, state,

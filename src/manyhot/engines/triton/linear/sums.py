@@ -17,7 +17,7 @@ from manyhot.engines.triton.linear.tiles import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "num_blocks", "parts"])
 def cut_kernel(indices, offsets, cuts, num_rows, num_blocks, parts, COLS: tl.constexpr, BLOCK: tl.constexpr):
     """``cuts[r, k]``: the first entry of row r's list with a label of at least ``k COLS``, by binary search."""
     program = tl.program_id(0)
@@ -35,7 +35,7 @@ def cut_kernel(indices, offsets, cuts, num_rows, num_blocks, parts, COLS: tl.con
     tl.store(cuts + row * (num_blocks + 1) + blocks, low.to(tl.int32), mask=blocks <= num_blocks)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "num_blocks", "col_blocks"])
 def sums_kernel(
     scores, bias, truth, indices, cuts, where, pos_weight, neg_weight, listed, parts,
     num_rows, num_labels, first, stride, label_stride, where_stride, num_blocks, col_blocks,

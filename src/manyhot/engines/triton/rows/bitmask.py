@@ -18,7 +18,7 @@ CLEARED = tl.constexpr(1024)
 AT_ONCE = tl.constexpr(8)
 
 
-@triton.jit(do_not_specialize=("num_rows", "num_words"), do_not_specialize_on_alignment=("offsets", "indices"))
+@triton.jit(do_not_specialize=("num_rows", "num_labels", "num_words"), do_not_specialize_on_alignment=("offsets", "indices"))
 def bitmask_kernel(
     bits, offsets, indices, num_rows, num_labels, num_words, ROWS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr
 ):  # fmt: skip

@@ -9,12 +9,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import LOG2_E, LOG_2, exp, exp2, inverse, log1p_fast, log1p_unit, log2
+from manyhot.engines.triton.math import LOG2_E, LOG_2, SMALLEST_NORMAL, exp, exp2, inverse, log1p_fast, log1p_unit, log2
 
 # Exponentials clamp scores at LEAST. Above LARGE, e^-u may underflow to 0, and the score itself bounds the cost.
 LEAST, LARGE = tl.constexpr(-80.0), tl.constexpr(20.0)
 # Exponents of 2 are clamped here, so that the square of the power stays finite. No score this low exceeds a margin.
 FARTHEST = tl.constexpr(57.0)
+# The same where the power itself is all that must be finite.
+FARTHEST_EVEN = tl.constexpr(126.0)
 
 
 @triton.jit
@@ -111,6 +113,26 @@ def margin_cost(s, margin, POWER: tl.constexpr):
     else:
         cost, slope = log_cost, tl.where(m > 0, e * both, 0.0)
     return cost, slope
+
+
+@triton.jit
+def even_cost(u, weight, POWER: tl.constexpr):
+    """``one_cost`` for a small whole POWER and scores of 16 bits, in fewer instructions and to five digits; both times
+    ``weight``.
+
+    With ``p = sigma(u)``, ``q = 1 - p`` and ``c = log(1 + e^u)``, the derivative of ``p^g c`` is ``p^g (g q c + p)``.
+    """
+    e = exp2(tl.minimum(-LOG2_E * u, FARTHEST_EVEN, propagate_nan=tl.PropagateNan.ALL))
+    p = inverse(1.0 + e)
+    # Never 0, so that its logarithm is finite. For scores that high, the cost is the score itself.
+    q = e * p + SMALLEST_NORMAL
+    series = p * (1.0 + p * (0.5 + p * (0.33333334 + p * 0.25)))
+    log_cost = tl.where(p < 0.03125, series, -LOG_2 * log2(q))
+    focus = weight * p
+    for _ in tl.static_range(POWER - 1):
+        focus = focus * p
+    cost = focus * tl.maximum(log_cost, u, propagate_nan=tl.PropagateNan.ALL)
+    return cost, focus * (POWER * (q * log_cost) + p)
 
 
 @triton.jit

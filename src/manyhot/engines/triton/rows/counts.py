@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=("num_rows", "rows_each"), do_not_specialize_on_alignment=("cuts", "out"))
+@triton.jit(do_not_specialize=("num_rows", "col_blocks", "rows_each"), do_not_specialize_on_alignment=("cuts", "out"))
 def count_kernel(
     x, cuts, where, out, cut, num_rows, num_labels, x_stride, where_stride, col_blocks, rows_each,
     EQUAL: tl.constexpr, PER_LABEL: tl.constexpr, HAS_WHERE: tl.constexpr, BY_ROW: tl.constexpr,
@@ -44,7 +44,10 @@ def count_kernel(
         tl.atomic_max(out + 3 * num_labels + 3 * num_rows, latest, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=("x", "cuts", "where", "out"))
+@triton.jit(
+    do_not_specialize=("num_rows", "x_stride", "where_stride", "col_blocks"),
+    do_not_specialize_on_alignment=("x", "cuts", "where", "out"),
+)
 def truth_kernel(
     truth, x, cuts, where, out, cut, num_rows, num_labels, truth_stride, x_stride, where_stride, col_blocks,
     PER_LABEL: tl.constexpr, HAS_WHERE: tl.constexpr, BLOCK: tl.constexpr,
@@ -75,8 +78,8 @@ def truth_kernel(
 
 
 @triton.jit(
-    do_not_specialize=("num_entries", "num_rows"),
-    do_not_specialize_on_alignment=("cuts", "entry_rows", "indices", "where", "out"),
+    do_not_specialize=("num_rows", "num_labels", "x_stride", "where_stride", "num_entries"),
+    do_not_specialize_on_alignment=("x", "cuts", "entry_rows", "indices", "where", "out"),
 )
 def listed_kernel(
     x, cuts, entry_rows, indices, where, out,

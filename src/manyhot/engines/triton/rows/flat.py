@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.rows.costs import bce_costs, label_cost, margin_cost
+from manyhot.engines.triton.rows.costs import bce_costs, even_cost, label_cost, margin_cost
 from manyhot.engines.triton.rows.early import start_early
 from manyhot.engines.triton.rows.positives import add_positives
 from manyhot.engines.triton.rows.totals import add_up
@@ -49,7 +49,15 @@ def flat_kernel(
                 gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, False, GROUP, BLOCK,
             )  # fmt: skip
     tl.store(out_value + program, tl.sum(added, axis=0))
-    add_up(out_total, ended, out_value, 0, scale_number, 0, "number", 1, "sum")
+    # Costs of ``even_cost`` are scaled already.
+    last_scale = 1.0 if is_even(HAS_MARGIN, POWER_POS, GROUP) else scale_number
+    add_up(out_total, ended, out_value, 0, last_scale, 0, "number", 1, "sum")
+
+
+@triton.constexpr_function
+def is_even(has_margin, power, group):
+    """Whether ``even_cost`` serves: scores of 16 bits, and both sides have the same small whole power above 0."""
+    return group == 8 and not has_margin and power > 0
 
 
 @triton.jit
@@ -157,12 +165,18 @@ def _tile_loss(
             # Entries of weight 0 are skipped, whatever their score.
             s = tl.where(weight > 0, s, 0.0)
         u = _flip(s, signs)
-        if KIND == "bce" and not WEIGHTED:
+        if is_even(HAS_MARGIN, POWER_POS, GROUP):
+            by = tl.where(signs < 0, pos_number * scale, neg_number * scale) if WEIGHTED else scale
+            each, slope = even_cost(u, by, POWER_POS)
+            cost = tl.sum(each, axis=1)
+        elif KIND == "bce" and not WEIGHTED:
             cost, slope = bce_costs(u)
         else:
             each, slope = label_cost(u, signs < 0, gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG)
             cost = tl.sum(each * weight if WEIGHTED else each, axis=1)
-        if WEIGHTED:
+        if is_even(HAS_MARGIN, POWER_POS, GROUP):
+            grad = _flip(slope, signs)
+        elif WEIGHTED:
             grad = slope * tl.where(signs < 0, -pos_number * scale, neg_number * scale)
         else:
             grad = _flip(slope * scale, signs)
