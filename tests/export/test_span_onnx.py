@@ -21,6 +21,8 @@ KINDS = {
     "characters": {"tokens": "characters"},
     "typed": {"head": "global-pointer"},
     "without positions": {"rotary": False},
+    "without parts of words": {"affixes": 0},
+    "states alone": {"skip": False},
 }
 
 

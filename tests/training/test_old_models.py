@@ -50,6 +50,7 @@ def test_a_table_model_of_the_first_version_predicts_as_it_did(saved):
 
 def test_a_span_model_of_the_first_version_loads(saved):
     model = load_span_model(saved("spans"))
+    assert (model.settings.affixes, model.settings.skip) == (0, False)
     found = model.predict(["Ada met Bob"])
     assert len(found) == 1
     assert all(span.type == "PER" for span in found[0])

@@ -35,6 +35,7 @@ class SpanGraph(nn.Module):
         self.vectors, self.head = network.encoder.vectors, network.head
         self.layers = nn.ModuleList(_directions(network.encoder))
         self.shared = isinstance(network.head, EfficientGlobalPointer)
+        self.skip = network.encoder.skip
         self.has_letters = self.vectors.letters is not None
         self.eval()
 
@@ -52,14 +53,15 @@ class SpanGraph(nn.Module):
         places = torch.arange(features.shape[1])
         real = places < lengths.unsqueeze(1)
         reverse = torch.where(real, lengths.unsqueeze(1) - 1 - places, places).unsqueeze(2)
-        hidden = self.vectors(features, letters)
+        hidden = vectors = self.vectors(features, letters)
         for pair in self.layers:
             assert isinstance(pair, nn.ModuleList)
             start = hidden.new_zeros(1, hidden.shape[0], pair[0].hidden_size)
             forwards = pair[0](hidden, (start, start))[0]
             backwards = pair[1](hidden.gather(1, reverse.expand_as(hidden)), (start, start))[0]
             hidden = torch.cat([forwards, backwards.gather(1, reverse.expand_as(backwards))], dim=2)
-        scores = self._scores(hidden * real.unsqueeze(2))
+        hidden = hidden * real.unsqueeze(2)
+        scores = self._scores(torch.cat([hidden, vectors], dim=2) if self.skip else hidden)
         counts = real.unsqueeze(1).unsqueeze(3) & real.unsqueeze(1).unsqueeze(2) & (places.unsqueeze(1) <= places)
         return torch.where(counts, scores, torch.full_like(scores, -INF))
 

@@ -97,6 +97,8 @@ SPAN_VALUES = SHARED | {
     "layers": ["2"],
     "head_size": ["6"],
     "word_dropout": ["0"],
+    "affixes": ["0", "2"],
+    "skip": [False],
     "overlap": ["1"],
     "decode": ["all", "flat"],
     "threshold": ["0.5"],

@@ -90,9 +90,10 @@ def test_long_texts_are_cut_into_windows_in_training_and_in_reading():
     assert score_spans(trained, long).f1() > 0.9
 
 
-def test_texts_longer_than_those_of_training_are_read_in_windows_of_their_length(model):
+def test_texts_longer_than_those_of_training_are_read_in_windows_of_their_length():
+    model = train_spans(joined(people(160), 2), QUICK)
     assert (model.settings.max_tokens, model.settings.overlap) == (32, 16)
-    assert score_spans(model, joined(people(40, seed=2), 4)).f1() > 0.5
+    assert score_spans(model, joined(people(48, seed=2), 6)).f1() > 0.7
 
 
 def test_spans_that_no_token_can_show_count_as_missed(model):

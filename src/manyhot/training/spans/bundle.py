@@ -32,7 +32,7 @@ from manyhot.training.run.schema import TABLE, TEXT, TRUTH, Schema, check_schema
 from manyhot.training.spans.inputs import VocabularyInputs
 from manyhot.training.spans.network import SpanNetwork
 from manyhot.training.spans.pretrained import SubwordInputs
-from manyhot.training.spans.settings import SPAN_BODIES, SPAN_HEADS, SpanSettings
+from manyhot.training.spans.settings import BEFORE, SPAN_BODIES, SPAN_HEADS, SpanSettings
 from manyhot.training.spans.windows import Windows, decode_windows, make_windows
 
 SPAN_FORMAT = "manyhot-spans-1"
@@ -59,6 +59,7 @@ SHAPE_SCHEMA: Schema = {
     "tables": listed(whole(2)).or_missing(),
     "uses": listed(whole(0)).or_missing(),
     "letters": whole(0).or_missing(),
+    "skip": TRUTH.or_missing(),
     "config": TABLE.or_missing(),
     "around": TABLE.or_missing(),
 }
@@ -271,7 +272,7 @@ def _assemble(folder: Path, data: dict[str, Any], device: str) -> TrainedSpanMod
     check_schema("shape", shape, SHAPE_SCHEMA)
     if shape["num_types"] != len(names) or len(set(names)) != len(names):
         raise BundleError(f"{who}: `types` must be {shape['num_types']} different names; got {len(names)}.")
-    settings = SpanSettings.from_dict(data["settings"])
+    settings = SpanSettings.from_dict(BEFORE | data["settings"])
     if settings.decode not in MODES:
         raise BundleError(f"{who}: `decode` must be one of {', '.join(MODES)}; got {settings.decode!r}.")
     if settings.body != shape["body"]:

@@ -19,8 +19,9 @@ from manyhot.engines.readable import all_readable
 from manyhot.training.spans.inputs import PADDING, UNKNOWN, Array
 from manyhot.training.spans.rows import SpanBatch, send
 
-# Embedding widths: of the first table (words or characters), of bigrams, and of the shape, which is always the last table.
-FIRST_WIDTH, BIGRAM_WIDTH, SHAPE_WIDTH = 128, 64, 16
+# Embedding widths: of the first table (words or characters), of bigrams, of the parts of words, and of the shape, which is
+# always the last table.
+FIRST_WIDTH, BIGRAM_WIDTH, PART_WIDTH, SHAPE_WIDTH = 128, 64, 16, 16
 LETTER_WIDTH, LETTER_FILTERS, LETTER_SPANS = 32, 64, (3, 5)
 
 # For each layer, the features of its input that are kept; None for all.
@@ -83,7 +84,9 @@ class TokenVectors(nn.Module):
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
         sizes, self.uses = list(shape["tables"]), list(shape["uses"])
-        widths = [FIRST_WIDTH, *[BIGRAM_WIDTH] * (len(sizes) - 2), SHAPE_WIDTH]
+        # Only words have letters, and their second table is of their parts; that of characters is of bigrams.
+        second = PART_WIDTH if shape["letters"] else BIGRAM_WIDTH
+        widths = [FIRST_WIDTH, *[second] * (len(sizes) - 2), SHAPE_WIDTH]
         self.tables = nn.ModuleList(
             nn.Embedding(size, width, padding_idx=PADDING) for size, width in zip(sizes, widths, strict=True)
         )
@@ -127,7 +130,10 @@ class TokenVectors(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Embeddings of tokens, then a BiLSTM; before, between and after its layers, dropout that is the same at all tokens."""
+    """Embeddings of tokens, then a BiLSTM; before, between and after its layers, dropout that is the same at all tokens.
+
+    With ``skip`` the embeddings stand beside the states in the output.
+    """
 
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
@@ -145,18 +151,20 @@ class RecurrentEncoder(nn.Module):
                 if "bias_ih" in name:
                     with torch.no_grad():
                         weight[hidden : 2 * hidden] = 1.0
-        self.width = 2 * hidden
+        self.states, self.skip = 2 * hidden, bool(shape.get("skip"))
+        self.width = self.states + (self.vectors.width if self.skip else 0)
 
     def forward(self, batch: SpanBatch) -> Tensor:
         """``[B, T, D]``."""
         vectors = self.vectors(batch.features, batch.letters)
         kept = [self.dropout.draw(vectors)]
-        kept += [self.dropout.draw(vectors.new_empty(len(vectors), 1, self.width)) for _ in self._weights()[1:]]
+        kept += [self.dropout.draw(vectors.new_empty(len(vectors), 1, self.states)) for _ in self._weights()[1:]]
         # Autocast would run it in float16, where gradients underflow; in float32 cuDNN uses tensor cores (TF32) anyway.
         with torch.autocast(vectors.device.type, enabled=False):
             vectors = vectors.float()
             run = self._native if self._is_native(vectors) else self._packed if vectors.is_cuda else self._padded
             hidden = run(vectors, batch, kept)
+            hidden = torch.cat([hidden, vectors], dim=2) if self.skip else hidden
         out: Tensor = self.dropout(hidden, self.dropout.draw(hidden))
         return out
 
@@ -204,8 +212,8 @@ class RecurrentEncoder(nn.Module):
 
     def _unpacked(self, hidden: Tensor, places: Tensor, vectors: Tensor) -> Tensor:
         """``[B, T, D]`` from packed tokens."""
-        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.width).index_copy_(0, places, hidden)
-        return whole.reshape(*vectors.shape[:2], self.width)
+        whole = hidden.new_zeros(len(vectors) * vectors.shape[1], self.states).index_copy_(0, places, hidden)
+        return whole.reshape(*vectors.shape[:2], self.states)
 
     def _padded(self, vectors: Tensor, batch: SpanBatch, kept: Kept) -> Tensor:
         """Run each layer and direction in its own call, with rows reversed within their length. Packing is slow on a CPU."""

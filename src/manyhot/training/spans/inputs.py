@@ -1,6 +1,6 @@
 """Tokens to numbers: vocabularies fitted to texts.
 
-A token is encoded as one number for each embedding table (a word and its shape; a character, its bigrams and its shape), and
+A token is encoded as numbers of embedding tables (a word, its parts and its shape; a character, its bigrams and its shape), and
 for words also the numbers of its characters. In every vocabulary 0 is padding and 1 is the unknown symbol.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from manyhot.data.spans.alignment import TokenSpan
 from manyhot.data.spans.examples import Offsets
 from manyhot.training.run.schema import TEXT, Kind, Schema, choice, listed, whole
-from manyhot.training.spans.settings import SpanSettings
+from manyhot.training.spans.settings import MOST_AFFIXES, SpanSettings
 from manyhot.training.spans.tokens import SHAPES, shape_of, split_text
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +27,10 @@ PADDING, UNKNOWN = 0, 1
 HEAD_LETTERS, TAIL_LETTERS = 14, 8
 LETTERS = HEAD_LETTERS + TAIL_LETTERS
 EDGE = "\0"
+# Patterns of words are cut here.
+PATTERN = 8
+# The numbers of about this many words are kept.
+REMEMBERED = 20_000
 
 
 def _is_vocabulary(value: Any) -> bool:
@@ -89,6 +94,7 @@ class VocabularyInputs:
         tokens: ``words`` or ``characters``.
         tables: a vocabulary for each table but the last, which is the shape.
         letters: the vocabulary of the letters of words, or None.
+        affixes: the longest prefix and suffix of a word that is a feature; the second table is of them. 0: no such table.
     """
 
     kind = "tokens"
@@ -97,10 +103,12 @@ class VocabularyInputs:
         "tokens": choice("words", "characters"),
         "tables": listed(_VOCABULARY),
         "letters": _VOCABULARY.or_none(),
+        "affixes": whole(0, MOST_AFFIXES).or_missing(),
     }
 
-    def __init__(self, tokens: str, tables: Sequence[Vocabulary], letters: Vocabulary | None) -> None:
-        self.tokens, self.tables, self.letters = tokens, list(tables), letters
+    def __init__(self, tokens: str, tables: Sequence[Vocabulary], letters: Vocabulary | None, *, affixes: int = 0) -> None:
+        self.tokens, self.tables, self.letters, self.affixes = tokens, list(tables), letters, affixes
+        self._known: dict[str, list[int]] = {}
 
     @classmethod
     def fit(cls, texts: Sequence[str], offsets: Sequence[Offsets], tokens: str, settings: SpanSettings) -> VocabularyInputs:
@@ -117,7 +125,10 @@ class VocabularyInputs:
             return cls(tokens, tables, None)
         words = Vocabulary.fit(([word.lower() for word in row] for row in rows), settings.min_count)
         letters = Vocabulary.fit((list("".join(row)) for row in rows), settings.min_count)
-        return cls(tokens, [words], letters)
+        if not settings.affixes:
+            return cls(tokens, [words], letters)
+        parts = ((part for word in row for part in word_parts(word, settings.affixes)) for row in rows)
+        return cls(tokens, [words, Vocabulary.fit(parts, max(settings.min_count, 2))], letters, affixes=settings.affixes)
 
     def offsets(self, text: str) -> Offsets:
         """Split a text into tokens."""
@@ -126,24 +137,37 @@ class VocabularyInputs:
     def encode(self, text: str, offsets: Offsets) -> tuple[Array, Array]:
         """``(features [T, K], letters [T, W])`` of a text."""
         row = _surfaces(text, offsets)
-        shapes = [shape_of(token) + 2 for token in row]
         if self.tokens == "characters":
             bigrams = self.tables[1].numbers(_bigrams(row))
-            columns = [self.tables[0].numbers(row), bigrams[:-1], bigrams[1:], shapes]
-        else:
-            columns = [self.tables[0].numbers(word.lower() for word in row), shapes]
-        features = np.array(columns, dtype=np.int32).T.reshape(len(row), len(columns))
-        letters = np.zeros((len(row), LETTERS if self.letters is not None else 0), dtype=np.int32)
+            columns = [self.tables[0].numbers(row), bigrams[:-1], bigrams[1:], [shape_of(token) + 2 for token in row]]
+            features = np.array(columns, dtype=np.int32).T.reshape(len(row), len(columns))
+            return features, np.zeros((len(row), 0), dtype=np.int32)
+        if len(self._known) > REMEMBERED:
+            self._known = {}
+        # Words repeat: each is encoded once. Another thread may begin a new dict meanwhile.
+        known, count = self._known, len(self.shape()["uses"])
+        for word in row:
+            if word not in known:
+                known[word] = self._word(word)
+        width = count + (0 if self.letters is None else LETTERS)
+        numbers = np.array([known[word] for word in row], dtype=np.int32).reshape(len(row), width)
+        return numbers[:, :count], numbers[:, count:]
+
+    def _word(self, word: str) -> list[int]:
+        """The features of a word, then its letters."""
+        letters = [PADDING] * (LETTERS if self.letters is not None else 0)
         if self.letters is not None:
-            for place, word in enumerate(row):
-                kept = word if len(word) <= LETTERS else word[:HEAD_LETTERS] + word[-TAIL_LETTERS:]
-                letters[place, : len(kept)] = self.letters.numbers(kept)
-        return features, letters
+            kept = word if len(word) <= LETTERS else word[:HEAD_LETTERS] + word[-TAIL_LETTERS:]
+            letters[: len(kept)] = self.letters.numbers(kept)
+        parts = self.tables[1].numbers(word_parts(word, self.affixes)) if self.affixes else []
+        return [*self.tables[0].numbers([word.lower()]), *parts, shape_of(word) + 2, *letters]
 
     def shape(self) -> dict[str, Any]:
         """The encoder's part of the network description: the sizes of the tables, and which table each feature uses."""
         sizes = [len(table) for table in self.tables] + [len(SHAPES) + 2]
         uses = [0, 1, 1, 2] if self.tokens == "characters" else [0, 1]
+        if self.affixes:
+            uses = [0, *[1] * (2 * self.affixes + 1), 2]
         return {"tables": sizes, "uses": uses, "letters": 0 if self.letters is None else len(self.letters)}
 
     def counts(self) -> list[Tensor]:
@@ -154,18 +178,34 @@ class VocabularyInputs:
     def to_json(self) -> dict[str, Any]:
         """The JSON form that the bundle stores."""
         letters = None if self.letters is None else self.letters.to_json()
-        return {"kind": self.kind, "tokens": self.tokens, "tables": [t.to_json() for t in self.tables], "letters": letters}
+        tables = [table.to_json() for table in self.tables]
+        return {"kind": self.kind, "tokens": self.tokens, "tables": tables, "letters": letters, "affixes": self.affixes}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> VocabularyInputs:
         """The inverse of ``to_json``."""
         tables = [Vocabulary(each["symbols"], each["counts"]) for each in data["tables"]]
         letters = None if data["letters"] is None else Vocabulary(data["letters"]["symbols"], data["letters"]["counts"])
-        return cls(data["tokens"], tables, letters)
+        return cls(data["tokens"], tables, letters, affixes=data.get("affixes", 0))
 
 
 def _surfaces(text: str, offsets: Offsets) -> list[str]:
     return [text[start:end] for start, end in offsets]
+
+
+def word_parts(word: str, size: int) -> list[str]:
+    """The prefixes and suffixes of 1 to ``size`` letters in lower case, and the pattern of a word: capitals X, small letters x,
+    digits 0 and marks, a run of the same once.
+
+    Example:
+        >>> [part.replace(EDGE, "|") for part in word_parts("McAda-12", 2)]
+        ['|m', '2|', '|mc', '12|', '|XxXx-0|']
+    """
+    small, found = word.lower(), []
+    for length in range(1, size + 1):
+        found += [EDGE + small[:length], small[-length:] + EDGE]
+    kinds = ("X" if each.isupper() else "x" if each.isalpha() else "0" if each.isdigit() else each for each in word)
+    return [*found, EDGE + "".join(kind for kind, _ in groupby(kinds))[:PATTERN] + EDGE]
 
 
 def _bigrams(row: Sequence[str]) -> list[str]:

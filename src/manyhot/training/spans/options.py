@@ -46,6 +46,14 @@ def _rdrop(run: SpanRun) -> str | None:
     return "two passes without dropout give the same scores; set `dropout`"
 
 
+def _affixes(run: SpanRun) -> str | None:
+    return _from_scratch(run) or ("only words have affixes" if run.settings.tokens == "characters" else None)
+
+
+def _skip(run: SpanRun) -> str | None:
+    return None if run.settings.body in ("words", "characters") else "it is for a BiLSTM, the bodies words and characters"
+
+
 UNUSED: dict[str, Reason] = {
     "tokens": _from_scratch,
     "rdrop": _rdrop,
@@ -55,6 +63,8 @@ UNUSED: dict[str, Reason] = {
     "layers": _from_scratch,
     "dropout": _from_scratch,
     "word_dropout": _from_scratch,
+    "skip": _skip,
+    "affixes": _affixes,
     "min_count": _from_scratch,
     "threshold": _threshold,
     "tune_threshold": _needs_held_out,

@@ -34,6 +34,8 @@ METRIC = "span-F1"
 # Decoding is nested if more than this share of the spans lies inside others; fewer are taken for annotation errors.
 NESTED_SHARE = 0.001
 SHORTEST = 32
+# With fewer marked spans the head reads the vectors of the tokens too, and learns types sooner.
+FEW_SPANS = 10_000
 RATES = {"pretrained": 3e-5, "transformer": 5e-4}
 SCRATCH_RATE = 2e-3
 
@@ -77,7 +79,7 @@ class SpanSession(RunSession):
         chosen = self.settings
         self.shape: dict[str, Any] = {"body": chosen.body, "hidden": chosen.hidden, "layers": chosen.layers, **shape}
         self.shape |= {"dropout": chosen.dropout, "head": chosen.head, "head_size": chosen.head_size, "rotary": chosen.rotary}
-        self.shape |= {"num_types": len(self.type_names)}
+        self.shape |= {"num_types": len(self.type_names), "skip": bool(chosen.skip)}
         self.windows = self._windows(examples)
         # Prediction uses no longer windows than training: the model has only learned distances up to that length.
         size = min(self.settings.max_tokens, max(SHORTEST, *map(len, self.windows.rows)))
@@ -194,7 +196,10 @@ def resolved(settings: SpanSettings, examples: SpanExamples) -> SpanSettings:
     body = tokens if body == "auto" else body
     layers = settings.layers or (4 if body == "transformer" else 2)
     rate = settings.learning_rate or RATES.get(body, SCRATCH_RATE)
-    return replace(settings, tokens=tokens, body=body, decode=decode, layers=layers, learning_rate=rate)
+    affixes = settings.affixes if tokens == "words" and body != "pretrained" else 0
+    skip = examples.num_spans < FEW_SPANS if settings.skip is None else settings.skip
+    found = replace(settings, tokens=tokens, body=body, decode=decode, layers=layers, learning_rate=rate, affixes=affixes)
+    return replace(found, skip=skip and body in ("words", "characters"))
 
 
 def hold_out(examples: SpanExamples, settings: SpanSettings) -> tuple[SpanExamples, SpanExamples | None]:

@@ -18,6 +18,7 @@ SPAN_BODIES = ("auto", "words", "characters", "transformer", "pretrained")
 SPAN_TOKENS = ("auto", "words", "characters")
 SPAN_HEADS = ("efficient", "global-pointer")
 SPAN_LOSSES = tuple(name for name, info in LOSSES.items() if info.spans)
+MOST_AFFIXES = 10
 SPAN_DECODES = ("auto", "nested", "flat", "all")
 
 
@@ -60,10 +61,16 @@ class SpanSettings(RunSettings):
     validation: float = setting(0.1, "share of the texts held out if there is no --validation-file")
     hidden: int = setting(256, "width of each direction of the BiLSTM, half that of the transformer")
     layers: int | None = setting(None, "layers of the encoder. Default: 2 for a BiLSTM, 4 for a transformer")
+    skip: bool | None = setting(
+        None, "the head of a BiLSTM also reads the vectors of the tokens. Default: yes with fewer than 10,000 marked spans"
+    )
     head_size: int = setting(64, "width of the head's products")
     dropout: float = setting(0.5, "dropout probability in encoders trained from scratch")
     word_dropout: float = setting(
         0.5, "replace a word or bigram by the unknown one with probability a / (a + count) in training"
+    )
+    affixes: int = setting(
+        3, "features of a word: its prefixes and suffixes of up to this many letters and its pattern of capitals, 0 for none"
     )
     min_count: int = setting(2, "drop words, characters and bigrams that occur in fewer texts (or windows of a long text)")
     max_tokens: int = setting(256, "tokens per window; longer texts are read in overlapping windows")
@@ -97,6 +104,7 @@ class SpanSettings(RunSettings):
             if getattr(self, name) is not None:
                 check_whole(who, name, getattr(self, name), 1)
         check_at_least(who, "word_dropout", self.word_dropout, 0)
+        check_whole(who, "affixes", self.affixes, 0, MOST_AFFIXES)
         if self.teacher_share != 0.5 and not self.teacher:
             raise ValueError(f"{who}: `teacher_share` must go with `teacher`; got none.")
         if self.overlap >= self.max_tokens:
@@ -107,6 +115,9 @@ class SpanSettings(RunSettings):
                 f" {self.pretrained!r} and the body {self.body!r}."
             )
 
+
+# The values of later settings that models saved before them were trained with.
+BEFORE: dict[str, int | bool] = {"affixes": 0, "skip": False}
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "body": SPAN_BODIES,
