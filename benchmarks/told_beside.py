@@ -58,7 +58,8 @@ def beside(kept: Cells, metric: str) -> list[Beside]:
     samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in sorted(either(kept), key=lambda cell: cell["seed"]):
         name = TOLD if cell["method"] == TOLD else cell["title"]
-        samples[group_of(cell)][name].append(100 * cell["metrics"]["tuned"][metric])
+        if metric in cell["metrics"]["tuned"]:
+            samples[group_of(cell)][name].append(100 * cell["metrics"]["tuned"][metric])
     found = []
     for group, own in sorted(samples.items()):
         others = {name: values for name, values in own.items() if name != TOLD}

@@ -32,6 +32,7 @@ from manyhot.comparison.attempt import LoadedSets, attempt
 from manyhot.comparison.job import Job
 from manyhot.comparison.methods import Method, parse_methods
 from manyhot.comparison.plan import Plan
+from manyhot.comparison.records import cell_key
 from manyhot.comparison.settings import CompareSettings
 from manyhot.comparison.statistics import PAPER_METRICS
 
@@ -60,8 +61,8 @@ TOLD_SECONDS = {
     "corel5k/mlp": (45, 30),
     "bibtex/linear": (35, 20),
     "bibtex/mlp": (130, 60),
-    "delicious/linear": (240, 200),
-    "delicious/mlp": (300, 700),
+    "delicious/linear": (90, 300),
+    "delicious/mlp": (270, 700),
 }
 USUAL_SECONDS, SLOWER = 3, 1.3
 # A told part that takes longer on a core is trained on a GPU, if there is one.
@@ -101,7 +102,7 @@ class Task:
     def heavy(self) -> float:
         """The work for a GPU, which takes all seeds of a single method at once."""
         if self.method is None:
-            return 20 if self.seconds > LONGEST else 0
+            return 1 if self.seconds > LONGEST else 0
         return SECONDS.get("/".join(self.group), (0, 0, 0))[2 if self.method and self.method.name == "powerset" else 0]
 
     def text(self) -> str:
@@ -155,7 +156,7 @@ def planned(plan: Plan, done: set[tuple[Any, ...]], *, told_only: bool, together
             left.append(replace(task, seeds=tuple(cell[3] for cell in missing)))
         elif missing:
             left.append(replace(task, metrics=tuple(cell[4] for cell in missing)))
-    return sorted(left, key=lambda task: (0, 0, -task.seconds) if together else (task.stage, task.seeds[0], -task.seconds))
+    return sorted(left, key=lambda task: (0 if together else task.stage, task.seeds[0], -task.seconds))
 
 
 def run_task(task: Task, plan: Plan, sets: LoadedSets, folder: str, device: str) -> list[Record]:
@@ -261,7 +262,7 @@ class Pool:
 
 
 def merge(paths: list[Path], told: Path, others: Path) -> None:
-    """Write whole told cells, and the cells of single methods; a later line replaces an earlier one."""
+    """Write told cells, their parts put together, and the cells of single methods; a later line replaces an earlier one."""
     whole: dict[tuple[Any, ...], Record] = {}
     for cell in read_lines(paths):
         key = (cell["data"], cell["model"], cell["method"], cell["seed"])
@@ -271,9 +272,22 @@ def merge(paths: list[Path], told: Path, others: Path) -> None:
             seconds = round(old["cost"]["seconds"] + cell["cost"]["seconds"], 2)
             cell = {**cell, "metrics": metrics, "why": {**old["why"], **cell["why"]}, "cost": {"seconds": seconds}}
         whole[key] = cell
-    full = [c for c in whole.values() if c["method"] != TOLD or set(PAPER_METRICS) <= set(c["metrics"]["tuned"])]
     for path, wanted in ((told, True), (others, False)):
-        path.write_text("".join(json.dumps(cell) + "\n" for cell in full if (cell["method"] == TOLD) == wanted))
+        own = [cell for cell in whole.values() if (cell["method"] == TOLD) == wanted]
+        path.write_text("".join(json.dumps(cell if wanted else short(cell)) + "\n" for cell in own))
+
+
+def short(cell: Record) -> Record:
+    """The cell of a single method without what the page does not show."""
+    metrics = {rule: {name: round(own[name], 6) for name in PAPER_METRICS} for rule, own in cell["metrics"].items()}
+    kept = ("data", "model", "method", "seed", "title", "family")
+    cost = {"seconds": cell["cost"]["seconds"], "device": cell["cost"].get("device", "cpu")}
+    about = {"num_labels": cell["facts"]["num_labels"]}
+    return {"key": cell_key(*(cell[name] for name in kept[:4])), **{name: cell[name] for name in kept}} | {
+        "facts": about,
+        "cost": cost,
+        "metrics": metrics,
+    }
 
 
 def main() -> None:

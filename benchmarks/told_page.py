@@ -97,9 +97,15 @@ def page(told: Cells, others: Cells, head: str) -> str:
 
 def _about(kept: Cells, tables: Cells, texts: Cells, missing: list[str]) -> list[str]:
     beside = {group_of(cell) for cell in kept}
-    counts = {group: len([c for c in tables if group_of(c) == group]) for group in sorted({group_of(c) for c in tables})}
+    counts = {group: dict.fromkeys(PAPER_METRICS, 0) for group in sorted({group_of(c) for c in tables})}
+    for cell in tables:
+        for metric in PAPER_METRICS:
+            counts[group_of(cell)][metric] += metric in cell["metrics"]["tuned"]
     absent = [f"{n}/{b}" for n in TABULAR for b in ("linear", "mlp") if f"{n}/{b}" not in counts]
-    fewer = [f"{group} ({count})" for group, count in counts.items() if count < 5]
+    fewer = []
+    for group, own in counts.items():
+        few = {count: [m for m in own if own[m] == count] for count in sorted({*own.values()}) if count < 5}
+        fewer += [f"{group} ({'all six' if len(names) == 6 else ', '.join(names)}: {count})" for count, names in few.items()]
     listed = {c["data"]: len([x for x in texts if x["data"] == c["data"]]) for c in texts}
     single = {(group_of(c), c["method"], c["seed"]) for c in kept if c["method"] != TOLD}
     methods = sorted({method for _, method, _ in single})
