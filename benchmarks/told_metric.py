@@ -18,7 +18,7 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -66,25 +66,28 @@ def examples_of(name: str, folder: str, seed: int) -> tuple[Examples, Examples]:
     return first, second if plain else second.with_features(first.num_features)
 
 
-def alike(metric: str) -> tuple[str, ...]:
+def alike(metric: str, body: str = "") -> tuple[str, ...]:
     """What training takes from a metric beside the rule.
 
-    For metrics of the order of labels, biases may be moved; for those of whole sets, label powerset may be tried.
+    For metrics of the order of labels, biases of a linear body may be moved; for those of whole sets, label powerset may be
+    tried. An mlp has the same losses for all metrics.
     """
-    entry = steering_of(metric)
-    return (
-        stopped_by(metric),
-        entry.text_loss,
-        entry.sparse_loss,
-        entry.calibrate,
-        entry.aim if entry.aim in (ROW_ORDER, WHOLE_SETS) else "",
-    )
+    entry, mlp = steering_of(metric), body == "mlp"
+    losses = ("", "") if mlp else (entry.text_loss, entry.sparse_loss)
+    aims = (WHOLE_SETS,) if mlp else (ROW_ORDER, WHOLE_SETS)
+    return (stopped_by(metric), *losses, entry.calibrate, entry.aim if entry.aim in aims else "")
+
+
+def parts_of(metrics: tuple[str, ...], body: str) -> list[tuple[str, ...]]:
+    """The metrics that share a training."""
+    key = partial(alike, body=body)
+    return [tuple(same) for _, same in groupby(sorted(metrics, key=key), key=key)]
 
 
 def told_models(rows: Examples, metrics: tuple[str, ...], **given: Any) -> dict[str, TrainedModel]:
     """A model for each metric; those that differ by their rule alone come from one training."""
     models: dict[str, TrainedModel] = {}
-    for _, same in groupby(sorted(metrics, key=alike), key=alike):
+    for same in parts_of(metrics, given.get("model", "")):
         first, *others = [metric for metric in same if metric not in models] or [""]
         if not first:
             continue
@@ -108,14 +111,13 @@ def with_rule(model: TrainedModel, metric: str, tuning: Tuning | None, rows: Exa
     return TrainedModel(model.body, model.shape, model.inputs, model.label_names, settings, **parts, **kept)
 
 
-def run(name: str, body: str, seed: int, folder: str) -> dict[str, Any]:
-    """One cell: a model for each metric, each judged by its own."""
+def run(name: str, body: str, seed: int, folder: str, metrics: tuple[str, ...] = (), device: str = "cpu") -> dict[str, Any]:
+    """One cell: a model for each metric, each judged by its own; ``metrics``: a part of the cell, with these alone."""
     torch.set_num_threads(1)
     rows, test = examples_of(name, folder, seed)
     began = time.process_time()
-    models = told_models(
-        rows, TEXT_METRICS if name in TEXT_SETS else PAPER_METRICS, model=body, seed=seed, device="cpu", threads=1
-    )
+    wanted = metrics or (TEXT_METRICS if name in TEXT_SETS else PAPER_METRICS)
+    models = told_models(rows, wanted, model=body, seed=seed, device=device, threads=1)
     spent = round(time.process_time() - began, 2)
     values = {metric: evaluate(model, test, (metric,))[metric] for metric, model in models.items()}
     cell = {"data": name, "model": body, "seed": seed, "method": TOLD, "title": "manyhot train, told the metric"}

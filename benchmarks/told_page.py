@@ -10,7 +10,6 @@ import argparse
 import datetime
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,15 @@ import numpy as np
 from benchmarks.compare_groups import TABULAR
 from benchmarks.metric_defaults import CHOOSING, JUDGING
 from benchmarks.text_peers import METRICS as PEER_METRICS
+from benchmarks.told_beside import by_group, overview, verdict
 from benchmarks.told_choices import splits_of, table
-from benchmarks.told_listed import against_listed, spread
+from benchmarks.told_grid import METHODS
+from benchmarks.told_listed import against_listed
 from benchmarks.told_metric import TOLD
 from manyhot.comparison.plan import hardware
-from manyhot.comparison.ranks import holm
 from manyhot.comparison.records import read_cells
-from manyhot.comparison.statistics import PAPER_METRICS, group_of, summarise
+from manyhot.comparison.statistics import PAPER_METRICS, group_of
 from manyhot.comparison.table import markdown_table
-from manyhot.metrics.names import parse_metric
 
 TEXT = ("reuters21578", "cooking_stackexchange", "goemotions", "eurlex57k")
 RESULTS = Path(__file__).parent / "results"
@@ -39,14 +38,12 @@ SHOWN_CHOICES = (
     *("zlpr+bce+powerset/f", "zlpr+bce+two_way+powerset/f", "zlpr/l", "zlpr+bce+powerset/l", "zlpr/w", "zlpr+bce+powerset/w"),
     *("zlpr/t", "zlpr+bce+powerset/t", "zlpr+bce+powerset/f, by sets 0, 0.5", "zlpr+bce+powerset/f, by sets 0.5, 0.5"),
 )
-METHODS = "zlpr,bce,dice1,dice2,lsep,powerset,two_way,zlpr+pos_weight=auto"
 HEAD = """# The default, told the metric, against single methods
 
 - Date: {date}
 - Commands: `python -m benchmarks.told_metric --data FOLDER --out TOLD`,
-  `python -m benchmarks.compare_groups --data FOLDER --out RESULTS --sets SETS --device cpu --losses {methods}`,
-  `python -m benchmarks.told_candidates --data FOLDER --out CHOICES`, then
-  `python -m benchmarks.told_page --told TOLD --others RESULTS/cells.jsonl --choices CHOICES --page PAGE`
+  `python -m benchmarks.compare_groups --data FOLDER --out RESULTS --losses {methods}` (or both by `benchmarks.told_grid`), then
+  `python -m benchmarks.told_page --told TOLD --others RESULTS/cells.jsonl --page PAGE`
 - Hardware: {hardware}
 - Each test row was looked at once with these defaults. Test figures of earlier defaults and of single methods were known.
 """
@@ -64,7 +61,12 @@ LISTED_NOTE = (
     "Told against eight single methods of [the page of the groups](compare-groups-2026-11-15.md), each with 6 trials a seed and"
     " its natural rule; that page lists four of the six metrics by group, as means and deviations over 5 seeds."
 )
-BESIDE_NOTE = "The single methods that were run again for this page, by `benchmarks.compare_groups` with its defaults."
+BESIDE_NOTE = (
+    "The single methods that were run again for this page, by `benchmarks.compare_groups` with its defaults: 6 trials a seed,"
+    " chosen on a fifth of the training rows. Each has two rules, its natural one and the cut that is tuned for the metric."
+    " Told stands against the best of all of them in each group, by the test rows: the choice of that one favours it. Welch's"
+    " test is over seeds, and is shown by itself and with Holm's correction over the methods and rules."
+)
 TEXT_NOTE = (
     "Told chooses its body by itself, so both groups of a set see the same model. The others are those of the page of the"
     " groups: dense batches by AdamW, which on texts are below what linear solvers reach."
@@ -79,12 +81,13 @@ def page(told: Cells, others: Cells, head: str) -> str:
     groups = {group_of(cell) for cell in others} & {group_of(cell) for cell in tables}
     kept = [cell for cell in [*tables, *others] if group_of(cell) in groups]
     missing = [f"{n}/{b}" for n in TABULAR for b in ("linear", "mlp") if f"{n}/{b}" not in groups]
-    lines = [head.rstrip(), "", *_about(kept, tables, texts, missing), "", "## Tables", "", LISTED_NOTE, ""]
-    lines += against_listed(tables, "natural", LISTED)
+    lines = [head.rstrip(), "", *_about(kept, tables, texts, missing), ""]
+    if missing:
+        lines += ["## Tables", "", LISTED_NOTE, "", *against_listed(tables, "natural", LISTED)]
     if groups:
-        lines += ["## Tables, all six metrics", "", BESIDE_NOTE, "", *_overview(kept)]
+        lines += ["## Tables, all six metrics", "", BESIDE_NOTE, "", *verdict(kept), "", *overview(kept)]
     for metric in PAPER_METRICS if groups else ():
-        lines += [f"### {metric}, the others by either rule", "", *_by_group(kept, metric), ""]
+        lines += [f"### {metric}, the others by either rule", "", *by_group(kept, metric), ""]
     lines += ["## Texts", "", TEXT_NOTE, ""]
     for rule in RULES:
         lines += [f"**The others by their {rule} rule.**", "", *against_listed(texts, rule, LISTED)]
@@ -94,87 +97,34 @@ def page(told: Cells, others: Cells, head: str) -> str:
 
 def _about(kept: Cells, tables: Cells, texts: Cells, missing: list[str]) -> list[str]:
     beside = {group_of(cell) for cell in kept}
-    counts = {group: len([c for c in tables if group_of(c) == group]) for group in sorted({group_of(c) for c in tables})}
+    counts = {group: dict.fromkeys(PAPER_METRICS, 0) for group in sorted({group_of(c) for c in tables})}
+    for cell in tables:
+        for metric in PAPER_METRICS:
+            counts[group_of(cell)][metric] += metric in cell["metrics"]["tuned"]
     absent = [f"{n}/{b}" for n in TABULAR for b in ("linear", "mlp") if f"{n}/{b}" not in counts]
-    fewer = [f"{group} ({count})" for group, count in counts.items() if count < 5]
+    fewer = []
+    for group, own in counts.items():
+        few = {count: [m for m in own if own[m] == count] for count in sorted({*own.values()}) if count < 5}
+        fewer += [f"{group} ({'all six' if len(names) == 6 else ', '.join(names)}: {count})" for count, names in few.items()]
     listed = {c["data"]: len([x for x in texts if x["data"] == c["data"]]) for c in texts}
+    single = {(group_of(c), c["method"], c["seed"]) for c in kept if c["method"] != TOLD}
+    methods = sorted({method for _, method, _ in single})
+    lacking = {
+        f"{group} {method} ({count})"
+        for group in beside
+        for method in methods
+        if (count := len([x for x in single if x[:2] == (group, method)])) < 5
+    }
     return [
         f"- Tables: {len(counts)} of 22 groups told, 5 seeds each but {', '.join(fewer) or 'none'}; not run:"
         f" {', '.join(absent) or 'none'}",
-        f"- Single methods run again beside them, for all six metrics: {len(beside)} groups; not run:"
-        f" {', '.join(missing) or 'none'}",
+        f"- Single methods run again beside them, for all six metrics: {len(methods)} in {len(beside)} groups, 5 seeds each but"
+        f" {', '.join(sorted(lacking)) or 'none'}; not run: {', '.join(missing) or 'none'}",
         f"- Texts: {', '.join(f'{name} ({count} seeds)' for name, count in listed.items()) or 'none'}; not run:"
         f" {', '.join(name for name in TEXT if name not in listed) or 'none'}",
         f"- Sets whose training rows chose defaults: {', '.join(CHOOSING)}",
         f"- Sets that judge and chose nothing: {', '.join(JUDGING)}",
     ]
-
-
-def _overview(kept: Cells) -> list[str]:
-    """Average ranks with the tests, for all groups and for those that chose nothing."""
-    lines = []
-    for judging, rule in ((False, "tuned"), (False, "natural"), (True, "tuned"), (True, "natural")):
-        own = [cell for cell in kept if not judging or cell["data"] in JUDGING]
-        if not own:
-            continue
-        found = summarise(own, reference=TOLD)
-        tests = found["tests"][rule]
-        title = "groups that chose nothing" if judging else "all groups"
-        lines += [f"**{title.capitalize()}, the others by their {rule} rule.** Average rank, 1 is best:", ""]
-        rows = [
-            [found["titles"][name], *(_number(tests[m]["average_ranks"].get(name)) for m in PAPER_METRICS)]
-            for name in found["methods"]
-        ]
-        lines += [markdown_table([f"{len(found['groups'])} groups", *PAPER_METRICS], rows), ""]
-        lines += [_sentence(metric, tests[metric]) for metric in PAPER_METRICS] + [""]
-    return lines
-
-
-def _sentence(metric: str, test: dict[str, Any]) -> str:
-    friedman, nemenyi = test["friedman"], test["nemenyi"]
-    names = {"behind": [], "ahead of": []}
-    for name, each in test["wilcoxon"].items():
-        if each["p_holm"] < 0.05:
-            names["ahead of" if each["median_difference"] > 0 else "behind"].append(name)
-    worse = [group for group, best in test["significant_best"].items() if TOLD not in best]
-    tests = ""
-    if friedman:
-        tests = f"Friedman p {friedman['p']:.2g}, critical difference {nemenyi['critical_difference']:.2f} (Nemenyi); "
-    return (
-        f"- {metric}: {tests}best mean in {test['best_in'].get(TOLD, 0)} of {test['groups']}; ahead of"
-        f" {', '.join(names['ahead of']) or 'none'}, behind {', '.join(names['behind']) or 'none'} (Wilcoxon, Holm);"
-        f" significantly worse than the best in {', '.join(worse) or 'no group'} (Welch, Holm)."
-    )
-
-
-def _by_group(kept: Cells, metric: str) -> list[str]:
-    """Told, the best single method by either rule, and the test between them."""
-    error = parse_metric(metric).info.direction == "down"
-    samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    titles = {}
-    for cell in kept:
-        for rule in ("tuned",) if cell["method"] == TOLD else RULES:
-            value = cell["metrics"][rule].get(metric)
-            if value is not None:
-                name = TOLD if cell["method"] == TOLD else f"{cell['title']}, {rule}"
-                samples[group_of(cell)][name].append(100 * value)
-                titles[name] = cell["title"]
-    rows, counts = [], [0, 0, 0]
-    for group, own in sorted(samples.items()):
-        others = {name: values for name, values in own.items() if name != TOLD}
-        if TOLD not in own or not others:
-            continue
-        best = (min if error else max)(others, key=lambda name: np.mean(others[name]))
-        gap = (-1 if error else 1) * (np.mean(own[TOLD]) - np.mean(others[best]))
-        corrected = dict(zip(others, holm([_welch(own[TOLD], values) for values in others.values()]), strict=True))
-        p = corrected[best]
-        counts[0 if gap > 0 else 2 if p < 0.05 else 1] += 1
-        mark = "**behind**" if gap <= 0 and p < 0.05 else "ahead" if gap > 0 and p < 0.05 else ""
-        chose = "" if group.split("/")[0] in JUDGING else " (chose)"
-        rows.append([group + chose, spread(own[TOLD]), spread(others[best]), best, f"{gap:+.1f}", f"{p:.2g}", mark])
-    head = ["group", "told", "best single method", "which", "gap", "p (Welch, Holm)", ""]
-    told = f"Best mean in {counts[0]}, not significantly worse in {counts[1]}, significantly worse in {counts[2]} groups."
-    return [told, "", markdown_table(head, rows)]
 
 
 def _peers(texts: Cells) -> list[str]:
@@ -198,16 +148,6 @@ def _peers(texts: Cells) -> list[str]:
         " so that times are not compared. Told is a model for each metric."
     )
     return [note, "", markdown_table(["", *PEER_METRICS], rows)] if rows else ["Not run."]
-
-
-def _welch(first: list[float], second: list[float]) -> float:
-    from manyhot.comparison.ranks import welch
-
-    return welch(np.asarray(first), np.asarray(second))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from manyhot.comparison.ensemble import Ensemble, MemberSteps, Shape, Snapshot
 from manyhot.comparison.job import RATES, Job, check_memory, natural_rule
 from manyhot.comparison.methods import POWERSET
 from manyhot.comparison.objective import MemberLoss
-from manyhot.comparison.selection import natural_value, tuned_value
+from manyhot.comparison.selection import natural_value, ranking_sum, tuned_value
 from manyhot.comparison.sets import ComparedSet
 from manyhot.comparison.settings import CompareSettings
 from manyhot.decisions.rule import decide
@@ -138,8 +138,10 @@ class JobTraining:
             self.loss.bound(place, raw, self.cardinality[place] / truth.shape[1])
             boundary = self.loss.boundary
             thresholds = None if boundary is None else boundary[place].detach()
-            values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth))
-            values["tuned"].append(tuned_value(scores, truth))
+            # The order of the labels, which takes long to find, does not depend on the rule.
+            ranking = ranking_sum(scores, truth)
+            values["natural"].append(natural_value(scores, self._chosen(raw, thresholds, place), truth, ranking))
+            values["tuned"].append(tuned_value(scores, truth, ranking))
         better = torch.zeros_like(running)
         # One transfer to the CPU for all members. A member that diverged to NaN is never the best.
         natural, tuned = torch.stack([torch.stack(found) for found in values.values()]).nan_to_num(nan=-1.0).cpu()

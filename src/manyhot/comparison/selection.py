@@ -10,14 +10,17 @@ import torch
 from torch import Tensor
 
 
-def natural_value(scores: Tensor, chosen: Tensor, truth: Tensor) -> Tensor:
-    """The mean of the six metrics, ``[T]``, of decisions ``chosen [T, V, L]`` and scores ``[T, V, L]``; ``truth [V, L]``."""
-    return (decision_sum(chosen, truth) + ranking_sum(scores, truth)) / 6
+def natural_value(scores: Tensor, chosen: Tensor, truth: Tensor, ranking: Tensor | None = None) -> Tensor:
+    """The mean of the six metrics, ``[T]``, of decisions ``chosen [T, V, L]`` and scores ``[T, V, L]``; ``truth [V, L]``.
+
+    ``ranking`` is ``ranking_sum(scores, truth)``, if it is known.
+    """
+    return (decision_sum(chosen, truth) + (ranking_sum(scores, truth) if ranking is None else ranking)) / 6
 
 
-def tuned_value(scores: Tensor, truth: Tensor) -> Tensor:
+def tuned_value(scores: Tensor, truth: Tensor, ranking: Tensor | None = None) -> Tensor:
     """``natural_value`` of the decisions at the best threshold for micro-F1."""
-    return natural_value(scores, scores >= best_cuts(scores, truth)[:, None, None], truth)
+    return natural_value(scores, scores >= best_cuts(scores, truth)[:, None, None], truth, ranking)
 
 
 def best_cuts(scores: Tensor, truth: Tensor) -> Tensor:

@@ -75,14 +75,14 @@ def _automatic_body(settings: TrainSettings, examples: Examples, width: int, dev
     )
 
 
-def is_crossed(settings: TrainSettings, examples: Examples) -> bool:
-    """Whether the body for these sparse features is cross-fitted, as linear ones are."""
+def sparse_fitting(settings: TrainSettings, examples: Examples) -> str:
+    """How the body for these sparse features is fitted: linear ones are cross-fitted."""
     settings = with_body(settings, examples)
     if settings.model == AUTO_BODY:
         entry = _automatic_body(settings, examples, examples.num_features, choose_device(settings.device).type)
     else:
         entry = get_body(settings.model)
-    return entry.fitting_on(sparse=True) == CROSSED
+    return entry.fitting_on(sparse=True)
 
 
 def with_body(settings: TrainSettings, examples: Examples) -> TrainSettings:

@@ -86,12 +86,12 @@ def _losses(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examp
     plain = examples.kind == "features" and not examples.soft and Processes.current().count == 1
     if changed or not averaged or not few or not plain or not round(settings.validation * len(examples)):
         return NONE
-    sets = not settings.propensity_weights and _sets_repeat(examples)
+    sets = not settings.propensity_weights and sets_repeat(examples)
     wanted = [name for name in steering_of(given.metric).table_losses if name != SETS or sets]
     return ",".join(wanted) if len(wanted) > 1 else NONE
 
 
-def _sets_repeat(examples: Examples) -> bool:
+def sets_repeat(examples: Examples) -> bool:
     """Whether there are enough rows per label set for label powerset, and all labels are known."""
     known = examples.unknown is None or not len(examples.unknown.indices)
     return known and len(set(map(tuple, examples.labels.lists()))) * ROWS_A_SET <= len(examples)

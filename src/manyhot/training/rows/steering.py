@@ -38,6 +38,7 @@ class Steering:
         text_loss: the loss of a linear body on texts; empty: the usual one.
         sparse_loss: the same on tables of sparse features. On training rows of bibtex, corel5k and medical, the squared hinge
             is better than ZLPR by 0.4 to 4 points for micro-F1, MLC-F1 and AvgPrec, but not for SubACC, macro-F1 and RankLoss.
+            For macro-F1, BCE is better than ZLPR by 1.3 points on bibtex and 1.1 on medical, and worse by 0.3 on corel5k.
         table_losses: the losses whose fits are averaged on tables of features; empty: only the usual one. ``powerset`` stands
             for the strategy, and takes part if rows share label sets.
         stops: the metric for early stopping; empty: the metric itself.
@@ -71,7 +72,7 @@ _ENTRIES = (
         SMOOTH,
     ),
     Steering(ENTRIES, "", "thresholds are best for the metric itself on held-out rows", HINGE, HINGE, MEAN, SMOOTH),
-    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, "", MEAN, SMOOTH),
+    Steering(LABELS, "", "a threshold for each label, since all labels count alike", HINGE, "bce", MEAN, SMOOTH),
     Steering(
         ONE_SIDE,
         BALANCED,

@@ -2,13 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from manyhot import DecisionRule, load_model
+from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import fit_calibration
 from manyhot.decisions.rule import decide
 from manyhot.decisions.tune import tune_rule
+from manyhot.labels.sparse import SparseLabels
 from manyhot.labels.split import stratified_folds
 from manyhot.metrics.catalog import METRICS
 from manyhot.metrics.running import Metrics
@@ -174,6 +178,28 @@ def test_candidates_that_cannot_be_compared_are_refused_and_leave_no_folder(tmp_
 
 
 SETS = TrainSettings(metric="SubACC", model="linear", epochs=2, threads=1)
+
+
+def rows_of_different_sets():
+    """Sparse features and labels; no two rows have the same set."""
+    draw = np.random.default_rng(0)
+    labels = SparseLabels.from_dense(torch.from_numpy((np.arange(1, 101)[:, None] >> np.arange(7)) % 2 == 1))
+    features = sparse.csr_matrix(draw.normal(size=(100, 8)).astype(np.float32))
+    return Examples(labels, tuple("abcdefg"), features=features)
+
+
+@pytest.mark.parametrize("better", ["usual", "powerset"])
+def test_for_whole_sets_an_mlp_tries_label_powerset_where_it_cannot_average_it(better, monkeypatch):
+    monkeypatch.setattr(
+        racing, "value_of", lambda model, *_: float((model.settings.strategy == "plain") == (better == "usual"))
+    )
+    given = TrainSettings(metric="SubACC", model="mlp", epochs=2, hidden=8, threads=1)
+    chosen = train(rows_of_different_sets(), given)
+    assert [each["name"] for each in chosen.about["candidates"]] == ["usual", "powerset"]
+    assert chosen.settings.mean_of == ("zlpr,bce" if better == "usual" else "none")
+    assert chosen.settings.strategy == ("plain" if better == "usual" else "label-powerset")
+    assert not tried_anyway(given, feature_examples(as_sparse=True), validated=False)
+    assert not tried_anyway(TrainSettings(metric="micro-F1", model="mlp"), rows_of_different_sets(), validated=False)
 
 
 @pytest.mark.parametrize("better", ["usual", "powerset"])

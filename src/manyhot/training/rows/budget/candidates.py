@@ -8,7 +8,9 @@ from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.metrics.info import CERTAINTY, ROW_SETS, WHOLE_SETS
-from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, is_crossed, is_sparse
+from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
+from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, is_sparse, sparse_fitting
+from manyhot.training.rows.mean_losses import sets_repeat
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import steering_of
 
@@ -65,7 +67,7 @@ def tried_anyway(given: TrainSettings, examples: Examples, *, validated: bool) -
     """The candidates that are tried without a budget, too; empty: the given settings alone.
 
     Which of label powerset and a rule for whole sets is better differs from set to set: for SubACC, a linear body on sparse
-    features tries both.
+    features tries both. An mlp does if few rows share a label set: otherwise label powerset is one of the losses it averages.
     """
     sets = steering_of(given.metric).aim == WHOLE_SETS and is_sparse(examples) and examples.kind == "features"
     if not sets or not (validated or len(examples) >= ROWS_A_FOLD * (given.folds or STEP_FOLDS)):
@@ -75,7 +77,9 @@ def tried_anyway(given: TrainSettings, examples: Examples, *, validated: bool) -
     if given.softens or examples.soft or any(getattr(given, name) != getattr(usual, name) for name in own):
         return ()
     known = examples.unknown is None or not len(examples.unknown.indices)
-    return (USUAL, POWERSET) if known and is_crossed(given, examples) else ()
+    fitting = sparse_fitting(given, examples)
+    both = fitting == CROSSED or (fitting == HELD_OUT and not sets_repeat(examples))
+    return (USUAL, POWERSET) if known and both else ()
 
 
 def candidates_for(given: TrainSettings, examples: Examples) -> Iterator[Candidate]:

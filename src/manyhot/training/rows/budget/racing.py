@@ -151,8 +151,9 @@ class Race:
         return model, tuning
 
     def _plain(self) -> TrainSettings:
-        """The settings of a candidate: without the budget, and with one loss."""
-        return TrainSettings.from_dict({**self.given.to_dict(), "budget": "", "mean_of": NONE})
+        """The settings of a candidate: without the budget, and then with one loss."""
+        losses = self.given.mean_of if self.names else NONE
+        return TrainSettings.from_dict({**self.given.to_dict(), "budget": "", "mean_of": losses})
 
     def _try(self, candidate: Candidate) -> None:
         begun = time.monotonic()

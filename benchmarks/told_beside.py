@@ -1,0 +1,170 @@
+"""Told models against the cells of single methods: ranks with their tests, each group, and where told is behind.
+
+Part of the page of ``benchmarks.told_page``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.metric_defaults import JUDGING
+from benchmarks.told_listed import spread
+from benchmarks.told_metric import TOLD
+from manyhot.comparison.ranks import holm, welch
+from manyhot.comparison.statistics import ALPHA, PAPER_METRICS, group_of, summarise
+from manyhot.comparison.table import markdown_table
+from manyhot.metrics.names import parse_metric
+
+RULES = ("tuned", "natural")
+EITHER = "either"
+SHOWN = ((False, "tuned"), (False, "natural"), (False, EITHER), (True, EITHER))
+Cells = list[dict[str, Any]]
+
+
+class Beside(NamedTuple):
+    """Told in a group beside its best single method: values in percent, the gap (more is better), p values of Welch's test."""
+
+    group: str
+    told: list[float]
+    other: list[float]
+    name: str
+    gap: float
+    p: float
+    p_holm: float
+
+    @property
+    def behind(self) -> bool:
+        """Whether told is significantly worse."""
+        return self.gap < 0 and self.p_holm < ALPHA
+
+
+def either(cells: Cells) -> Cells:
+    """Each rule of a single method as a method of its own."""
+    found = []
+    for cell in cells:
+        for rule in RULES if cell["method"] != TOLD else ("",):
+            metrics = cell["metrics"][rule or "tuned"]
+            name, title = (f"{cell[key]}, {rule}" if rule else cell[key] for key in ("method", "title"))
+            found.append({**cell, "method": name, "title": title, "metrics": dict.fromkeys(RULES, metrics)})
+    return found
+
+
+def beside(kept: Cells, metric: str) -> list[Beside]:
+    """Each group, with the single method and rule that has the best mean."""
+    error = parse_metric(metric).info.direction == "down"
+    samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cell in sorted(either(kept), key=lambda cell: cell["seed"]):
+        name = TOLD if cell["method"] == TOLD else cell["title"]
+        if metric in cell["metrics"]["tuned"]:
+            samples[group_of(cell)][name].append(100 * cell["metrics"]["tuned"][metric])
+    found = []
+    for group, own in sorted(samples.items()):
+        others = {name: values for name, values in own.items() if name != TOLD}
+        if TOLD not in own or not others:
+            continue
+        best = (min if error else max)(others, key=lambda name: np.mean(others[name]))
+        gap = (-1 if error else 1) * float(np.mean(own[TOLD]) - np.mean(others[best]))
+        p_values = {name: tested(own[TOLD], values) for name, values in others.items()}
+        corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+        found.append(Beside(group, own[TOLD], others[best], best, gap, p_values[best], corrected[best]))
+    return found
+
+
+def tested(first: list[float], second: list[float]) -> float:
+    """Welch's p value; 1 where a side has one seed."""
+    return welch(np.asarray(first), np.asarray(second)) if min(len(first), len(second)) > 1 else 1.0
+
+
+def verdict(kept: Cells) -> list[str]:
+    """For each metric: the rank, and every group in which told does not have the best mean."""
+    lines = [
+        "Groups in which a single method has a better mean than told, by how much, and p without and with Holm's correction:",
+        "",
+    ]
+    ranks = summarise(either(kept), reference=TOLD)["tests"]["tuned"]
+    for metric in PAPER_METRICS:
+        found = beside(kept, metric)
+        lost = sorted((each for each in found if each.gap < -1e-9), key=lambda each: each.gap)
+        texts = [
+            f"{each.group} {each.gap:+.2f} against {each.name} (p {each.p:.2g}, {each.p_holm:.2g})"
+            + (" **behind**" if each.behind else "")
+            for each in lost
+        ]
+        average = ranks[metric]["average_ranks"]
+        best = min((name for name in average if name != TOLD), key=lambda name: average[name])
+        place = 1 + sum(value < average[TOLD] for value in average.values())
+        lines.append(
+            f"- **{metric}**: average rank {average[TOLD]:.2f}, place {place} of {len(average)} (best other: {best},"
+            f" {average[best]:.2f}); significantly worse in {sum(each.behind for each in found)} of {len(found)} groups, with a"
+            f" lower mean in {len(lost)}: {'; '.join(texts) or 'none'}."
+        )
+    return lines
+
+
+def overview(kept: Cells) -> list[str]:
+    """Average ranks with the tests, for all groups and for those that chose nothing."""
+    lines = []
+    for judging, rule in SHOWN:
+        own = [cell for cell in kept if not judging or cell["data"] in JUDGING]
+        if not own:
+            continue
+        found = summarise(either(own) if rule == EITHER else own, reference=TOLD)
+        tests = found["tests"]["tuned" if rule == EITHER else rule]
+        title = "groups that chose nothing" if judging else "all groups"
+        which = "either rule, each by itself" if rule == EITHER else f"their {rule} rule"
+        lines += [f"**{title.capitalize()}, the others by {which}.** Average rank, 1 is best:", ""]
+        rows = [
+            [found["titles"][name], *(_number(tests[m]["average_ranks"].get(name)) for m in PAPER_METRICS)]
+            for name in found["methods"]
+        ]
+        lines += [markdown_table([f"{len(found['groups'])} groups", *PAPER_METRICS], rows), ""]
+        lines += [_sentence(metric, tests[metric], found["titles"]) for metric in PAPER_METRICS] + [""]
+    return lines
+
+
+def _sentence(metric: str, test: dict[str, Any], titles: dict[str, str]) -> str:
+    average, names = test["average_ranks"], {"behind": [], "ahead of": []}
+    for name, each in test["wilcoxon"].items():
+        if each["p_holm"] < ALPHA:
+            names["ahead of" if each["median_difference"] > 0 else "behind"].append(titles[name])
+    ahead, behind = (_listed(names[side], len(test["wilcoxon"])) for side in ("ahead of", "behind"))
+    tests = ""
+    if test["friedman"]:
+        difference = test["nemenyi"]["critical_difference"]
+        level = [titles[name] for name in average if name != TOLD and abs(average[name] - average[TOLD]) <= difference]
+        tests = f"; Friedman p {test['friedman']['p']:.2g}, critical difference {difference:.2f}: level with"
+        tests += f" {_listed(level, len(average) - 1)} (Nemenyi)"
+    return (
+        f"- {metric}: best mean in {test['best_in'].get(TOLD, 0)} of {test['groups']}; ahead of {ahead},"
+        f" behind {behind} (Wilcoxon, Holm){tests}."
+    )
+
+
+def _listed(names: list[str], count: int) -> str:
+    return "all" if len(names) == count else ", ".join(names) or "none"
+
+
+def by_group(kept: Cells, metric: str) -> list[str]:
+    """Told, the best single method by either rule, and the test between them."""
+    rows, found = [], beside(kept, metric)
+    for each in found:
+        chose = "" if each.group.split("/")[0] in JUDGING else " (chose)"
+        mark = "**behind**" if each.behind else "ahead" if each.gap > 0 and each.p_holm < ALPHA else ""
+        values = [_seeds(each.told), _seeds(each.other), each.name, f"{each.gap:+.2f}", f"{each.p:.2g}", f"{each.p_holm:.2g}"]
+        rows.append([each.group + chose, *values, mark])
+    behind, ahead = sum(each.behind for each in found), sum(each.gap > 0 for each in found)
+    head = ["group", "told", "best single method", "which", "gap", "p (Welch)", "p (Holm)", ""]
+    level = len(found) - ahead - behind
+    told = f"Best mean in {ahead}, not significantly worse in {level}, significantly worse in {behind} groups."
+    return [told, "", markdown_table(head, rows)]
+
+
+def _seeds(values: list[float]) -> str:
+    return spread(values) + ("" if len(values) == 5 else f" ({len(values)})")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
