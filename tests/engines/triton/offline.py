@@ -97,7 +97,7 @@ def other_calls():
     from manyhot.engines.linear.problem import LinearProblem
     from manyhot.engines.plain_spans.terms import SpanParts
     from manyhot.engines.terms import DenseTerms, SparseTerms
-    from manyhot.engines.triton import columns, counts, engine, listing, prefix, ranks
+    from manyhot.engines.triton import columns, counts, engine, listing, ranks
     from manyhot.engines.triton.linear import backward, best, product, table, updates
     from manyhot.engines.triton.linear import engine as linear
     from manyhot.engines.triton.linear.inputs import KernelInputs, Saved
@@ -168,7 +168,6 @@ def other_calls():
         "column best": lambda: columns.launch_best(x.float(), torch.ones(4271).int(), torch.arange(4272), 4271),
         "segments of labels": lambda: columns.segment_choice(*[torch.zeros(99).double()] * 3, torch.arange(100), 0.1),
         "listing": lambda: listing.launch(x.float(), 0.0, 100),
-        "prefix": lambda: prefix.launch(torch.zeros(3000, dtype=torch.float64)),
         "table": lambda: table.update(
             torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(99, dtype=torch.int64),
             torch.zeros(99, dtype=torch.int64), torch.zeros(99), torch.zeros(4, 128)

@@ -22,7 +22,6 @@ CALLS += (
     "counts",
     "counts, dense",
     "listing",
-    "prefix",
     "column best",
     "segments of labels",
     "table",

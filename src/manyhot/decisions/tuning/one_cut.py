@@ -15,7 +15,6 @@ from manyhot.decisions.tuning.floor import Trial, floor_of
 from manyhot.decisions.tuning.goals import Goal
 from manyhot.decisions.tuning.listed import Entries
 from manyhot.decisions.tuning.rows import ScoredRows, group_of, tally
-from manyhot.engines.triton.prefix import prefix_sums as sums_in_order
 
 INF = math.inf
 # Gaps on either side of the best one that may be cut instead.
@@ -128,12 +127,9 @@ def value_changes(goal: Goal, group: Tensor, hit: Tensor, p: Tensor) -> Tensor:
 
 
 def prefix_sums(values: Tensor) -> Tensor:
-    """Prefix sums that are the same at every run; those that torch takes of floats on a GPU differ."""
+    """Prefix sums, on the CPU: those of floats on a GPU differ from run to run."""
     if not values.is_cuda:
         return values.cumsum(0)
-    found = sums_in_order(values)
-    if found is not None:
-        return found
     # Copies from and to page-locked memory take a fraction of the time.
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
     np.cumsum(host.numpy(), out=host.numpy())
