@@ -126,10 +126,10 @@ class Study:
         return " | ".join(f"{100 * float(precision_at_k(top, self.truth, k=k)):.2f}" for k in (1, 3, 5))
 
 
-def study(path: Path, held: int, rows: int | None, device: torch.device) -> Study:
+def study(path: Path, held: int, rows: int | None, device: torch.device, read: TrainSettings) -> Study:
     examples = read_examples(path)
     examples = examples if rows is None else examples[torch.arange(rows)]
-    _, inputs = TextInputs.fit(examples, TrainSettings())
+    _, inputs = TextInputs.fit(examples, read)
     drawn = np.random.default_rng(12345).permutation(len(examples))
     picked = np.sort(drawn[held:])
     whole, apart = TrainingRows(inputs, examples.labels), np.sort(drawn[:held])
@@ -157,9 +157,12 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=20_000, help="training rows that are held out")
     parser.add_argument("--rows", type=int, help="only so many training rows")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--ngrams", type=int, default=1, help="longest word n-gram")
+    parser.add_argument("--min-count", type=int, default=2, help="drop n-grams that occur in fewer rows")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
-    own = study(given.train, given.held, given.rows, torch.device(given.device))
+    read = TrainSettings(ngrams=given.ngrams, min_count=given.min_count)
+    own = study(given.train, given.held, given.rows, torch.device(given.device), read)
     print("| members | P@1 | P@3 | P@5 | seconds of training |\n|---|--:|--:|--:|--:|", flush=True)
     found: dict[str, list[Tensor]] = {}
     for kind in given.kinds:
