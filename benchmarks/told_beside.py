@@ -78,13 +78,23 @@ def tested(first: list[float], second: list[float]) -> float:
     return welch(np.asarray(first), np.asarray(second)) if min(len(first), len(second)) > 1 else 1.0
 
 
+def tests_of(cells: Cells, rule: str) -> dict[str, dict[str, Any]]:
+    """The tests of each metric, over the groups in which told was run for it."""
+    found = {}
+    for metric in PAPER_METRICS:
+        groups = {group_of(c) for c in cells if c["method"] == TOLD and metric in c["metrics"]["tuned"]}
+        own = [cell for cell in cells if group_of(cell) in groups]
+        found[metric] = summarise(own, reference=TOLD)["tests"][rule][metric]
+    return found
+
+
 def verdict(kept: Cells) -> list[str]:
     """For each metric: the rank, and every group in which told does not have the best mean."""
     lines = [
         "Groups in which a single method has a better mean than told, by how much, and p without and with Holm's correction:",
         "",
     ]
-    ranks = summarise(either(kept), reference=TOLD)["tests"]["tuned"]
+    ranks = tests_of(either(kept), "tuned")
     for metric in PAPER_METRICS:
         found = beside(kept, metric)
         lost = sorted((each for each in found if each.gap < -1e-9), key=lambda each: each.gap)
@@ -111,13 +121,16 @@ def overview(kept: Cells) -> list[str]:
         own = [cell for cell in kept if not judging or cell["data"] in JUDGING]
         if not own:
             continue
-        found = summarise(either(own) if rule == EITHER else own, reference=TOLD)
-        tests = found["tests"]["tuned" if rule == EITHER else rule]
+        found = summarise(own := either(own) if rule == EITHER else own, reference=TOLD)
+        tests = tests_of(own, "tuned" if rule == EITHER else rule)
         title = "groups that chose nothing" if judging else "all groups"
         which = "either rule, each by itself" if rule == EITHER else f"their {rule} rule"
         lines += [f"**{title.capitalize()}, the others by {which}.** Average rank, 1 is best:", ""]
         rows = [
-            [found["titles"][name], *(_number(tests[m]["average_ranks"].get(name)) for m in PAPER_METRICS)]
+            [
+                TOLD if name == TOLD else found["titles"][name],
+                *(_number(tests[m]["average_ranks"].get(name)) for m in PAPER_METRICS),
+            ]
             for name in found["methods"]
         ]
         lines += [markdown_table([f"{len(found['groups'])} groups", *PAPER_METRICS], rows), ""]
@@ -130,21 +143,26 @@ def _sentence(metric: str, test: dict[str, Any], titles: dict[str, str]) -> str:
     for name, each in test["wilcoxon"].items():
         if each["p_holm"] < ALPHA:
             names["ahead of" if each["median_difference"] > 0 else "behind"].append(titles[name])
-    ahead, behind = (_listed(names[side], len(test["wilcoxon"])) for side in ("ahead of", "behind"))
+    others = [titles[name] for name in average if name != TOLD]
+    ahead, behind = (_listed(names[side], others) for side in ("ahead of", "behind"))
     tests = ""
     if test["friedman"]:
         difference = test["nemenyi"]["critical_difference"]
         level = [titles[name] for name in average if name != TOLD and abs(average[name] - average[TOLD]) <= difference]
         tests = f"; Friedman p {test['friedman']['p']:.2g}, critical difference {difference:.2f}: level with"
-        tests += f" {_listed(level, len(average) - 1)} (Nemenyi)"
+        tests += f" {_listed(level, others)} (Nemenyi)"
     return (
         f"- {metric}: best mean in {test['best_in'].get(TOLD, 0)} of {test['groups']}; ahead of {ahead},"
         f" behind {behind} (Wilcoxon, Holm){tests}."
     )
 
 
-def _listed(names: list[str], count: int) -> str:
-    return "all" if len(names) == count else ", ".join(names) or "none"
+def _listed(names: list[str], others: list[str]) -> str:
+    """Names of methods, or those that are not among them if these are fewer."""
+    missing = [name for name in others if name not in names]
+    if names and len(missing) < len(names):
+        return "all but " + "; ".join(missing) if missing else "all"
+    return "; ".join(names) or "none"
 
 
 def by_group(kept: Cells, metric: str) -> list[str]:

@@ -74,14 +74,14 @@ TEXT_NOTE = (
 Cells = list[dict[str, Any]]
 
 
-def page(told: Cells, others: Cells, head: str) -> str:
-    """The whole page."""
+def page(told: Cells, others: Cells, head: str, notes: str = "") -> str:
+    """The whole page; ``notes`` follow the head."""
     tables = [cell for cell in told if cell["data"] in TABULAR]
     texts = [cell for cell in told if cell["data"] in TEXT]
     groups = {group_of(cell) for cell in others} & {group_of(cell) for cell in tables}
     kept = [cell for cell in [*tables, *others] if group_of(cell) in groups]
     missing = [f"{n}/{b}" for n in TABULAR for b in ("linear", "mlp") if f"{n}/{b}" not in groups]
-    lines = [head.rstrip(), "", *_about(kept, tables, texts, missing), ""]
+    lines = [head.rstrip(), "", *_about(kept, tables, texts, missing), "", *notes.splitlines(), ""]
     if missing:
         lines += ["## Tables", "", LISTED_NOTE, "", *against_listed(tables, "natural", LISTED)]
     if groups:
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--others", type=Path, nargs="+", required=True)
     parser.add_argument("--choices", type=Path, nargs="*", default=[], help="lines of benchmarks.told_candidates")
     parser.add_argument("--hardware", default=hardware())
+    parser.add_argument("--notes", type=Path, help="lines that follow the head of the page")
     parser.add_argument("--date", default=str(datetime.datetime.now(datetime.UTC).date()))
     parser.add_argument("--page", type=Path, required=True)
     given = parser.parse_args()
@@ -163,7 +164,8 @@ def main() -> None:
     told = list({(c["data"], c["model"], c["seed"]): c for c in told}.values())
     others = [cell for path in given.others if path.exists() for cell in read_cells(path) if "metrics" in cell]
     others = list({(c["data"], c["model"], c["method"], c["seed"]): c for c in others}.values())
-    text = page(told, others, HEAD.format(methods=METHODS, date=given.date, hardware=given.hardware))
+    notes = given.notes.read_text() if given.notes else ""
+    text = page(told, others, HEAD.format(methods=METHODS, date=given.date, hardware=given.hardware), notes)
     if given.choices:
         text += "\n" + CHOICES_NOTE.format(splits=splits_of(given.choices)) + "\n" + table(given.choices, SHOWN_CHOICES) + "\n"
     given.page.write_text(text)
