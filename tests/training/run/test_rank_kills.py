@@ -60,10 +60,11 @@ KINDS = {
 }  # fmt: skip
 # Draws of dropout differ between numbers of processes where the rows of a batch are divided among them.
 WITH_DROPOUT = {"rows divided": {"dropout": 0.3}, "labels divided": {"dropout": 0.3}, "texts divided": {}}
+# Adam makes steps of rounding errors where a gradient is almost 0: the fewer weights, the fewer such steps.
 COMPARABLE = {
     "rows divided": {"dropout": 0.0},
     "labels divided": {},
-    "texts divided": {"dropout": 0.0, "word_dropout": 0.0},
+    "texts divided": {"dropout": 0.0, "word_dropout": 0.0, "affixes": 0, "skip": False},
 }
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="signals"), pytest.mark.slow]
