@@ -7,6 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from manyhot.data.examples import Examples
+from manyhot.data.mapped.rows import MappedTexts
 from manyhot.data.reading import Reading
 from manyhot.losses.catalog import get_loss
 from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED, BodyInfo
@@ -16,7 +17,7 @@ from manyhot.training.rows.fit import TrainingRows
 from manyhot.training.rows.inputs.features import FeatureInputs
 from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.inputs.row_batches import is_sparse
-from manyhot.training.rows.inputs.texts import TextInputs
+from manyhot.training.rows.inputs.texts import TextInputs, longest_ngram
 from manyhot.training.rows.linear.phase import PASSES
 from manyhot.training.rows.mean_losses import with_mean_of
 from manyhot.training.rows.options import check_lazy
@@ -78,6 +79,8 @@ def session_for(
     session.solver_threads = threads
     size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
     session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
+    if isinstance(examples.texts, MappedTexts) and longest_ngram(replace(settings, ngrams=None), examples.texts) > 1:
+        session.note("packed texts are read by single words; the original files would be read with pairs of words (--ngrams)")
     return session, inputs, entry
 
 

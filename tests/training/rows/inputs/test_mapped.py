@@ -15,6 +15,7 @@ from manyhot.data.mapped.rows import MappedMatrix, MappedTexts
 from manyhot.data.options import ReadOptions
 from manyhot.data.read import read_examples
 from manyhot.engines.native import tree as native
+from manyhot.training.rows.inputs import texts
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 from manyhot.training.rows.trees import fit as tree_fit
@@ -106,6 +107,16 @@ def test_rows_are_written_once_and_used_again(tmp_path):
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("many", [ROWS - 1, ROWS])
+def test_training_says_where_the_original_files_would_be_read_with_pairs(many, tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "MANY_TEXTS", many)
+    pack([write_texts(tmp_path / "rows")], tmp_path / "packed", ReadOptions())
+    told = []
+    settings = TrainSettings(model="wide", members=1, hidden=8, epochs=1)
+    train(read_examples(tmp_path / "packed"), settings, progress=lambda event: told.append(event.line()))
+    assert any("pairs of words" in line for line in told) == (many < ROWS)
+
+
 def test_settings_that_packed_texts_do_not_have_are_refused(tmp_path):
     pack([write_texts(tmp_path / "rows")], tmp_path / "packed", ReadOptions())
     for name in ("ngrams", "char_ngrams"):
@@ -120,6 +131,7 @@ import scipy.sparse
 from manyhot.training.rows.trees import choice, fit, growing, reached
 from manyhot.data.mapped import rows as mapped
 from manyhot.data.read import read_examples
+from manyhot.training.rows.inputs import texts
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.train import train
 for kind in (mapped.MappedTexts, mapped.MappedMatrix):
