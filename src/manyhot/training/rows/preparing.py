@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -79,9 +80,15 @@ def session_for(
     session.solver_threads = threads
     size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
     session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
-    if isinstance(examples.texts, MappedTexts) and longest_ngram(replace(settings, ngrams=None), examples.texts) > 1:
-        session.note("packed texts are read by single words; the original files would be read with pairs of words (--ngrams)")
+    _note_packed(session, examples)
     return session, inputs, entry
+
+
+def _note_packed(session: RowSession, examples: Examples) -> None:
+    """Say where packed texts have fewer features than the original files would have by default."""
+    texts: Sequence[str] = examples.texts or []
+    if isinstance(texts, MappedTexts) and longest_ngram(replace(session.settings, ngrams=None), texts) > 1:
+        session.note("packed texts are read by single words; the original files would be read with pairs of words (--ngrams)")
 
 
 def held_rows(examples: Examples, validation: Examples, inputs: Inputs) -> TrainingRows:
