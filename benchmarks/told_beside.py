@@ -40,6 +40,10 @@ class Beside(NamedTuple):
         """Whether told is significantly worse."""
         return self.gap < 0 and self.p_holm < ALPHA
 
+    def p_texts(self) -> tuple[str, str]:
+        """Both p values as text; one seed cannot be tested."""
+        return ("one seed", "untested") if len(self.told) < 2 else (f"{self.p:.2g}", f"{self.p_holm:.2g}")
+
 
 def either(cells: Cells) -> Cells:
     """Each rule of a single method as a method of its own."""
@@ -99,7 +103,7 @@ def verdict(kept: Cells) -> list[str]:
         found = beside(kept, metric)
         lost = sorted((each for each in found if each.gap < -1e-9), key=lambda each: each.gap)
         texts = [
-            f"{each.group} {each.gap:+.2f} against {each.name} (p {each.p:.2g}, {each.p_holm:.2g})"
+            f"{each.group} {each.gap:+.2f} against {each.name} ({', '.join(each.p_texts())})"
             + (" **behind**" if each.behind else "")
             for each in lost
         ]
@@ -171,12 +175,14 @@ def by_group(kept: Cells, metric: str) -> list[str]:
     for each in found:
         chose = "" if each.group.split("/")[0] in JUDGING else " (chose)"
         mark = "**behind**" if each.behind else "ahead" if each.gap > 0 and each.p_holm < ALPHA else ""
-        values = [_seeds(each.told), _seeds(each.other), each.name, f"{each.gap:+.2f}", f"{each.p:.2g}", f"{each.p_holm:.2g}"]
+        values = [_seeds(each.told), _seeds(each.other), each.name, f"{each.gap:+.2f}", *each.p_texts()]
         rows.append([each.group + chose, *values, mark])
     behind, ahead = sum(each.behind for each in found), sum(each.gap > 0 for each in found)
+    untested = sum(each.gap <= 0 and len(each.told) < 2 for each in found)
     head = ["group", "told", "best single method", "which", "gap", "p (Welch)", "p (Holm)", ""]
-    level = len(found) - ahead - behind
-    told = f"Best mean in {ahead}, not significantly worse in {level}, significantly worse in {behind} groups."
+    level = len(found) - ahead - behind - untested
+    told = f"Best mean in {ahead}, not significantly worse in {level}, significantly worse in {behind} groups"
+    told += f", lower with one seed in {untested}." if untested else "."
     return [told, "", markdown_table(head, rows)]
 
 

@@ -38,7 +38,7 @@ SHOWN_CHOICES = (
     *("zlpr+bce+powerset/f", "zlpr+bce+two_way+powerset/f", "zlpr/l", "zlpr+bce+powerset/l", "zlpr/w", "zlpr+bce+powerset/w"),
     *("zlpr/t", "zlpr+bce+powerset/t", "zlpr+bce+powerset/f, by sets 0, 0.5", "zlpr+bce+powerset/f, by sets 0.5, 0.5"),
 )
-HEAD = """# The default, told the metric, against single methods
+HEAD = """# The default, told the metric, against single methods on 22 groups of tables, and on texts
 
 - Date: {date}
 - Commands: `python -m benchmarks.told_metric --data FOLDER --out TOLD`,
@@ -116,15 +116,18 @@ def _about(kept: Cells, tables: Cells, texts: Cells, missing: list[str]) -> list
         if (count := len([x for x in single if x[:2] == (group, method)])) < 5
     }
     return [
-        f"- Tables: {len(counts)} of 22 groups told, 5 seeds each but {', '.join(fewer) or 'none'}; not run:"
-        f" {', '.join(absent) or 'none'}",
-        f"- Single methods run again beside them, for all six metrics: {len(methods)} in {len(beside)} groups, 5 seeds each but"
-        f" {', '.join(sorted(lacking)) or 'none'}; not run: {', '.join(missing) or 'none'}",
+        f"- Tables: {len(counts)} of 22 groups told, 5 seeds each{_but(fewer)}; not run: {', '.join(absent) or 'none'}",
+        f"- Single methods run again beside them, for all six metrics: {len(methods)} in {len(beside)} groups, 5 seeds"
+        f" each{_but(sorted(lacking))}; not run: {', '.join(missing) or 'none'}",
         f"- Texts: {', '.join(f'{name} ({count} seeds)' for name, count in listed.items()) or 'none'}; not run:"
         f" {', '.join(name for name in TEXT if name not in listed) or 'none'}",
         f"- Sets whose training rows chose defaults: {', '.join(CHOOSING)}",
         f"- Sets that judge and chose nothing: {', '.join(JUDGING)}",
     ]
+
+
+def _but(exceptions: list[str]) -> str:
+    return f" but {', '.join(exceptions)}" if exceptions else ""
 
 
 def _peers(texts: Cells) -> list[str]:
