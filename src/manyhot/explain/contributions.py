@@ -14,6 +14,8 @@ from manyhot._checks import check_at_least
 STEPS = 16
 # An explanation is not reliable if its error is a larger share of the score's distance from the baseline.
 RELIABLE = 0.1
+# Features whose weights are expanded to float32 at once.
+FEATURES_AT_ONCE = 1 << 16
 
 
 def is_reliable(score: float, base: float, error: float) -> bool:
@@ -44,21 +46,36 @@ class LinearFactors(NamedTuple):
     """Scores that are linear in the inputs: ``s = x A + b``, or ``s = (x A) B^T + b`` with two low-rank factors.
 
     Args:
-        first: A, ``[F, L]``, or ``[F, H]`` with a second factor.
+        first: A, ``[F, L]``, or ``[F, H]`` with a second factor; of any type.
         second: B, ``[L, H]``, or None.
         bias: b, ``[L]``.
+        scales: ``[F]``, factors of the rows of ``first``, or None.
     """
 
     first: Tensor
     second: Tensor | None
     bias: Tensor
+    scales: Tensor | None = None
+
+    def picked(self, columns: Tensor | slice) -> Tensor:
+        """Some rows of A in float32."""
+        columns = columns if isinstance(columns, slice) else columns.to(self.first.device)
+        rows = self.first[columns].float()
+        return rows if self.scales is None else rows * self.scales[columns].unsqueeze(1)
 
     def rows(self, columns: Tensor, labels: Sequence[int]) -> tuple[Tensor, Tensor]:
         """``(weight [L', K], bias [L'])`` of some features for some labels, in float64 on the CPU."""
-        picked, bias = self.first[columns.to(self.first.device)], self.bias[list(labels)].double().cpu()
+        picked, bias = self.picked(columns), self.bias[list(labels)].double().cpu()
         if self.second is None:
             return picked[:, list(labels)].T.double().cpu(), bias
         return (self.second[list(labels)].double() @ picked.double().T).cpu(), bias
+
+    def weights(self, labels: Sequence[int]) -> Tensor:
+        """float32 ``[L', F]``: the weights of all features for some labels, computed from blocks of features."""
+        own = list(labels)
+        blocks = (self.picked(slice(start, start + FEATURES_AT_ONCE)) for start in range(0, len(self.first), FEATURES_AT_ONCE))
+        parts = [part[:, own].T if self.second is None else self.second[own].float() @ part.T for part in blocks]
+        return torch.cat(parts, dim=1)
 
 
 def linear_contributions(values: Tensor, weight: Tensor, bias: Tensor) -> Attribution:

@@ -148,7 +148,9 @@ class _Listed(nn.Module):
 
     def forward(self, columns: Tensor, values: Tensor) -> Tensor:
         first: Any = self.first
-        # The table of a large wide body is float16.
+        # The table of a large wide body is int8, with a scale for each row; earlier models have float16.
+        scales = getattr(first, "scales", None)
+        values = values if scales is None else values * scales[columns]
         summed = (values.unsqueeze(1) @ first.weight[columns].to(values.dtype)).squeeze(1)
         # The word vectors of a wide body have no bias.
         summed = summed if getattr(first, "bias", None) is None else summed + first.bias

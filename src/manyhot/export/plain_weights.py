@@ -78,7 +78,7 @@ def _weights(model: TrainedModel, rows: Any) -> dict[str, Tensor]:
     check_foldable("export", model.rule, model.num_labels)
     given = clear_rule(model.rule, model.iter_logits(rows, batch_size=BATCH)).threshold
     cuts = torch.tensor(given if isinstance(given, tuple) else (given,) * model.num_labels, dtype=torch.float64)
-    tensors = {"first": factors.first, "bias": factors.bias, "threshold": cuts}
+    tensors = {"first": factors.picked(slice(None)), "bias": factors.bias, "threshold": cuts}
     if factors.second is not None:
         tensors["second"] = factors.second
     if isinstance(model.inputs, FeatureInputs):

@@ -33,6 +33,7 @@ from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
 from manyhot.cli.io.run_folder import claimed_run, not_new
 from manyhot.cli.io.scores import show_scores
 from manyhot.cli.io.search import FOLDER, SEARCH_FLAGS, search_table, searched
+from manyhot.cli.io.warmed_reading import read_warming
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
 from manyhot.data.formats.registry import formats
@@ -161,7 +162,7 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         if not resume and first:
             _check_new(folder)
         silent = quiet or json or not first
-        examples = _read_warming(chosen, files["train"], inherited=tables["read"], quiet=silent, processes=processes)
+        examples = read_warming(chosen, files["train"], inherited=tables["read"], quiet=silent, processes=processes)
         held_out, test = (
             _read_like(examples, files.get(each), tables["read"], quiet=silent, processes=processes)
             for each in ("validation", "test")
@@ -186,14 +187,6 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
                 )
             if first:
                 _tell(model, folder, test, files, report=report, json=json, search=found)
-
-
-def _read_warming(settings: TrainSettings, files: Sequence[str], **about: Any) -> Examples:
-    """Read the training files, and compile the kernels that the settings need at the same time."""
-    from manyhot.training.rows.wide.warming import warm_early
-
-    warm_early(settings)
-    return read_files(files, {}, **about)
 
 
 def _tell_other_rows(loss: str, examples: Examples, *, quiet: bool) -> None:

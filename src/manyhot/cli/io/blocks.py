@@ -49,6 +49,21 @@ def read_blocks(
             yield examples
 
 
+def first_block(path: str, reading: Mapping[str, Any]) -> Examples | None:
+    """The first rows of a file and their labels, without messages; None if the format does not have one row per line."""
+    options, format = read_options(reading)
+    named = None if format is None else format_named("read_examples", format, "labels")
+    if folder_entry(path, named) is not None:
+        return None
+    with InputFile(path, max_line_bytes=options.max_line_bytes, max_expansion=options.max_expansion) as file:
+        entry = named or recognise_format(file, labelled=True)
+        if not entry.by_lines:
+            return None
+        content = b"".join(line for _, line in itertools.islice(file.raw_lines(), ROWS))
+        block = LineBlock(path, content, first=1, max_line_bytes=options.max_line_bytes)
+        return read_open(block, entry, options, ProblemLog(options.on_problem, path))
+
+
 def _file(path: str, named: Format | None, options: ReadOptions) -> Iterator[Examples]:
     if folder_entry(path, named) is not None:
         yield from _cut(read_path(path, named, options))

@@ -79,7 +79,7 @@ SHAPE_SCHEMA: Schema = {
     "activation": choice("relu", "none").or_missing(),
     "config": TABLE.or_missing(),
     "head": choice("float32", "bfloat16").or_missing(),
-    "table": choice("float32", "float16").or_missing(),
+    "table": choice("float32", "float16", "int8").or_missing(),
     "padding": whole(0).or_missing(),
     "strategy": TEXT.or_missing(),
     "read_labels": whole(1).or_missing(),

@@ -91,12 +91,11 @@ def label_words(model: TrainedModel, *, labels: Sequence[str] | None = None, mos
             " Use `explain` on rows."
         )
     chosen = list(range(model.num_labels)) if labels is None else _numbers(who, model.label_names, labels)
-    first, second = factors.first, factors.second
-    size = max(1, BLOCK // len(first))
+    size = max(1, BLOCK // len(factors.first))
     name = _namer(model)
     for start in range(0, len(chosen), size):
         part = chosen[start : start + size]
-        table = (first[:, part] if second is None else first @ second[part].T).T
+        table = factors.weights(part)
         high, low = (table.topk(min(most, table.shape[1]), dim=1, largest=side) for side in (True, False))
         for row, label in enumerate(part):
             ends = [

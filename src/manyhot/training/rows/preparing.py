@@ -60,7 +60,7 @@ def session_for(
     rows = TrainingRows(prepared, hard, examples.unknown, sample_weight, None if posed.labels is hard else posed.labels)
     sparse = is_sparse(prepared)
     dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
-    hidden = settings.hidden or entry.hidden_size
+    hidden = settings.hidden or entry.hidden_for(posed.labels.num_labels)
     shape = {"body": entry.name, "width": inputs.width, "num_labels": posed.labels.num_labels, "hidden": hidden}
     shape |= {"dropout": dropout, "sparse": sparse, **entry.shape}
     if entry.describe is not None:

@@ -132,7 +132,7 @@ class TrainSettings(RunSettings):
         f"calibrate probabilities on held-out scores: none, {', '.join(KINDS)}. auto: platt for a metric of probabilities,"
         " otherwise none",
     )
-    hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 512 for wide")
+    hidden: int = setting(0, "width of the hidden layer of each member (mlp, conv, bag, wide). Default: 256, 1024 for wide")
     dropout: float | None = setting(None, "dropout probability. Default: 0.3, 0 for bag, 0.5 for wide")
     ngrams: int | None = setting(
         None, "longest word n-gram (text). Default: 2 for tree and wide on over 100,000 texts, for tree on long ones, else 1"

@@ -65,6 +65,11 @@ def check_bags(device):
             wanted = torch.stack([(weight[columns[span].long()].double() * own[span, None]).sum(dim=0) for span in spans])
             parts = [part if part is None else part.to(device) for part in (weight, columns, offsets, values)]
             torch.testing.assert_close(table.bag(*parts).cpu().double(), wanted, rtol=1e-5, atol=1e-6)
+            small = (40 * weight).round().clamp(-127, 127).to(torch.int8)
+            wanted = torch.stack([(small[columns[span].long()].double() * own[span, None]).sum(dim=0) for span in spans])
+            found = table.bag(small.to(device), *parts[1:])
+            assert found.dtype == torch.float32
+            torch.testing.assert_close(found.cpu().double(), wanted, rtol=1e-5, atol=1e-4)
 
 
 def test_the_table_moves_by_row_wise_adagrad_in_the_interpreter():

@@ -17,7 +17,7 @@ from manyhot.engines.triton.linear.inputs import launch
 WIDEST = 4096
 # The column of a padding entry; see ``table_kernel``.
 NO_COLUMN = 2**31 - 1
-SUMMED = (torch.float32, torch.bfloat16, torch.float16)
+SUMMED = (torch.float32, torch.bfloat16, torch.float16, torch.int8)
 # Elements of a tile: entries times the width.
 TILE = 8192
 # Entries that one program sums.
@@ -35,14 +35,14 @@ def sums_rows(table: Tensor) -> bool:
 
 
 def bag(table: Tensor, columns: Tensor, offsets: Tensor, values: Tensor | None) -> Tensor:
-    """``[R, H]`` in the type of ``table [F, H]``: the sums of ``values[e] table[columns[e]]`` over the entries of each row.
+    """``[R, H]``: the sums of ``values[e] table[columns[e]]`` over the entries of each row, ``table [F, H]``.
 
-    Entries after the last offset are in no row.
+    They have the type of the table, float32 for int8. Entries after the last offset are in no row.
     """
     from manyhot.engines.triton.linear.table_kernel import bag_kernel
 
     rows, width = offsets.shape[0] - 1, table.shape[1]
-    out = table.new_empty((rows, width))
+    out = table.new_empty((rows, width), dtype=torch.float32 if table.dtype == torch.int8 else table.dtype)
     block = 1 << max(width - 1, 0).bit_length()
     constants = (values is not None, max(min(TILE // block, 16), 1), block)
     numbers = (width, table.stride(0), out.stride(0))

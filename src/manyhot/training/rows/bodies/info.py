@@ -77,6 +77,7 @@ class BodyInfo:
         dropout: the default dropout probability; None: the body has no dropout, so that R-Drop has nothing to compare.
         hidden: whether it has a hidden layer whose width is the setting ``hidden``.
         hidden_size: the default width of that layer.
+        narrow: ``(labels, width)``: from this many labels on, that layer has this width by default, to save memory.
         usual_loss: the default loss if no setting needs a threshold; empty: the first of ``losses``, or zlpr.
         mixes: whether mixup can mix its inputs.
         losses: the losses it can be fitted with, the default first; empty: all.
@@ -118,6 +119,7 @@ class BodyInfo:
     dropout: float | None = 0.3
     hidden: bool = True
     hidden_size: int = 256
+    narrow: tuple[int, int] | None = None
     usual_loss: str = ""
     mixes: bool = True
     losses: tuple[str, ...] = ()
@@ -152,6 +154,10 @@ class BodyInfo:
     def fitting_on(self, *, sparse: bool) -> str:
         """How it is fitted to sparse or dense inputs."""
         return self.sparse_fitting or self.fitting if sparse else self.fitting
+
+    def hidden_for(self, num_labels: int) -> int:
+        """The default width of the hidden layer."""
+        return self.narrow[1] if self.narrow is not None and num_labels >= self.narrow[0] else self.hidden_size
 
     def num_epochs(self, num_rows: int, *, sparse: bool) -> int:
         """The default number of epochs: fewer for many rows."""

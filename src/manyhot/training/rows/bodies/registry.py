@@ -101,12 +101,14 @@ _ENTRIES = (
         visits=WIDE_VISITS,
         automatic_labels=LEAST_WIDE,
         usual_loss="decoupled",
-        hidden_size=512,
-        dropout=0.5,
+        hidden_size=1024,
+        # The heads of three members of 1024 with 500,000 labels take 3 GB.
+        narrow=(500_000, 512),
+        dropout=0.7,
         batch_size=4096,
         ngrams=(2, 1),
         mixes=False,
-        describe=lambda settings, _: _wide().wide_shape(settings),
+        describe=lambda settings, inputs: _wide().wide_shape(settings, inputs),
         lazy=True,
     ),
     BodyInfo(

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
 
-from manyhot.engines.triton.linear import table
 from manyhot.explain.contributions import LinearFactors
 from manyhot.heads.linear import LinearHead
 from manyhot.heads.mesh import local
 from manyhot.scores.linear import LinearScores
+from manyhot.training.rows.bodies.word_table import WordTable
 from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.run.device import choose_device, uses_bfloat16
@@ -24,112 +23,12 @@ from manyhot.training.run.processes import Processes, ProcessesError, process_me
 
 # Learning rate of the word vectors relative to that of the head (AdaGrad).
 TABLE_RATE = 3.3
-START_DEVIATION = 0.3
 # Up to this many numbers, a finished model holds its head in float32, for the same scores on every device.
 LARGEST_FLOAT32 = 1 << 28
-# Up to this many numbers, a finished model holds its word vectors in float32. Larger tables are rounded to float16, which
-# halves the time to save and load them.
+# Up to this many numbers, a finished model holds its word vectors in float32. Larger tables are rounded to int8 with a scale
+# for each row, which takes a quarter of the time to save and load them. Earlier models have float16.
 LARGEST_FLOAT32_TABLE = 1 << 26
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class _MovedSum(torch.autograd.Function):
-    """``x W`` for sparse rows; backward updates the rows of W that occur in x by row-wise AdaGrad."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, squares: Tensor, rate: Tensor, *batch: Tensor) -> Tensor:
-        columns, offsets, values = batch
-        ctx.save_for_backward(columns, offsets, values)
-        ctx.moved = weight.detach(), squares, rate
-        if table.sums_rows(weight):
-            return table.bag(weight.detach(), columns, offsets, values)
-        return embedding_bag(columns, weight, offsets, per_sample_weights=values, mode="sum", include_last_offset=True)
-
-    @staticmethod
-    @torch.no_grad()
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """``x^T g``, applied at once."""
-        columns, offsets, values = ctx.saved_tensors
-        weight, squares, rate = ctx.moved
-        size, kind = columns.shape[0], columns.dtype
-        if size:
-            entries = torch.arange(size, dtype=kind, device=columns.device)
-            rows = torch.searchsorted(offsets[1:-1], entries, right=True, out_int32=kind == torch.int32)
-            gradient = gradients[0].float().contiguous()
-            move = table.update if table.serves(weight) else _move
-            move(weight, squares, rate, columns, rows, values, gradient)
-        return (None,) * 6
-
-
-def _move(
-    weight: Tensor, squares: Tensor, rate: Tensor, columns: Tensor, rows: Tensor, values: Tensor, gradient: Tensor
-) -> None:
-    """The plain form of ``table.update``: the entries are summed in the order of their columns.
-
-    Only the device knows the number of different columns. So there is a slot for each entry: the first slots hold the columns,
-    the others are empty and add zeros to column 0.
-    """
-    ordered, order = columns.sort(stable=True)
-    size = ordered.shape[0]
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[1:], ordered[:-1], out=first[1:])
-    place = first.cumsum(0) - 1
-    entries = torch.arange(size, dtype=ordered.dtype, device=ordered.device)
-    starts = entries.new_full((size + 1,), size).scatter_reduce_(0, place, entries, "amin")
-    distinct = ordered.new_zeros(size).scatter_(0, place, ordered)
-    change = embedding_bag(
-        rows[order], gradient, starts, per_sample_weights=values[order], mode="sum", include_last_offset=True
-    )
-    squares.index_add_(0, distinct, change.square().mean(dim=1))
-    length = squares[distinct].sqrt_().clamp_(min=1e-30)
-    weight.index_add_(0, distinct, change.mul_((-rate / length).unsqueeze(1)))
-    torch.autograd.graph.increment_version(weight)
-
-
-class WordTable(nn.Module):
-    """``x W`` for sparse rows, ``W [F, H]``; in training, backward updates W by row-wise AdaGrad.
-
-    Args:
-        width: F.
-        hidden: H.
-        moves: whether it is trained; the sums of squared gradients are then part of its state.
-        dtype: the dtype of W; must be float32 if it is trained.
-        device: where the initial weights are drawn; the seed comes from torch's CPU generator.
-    """
-
-    rate: Tensor
-    squares: Tensor | None
-
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        *,
-        moves: bool,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> None:
-        super().__init__()
-        weight = torch.empty(width, hidden, dtype=dtype, device=device)
-        if weight.is_cuda:
-            # The CPU takes seconds to draw a table that a GPU draws in milliseconds.
-            draw = torch.Generator(weight.device).manual_seed(int(torch.randint(1 << 62, ())))
-            weight.normal_(std=START_DEVIATION, generator=draw)
-        elif not weight.is_meta:
-            # On the meta device, this would only import torch's compiler.
-            weight.normal_(std=START_DEVIATION)
-        self.weight = nn.Parameter(weight)
-        self.register_buffer("squares", torch.zeros(width) if moves else None)
-        self.register_buffer("rate", torch.tensor(0.0), persistent=False)
-
-    def forward(self, batch: SparseRows) -> Tensor:
-        """``[B, H]``."""
-        columns, offsets, values = batch
-        if self.squares is not None and torch.is_grad_enabled():
-            moved: Tensor = _MovedSum.apply(self.weight, self.squares, self.rate, columns, offsets, values)  # type: ignore[no-untyped-call]
-            return moved
-        own = values.to(self.weight.dtype)
-        return embedding_bag(columns, self.weight, offsets, per_sample_weights=own, mode="sum", include_last_offset=True)
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8}
 
 
 class WideBody(nn.Module):
@@ -142,10 +41,11 @@ class WideBody(nn.Module):
         head: the dtype of the head's weights, ``float32`` or ``bfloat16``.
         dropout: dropout probability of the hidden units.
         moves: whether it is trained.
-        table: the dtype of the word vectors: ``float32`` or, if they are not trained, ``float16``.
+        table: the dtype of the word vectors: ``float32`` or, if they are not trained, ``float16`` or ``int8``.
         device: where the word vectors are drawn. The head is drawn on the CPU, as a sharded one is.
         mesh: the processes that the labels of the head are sharded over; each has all word vectors. The initial weights are
             bit by bit those of a body without a mesh.
+        zeros: the features whose vectors start at 0; see ``WordTable``.
     """
 
     def __init__(
@@ -160,9 +60,10 @@ class WideBody(nn.Module):
         table: str = "float32",
         device: torch.device | str | None = None,
         mesh: Any = None,
+        zeros: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__()
-        self.first = WordTable(width, hidden, moves=moves, dtype=TYPES[table], device=device)
+        self.first = WordTable(width, hidden, moves=moves, dtype=TYPES[table], device=device, zeros=zeros)
         self.dropout = nn.Dropout(dropout)
         self.register_load_state_dict_post_hook(_with_rates)  # type: ignore[no-untyped-call]
         update = "adagrad" if moves else None
@@ -190,7 +91,7 @@ class WideBody(nn.Module):
         """The two tables whose product is the score."""
         bias = self.head.bias
         assert bias is not None
-        return LinearFactors(self.first.weight.detach().float(), self.head.weight.detach().float(), bias.detach())
+        return LinearFactors(self.first.weight.detach(), self.head.weight.detach().float(), bias.detach(), self.first.scales)
 
 
 def _with_rates(body: nn.Module, keys: Any) -> None:
@@ -212,12 +113,12 @@ def finished(bodies: Sequence[WideBody]) -> WideBody:
     hidden = sum(each.head.hidden_size for each in bodies)
     small = num_labels * hidden <= LARGEST_FLOAT32
     kind = "float32" if small or bodies[0].head.weight.dtype == torch.float32 else "bfloat16"
-    table = "float32" if width * hidden <= LARGEST_FLOAT32_TABLE else "float16"
+    table = "float32" if width * hidden <= LARGEST_FLOAT32_TABLE else "int8"
     with torch.device("meta"):
         joined = WideBody(width, num_labels, hidden=hidden, head=kind, dropout=0.0, moves=False, table=table)
     weights = torch.cat([local(each.head.weight).to(TYPES[kind]) for each in bodies], dim=1).div_(len(bodies))
     bias = torch.stack([local(each.head.bias) for each in bodies]).mean(dim=0)
-    joined.first.weight = nn.Parameter(torch.cat([each.first.weight.to(TYPES[table]) for each in bodies], dim=1))
+    joined.first.hold([each.first.weight for each in bodies])
     mesh = joined.head.mesh = bodies[0].head.mesh
     joined.head.weight = nn.Parameter(weights if mesh is None else mesh.distribute(weights))
     joined.head.bias = nn.Parameter(bias if mesh is None else mesh.distribute(bias))
@@ -267,12 +168,15 @@ def assembled(body: WideBody) -> nn.Module:
     return body.cpu().eval()
 
 
-def wide_shape(settings: TrainSettings) -> dict[str, Any]:
-    """The entries that training adds to the description of a wide body: the head's dtype, that it is trained, and where."""
+def wide_shape(settings: TrainSettings, inputs: Any) -> dict[str, Any]:
+    """The entries that training adds to the description of a wide body: the head's dtype, that it is trained, where, and which
+    features of ``inputs`` start at 0: n-grams of several words."""
     device = Processes.current().device(choose_device(settings.device))
     bfloat16 = uses_bfloat16(device, settings.precision)
     shards = {"shards_on": device.type} if settings.label_shards else {}
-    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True, "made_on": str(device), **shards}
+    lengths = [len(keys) for keys in inputs.words.keys] if inputs is not None else [0]
+    zeros = (lengths[0], sum(lengths))
+    return {"head": "bfloat16" if bfloat16 else "float32", "moves": True, "made_on": str(device), "zeros": zeros, **shards}
 
 
 def make_wide(shape: dict[str, Any]) -> WideBody:
@@ -280,4 +184,5 @@ def make_wide(shape: dict[str, Any]) -> WideBody:
     sizes = {"hidden": int(shape["hidden"]), "head": shape["head"], "dropout": float(shape["dropout"])}
     mesh = process_mesh(shape["shards_on"]) if "shards_on" in shape else None
     about = {"moves": bool(shape.get("moves", False)), "table": shape.get("table", "float32"), "device": shape.get("made_on")}
+    about["zeros"] = shape.get("zeros", (0, 0))
     return WideBody(int(shape["width"]), int(shape["num_labels"]), **sizes, **about, mesh=mesh)

@@ -21,8 +21,8 @@ from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.wide.captured_step import CapturedStep, can_capture
 from manyhot.training.run.processes import Processes
 
-# The default learning rate, chosen for decoupled softmax and 512 hidden units on 20,000 held-out training rows of yso_titles.
-WIDE_RATE = 0.04
+# The default learning rate, chosen for decoupled softmax and 1024 hidden units on 20,000 held-out training rows of yso_titles.
+WIDE_RATE = 0.03
 ROWS_AT_ONCE = 1024
 # Triton compiles other kernels for sizes that are not a multiple of this.
 ROWS_TOGETHER = 16

@@ -86,7 +86,8 @@ def made_up_steps(settings: TrainSettings, num_labels: int, device: torch.device
     entry = get_body(settings.model)
     dropout = (entry.dropout or 0.0) if settings.dropout is None else settings.dropout
     settings = replace(settings, batch_size=settings.batch_size or entry.batch_size, epochs=1, dropout=dropout)
-    shape = {"body": entry.name, "width": WORDS, "num_labels": num_labels, "hidden": settings.hidden or entry.hidden_size}
+    hidden = settings.hidden or entry.hidden_for(num_labels)
+    shape = {"body": entry.name, "width": WORDS, "num_labels": num_labels, "hidden": hidden}
     assert entry.describe is not None
     body = make_body({**shape, "dropout": dropout, **entry.describe(settings, None)}).to(device)
     assert isinstance(body, WideBody)
