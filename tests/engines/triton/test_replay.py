@@ -101,6 +101,33 @@ def test_a_repeated_loss_launches_its_kernels_on_its_tensors(driver, kind, summe
 
 @pytest.mark.parametrize("kind", ["dense", "lists"])
 @pytest.mark.parametrize("summed", [False, True])
+def test_a_repeated_loss_in_chunks_has_memory_of_its_own_for_their_sums(driver, kind, summed, monkeypatch):
+    x, terms, tensors = problem(kind, torch.float32)
+    key, inputs = replay.replay_key(x, terms, "split", 0.0, 1 / 6)
+    first = driver.kernel("loss", len(inputs) + (5 if summed else 7))
+    replay.REPLAYS[key] = replay.Replay(first, driver.kernel("total", 2) if summed else None, torch.empty(()), chunks=3)
+    made, memory = [], replay.chunk_memory
+    monkeypatch.setattr(replay, "chunk_memory", lambda *given: made.append(memory(*given)) or made[-1])
+    run = engine.repeats(x, terms, "split", 0.0, 1 / 6).run
+    value, grad = run(x, tensors)
+    partial, arrived = made[0]
+    assert partial.shape == (6, 3, 4)
+    assert arrived.tolist() == [0] * 6 * replay.COUNTER_STRIDE
+    (name, _, _, words), *rest = driver.launches
+    assert name == "loss"
+    assert words[: len(inputs) + 1] == addresses(kind, x, tensors)
+    inner = [grad.data_ptr(), partial.data_ptr(), arrived.data_ptr()]
+    ends = [] if summed else [value.data_ptr(), WORKSPACE.data_ptr()]
+    assert words[len(inputs) + 2 :] == inner + ends
+    assert rest == ([("total", 5, STREAM, [words[len(inputs) + 1], value.data_ptr()])] if summed else [])
+    # Fewer programs at once than chunks would wait for each other in vain.
+    for together, declined in ((3, False), (2, True)):
+        monkeypatch.setattr(replay, "resident_programs", lambda _, count=together: count)
+        assert (run(x, tensors) is None) is declined
+
+
+@pytest.mark.parametrize("kind", ["dense", "lists"])
+@pytest.mark.parametrize("summed", [False, True])
 def test_a_repeated_loss_of_float16_and_its_backward_launch_their_kernels(driver, kind, summed):
     x, terms, tensors = problem(kind, torch.float16)
     key, inputs = replay.replay_key(x, terms, "split", 0.0, 1 / 6)

@@ -222,7 +222,7 @@ def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held
     if added is None:
         added, summing = launch_sum(values, scale)
     loss, last = bound(programs, launched), None if summing is None else bound(1, summing)
-    if kind is not None and as_given(call, x, kind[1]) and loss and (how != "none" or last):
+    if kind is not None and plan.chunks == 1 and as_given(call, x, kind[1]) and loss and (how != "none" or last):
         if len(_STARTS) >= MOST:
             _STARTS.clear()
         _STARTS[kind[0]] = _Replay(loss, last)
@@ -261,7 +261,7 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
         total="again",
     )
     kind, again = replay_key(x, terms, form, offset, scale), bound(call.layout.programs, launched)
-    if kind is not None and as_given(call, x, kind[1]) and again:
+    if kind is not None and call.layout.plan.chunks == 1 and as_given(call, x, kind[1]) and again:
         if len(_WRITERS) >= MOST:
             _WRITERS.clear()
         _WRITERS[kind[0]] = again

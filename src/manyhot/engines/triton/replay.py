@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from manyhot.engines.terms import DenseTerms, SparseTerms
-from manyhot.engines.triton.calls import Call, new_grad, new_rows
+from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows, resident_programs
 from manyhot.engines.triton.launch.direct import BoundKernel, DirectKernel
 from manyhot.engines.triton.launch.gate import GATE, LaunchError
 from manyhot.engines.triton.launch.launcher import Launched, stream_finder, stream_for
@@ -28,12 +28,16 @@ ARENA = 1 << 20
 
 
 class Replay:
-    """A kernel bound to all its scalar arguments, and a kernel that sums the row values if the first one does not."""
+    """A kernel bound to all its scalar arguments, and a kernel that sums the row values if the first one does not.
 
-    __slots__ = ("counters", "kernel", "like", "total")
+    With several ``chunks`` the programs of a row wait for each other. Each call then has its own memory for their partial sums,
+    and checks that the current context still runs as many programs at once.
+    """
 
-    def __init__(self, kernel: BoundKernel, total: BoundKernel | None, like: Tensor) -> None:
-        self.kernel, self.total = kernel, total
+    __slots__ = ("chunks", "counters", "kernel", "like", "total")
+
+    def __init__(self, kernel: BoundKernel, total: BoundKernel | None, like: Tensor, chunks: int = 1) -> None:
+        self.kernel, self.total, self.chunks = kernel, total, chunks
         self.like = like  # a scalar on the device
         self.counters: dict[int, int] = {}  # address of each stream's workspace
 
@@ -52,21 +56,27 @@ class Replay:
         pointers = aligned(x, inputs)
         if pointers is None:
             return False
+        shared = shared_memory(x, self.chunks) if self.chunks > 1 else ()
+        if shared is None:
+            return False
+        parts = [each.data_ptr() for each in shared]
         if self.total is None:
             # The legacy default stream, number 0, cannot be captured.
             if stream and torch.cuda.is_current_stream_capturing():
                 counter = workspace_for(x, self.kernel.sizes[0]).data_ptr()
             else:
                 counter = self.counters.get(stream) or self._counter(device, stream)
-            return self.kernel(stream, (*pointers, counter + 4 * COUNTER_STRIDE, grad.data_ptr(), value.data_ptr(), counter))
+            places = (counter + 4 * COUNTER_STRIDE, grad.data_ptr(), *parts, value.data_ptr(), counter)
+            return self.kernel(stream, (*pointers, *places))
         assert rows is not None
         values = rows.data_ptr()
-        return self.kernel(stream, (*pointers, values, grad.data_ptr())) and self.total(stream, (values, value.data_ptr()))
+        done = self.kernel(stream, (*pointers, values, grad.data_ptr(), *parts))
+        return done and self.total(stream, (values, value.data_ptr()))
 
     def repeater(self, *, lists: bool) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Tensor] | None]:
         """``run`` as one short function, because a small loss takes as long as Python takes to launch it. The arguments are
         contiguous scores and labels, or scores, indices and offsets. A failure turns the engine off."""
-        kernel, total, like, counters = self.kernel, self.total, self.like, self.counters
+        kernel, total, like, counters, chunks = self.kernel, self.total, self.like, self.counters, self.chunks
         find_stream, empty_like, capturing = stream_finder(), torch.empty_like, torch.cuda.is_current_stream_capturing
 
         def run(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
@@ -80,6 +90,9 @@ class Replay:
                     return None
                 inputs = (first, second, tensors[0].data_ptr()) if lists else (first, second)
                 value, grad = empty_like(like), empty_like(x)
+                if chunks > 1:
+                    apart = None if total is None else new_rows(x)
+                    return (value, grad) if self.run_into(x, tensors[::-1], value, grad, apart) else None
                 if total is not None:
                     rows = new_rows(x)
                     values = rows.data_ptr()
@@ -142,14 +155,24 @@ def remember(key: Any, call: Call, inputs: list[Tensor], x: Tensor, launched: La
     if first and like is not None:
         if len(REPLAYS) >= MOST:
             REPLAYS.clear()
-        REPLAYS[key] = Replay(first, last, like)
+        REPLAYS[key] = Replay(first, last, like, call.layout.plan.chunks)
 
 
 def as_given(call: Call, x: Tensor, inputs: list[Tensor]) -> bool:
-    """Whether the kernel of the call got the tensors themselves, none of them copied, and needed no workspace for chunks."""
+    """Whether the kernel of the call got the tensors themselves, none of them copied."""
     taken = [tensor for tensor in call.inputs if tensor is not None]
-    unchanged = call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
-    return unchanged and call.layout.plan.chunks == 1
+    return call.x is x and len(taken) == len(inputs) and all(map(operator.is_, taken, inputs))
+
+
+def shared_memory(x: Tensor, chunks: int) -> tuple[Tensor, Tensor] | None:
+    """Memory of the programs that share a row; None if too few of them can run at once now."""
+    together = resident_programs(x)
+    if together is not None and together < chunks:
+        return None
+    partial, arrived = chunk_memory(x, chunks)
+    assert partial is not None
+    assert arrived is not None
+    return partial, arrived
 
 
 def bound(programs: int, launched: Launched) -> BoundKernel | None:

@@ -92,6 +92,18 @@ def test_totals_with_weights_and_masks_agree_with_the_plain_form(shape, dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(7, 40_001), (64, 131_072), (600, 40_000)])
+def test_long_rows_like_ones_before_take_what_they_are_given(shape, dtype):
+    """Rows in chunks, with the sum by the kernel itself and by another one."""
+    triton_replay.REPLAYS.clear()
+    for seed in range(4):
+        check(*problem(*shape, dtype=dtype, seed=seed))
+    (known,) = triton_replay.REPLAYS.values()
+    assert known.chunks > 1
+
+
+@pytest.mark.gpu
 def test_calls_like_one_before_take_what_they_are_given():
     triton_replay.REPLAYS.clear()
     for seed in range(3):
