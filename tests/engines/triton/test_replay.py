@@ -12,7 +12,7 @@ from manyhot.engines.terms import DenseTerms, SparseTerms
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from manyhot.engines.triton import engine, half, replay
+from manyhot.engines.triton import engine, half, half_replay, replay
 from manyhot.engines.triton.launch import launcher
 from manyhot.engines.triton.launch.direct import DirectKernel
 from manyhot.engines.triton.launch.gate import GATE, LaunchError
@@ -51,6 +51,7 @@ def driver(monkeypatch):
     for module in (replay, half):
         monkeypatch.setattr(module, "stream_finder", lambda: lambda _: STREAM)
         monkeypatch.setattr(module, "stream_for", lambda _: STREAM)
+    for module in (replay, half, half_replay):
         monkeypatch.setattr(module, "workspace_of", lambda *_: WORKSPACE)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(replay, "REPLAYS", {})
@@ -132,11 +133,11 @@ def test_a_repeated_loss_of_float16_and_its_backward_launch_their_kernels(driver
     x, terms, tensors = problem(kind, torch.float16)
     key, inputs = replay.replay_key(x, terms, "split", 0.0, 1 / 6)
     loss = driver.kernel("loss", len(inputs) + (5 if summed else 7))
-    half._STARTS[key] = half._Replay(loss, driver.kernel("total", 2) if summed else None)
+    half._STARTS[key] = half.HalfReplay(loss, driver.kernel("total", 2) if summed else None)
     again = half.half_repeats(x, terms, "split", 0.0, 1 / 6)
     _, held = again.run(x, tensors)
     assert again.scale(held, torch.ones(4)[0]) is None  # the kernel that writes a gradient again is not known yet
-    half._WRITERS[key] = driver.kernel("again", len(inputs) + 5)
+    half._WRITERS[key] = half.Writer(driver.kernel("again", len(inputs) + 5))
     driver.launches.clear()
     value, held = again.run(x, tensors)
     (name, programs, stream, words), *rest = driver.launches
@@ -155,13 +156,39 @@ def test_a_repeated_loss_of_float16_and_its_backward_launch_their_kernels(driver
     assert driver.launches == [("again", 5, STREAM, [*addresses(kind, x, tensors), *ends])]
 
 
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_repeated_loss_of_float16_in_chunks_and_its_backward_have_memory_of_their_own(driver, summed, monkeypatch):
+    x, terms, tensors = problem("dense", torch.float16)
+    key, _ = replay.replay_key(x, terms, "split", 0.0, 1 / 6)
+    loss = driver.kernel("loss", 8 if summed else 10)
+    half._STARTS[key] = half.HalfReplay(loss, driver.kernel("total", 2) if summed else None, chunks=3)
+    half._WRITERS[key] = half.Writer(driver.kernel("again", 8), chunks=3)
+    made, memory = [], replay.chunk_memory
+    monkeypatch.setattr(replay, "chunk_memory", lambda *given: made.append(memory(*given)) or made[-1])
+    again = half.half_repeats(x, terms, "split", 0.0, 1 / 6)
+    value, held = again.run(x, tensors)
+    (_, _, _, words), *rest = driver.launches
+    assert words[:3] == [*addresses("dense", x, tensors), held.expected.data_ptr()]
+    parts = [each.data_ptr() for each in (held.grad, held.used, *made[0])]
+    assert words[4:] == parts + ([] if summed else [value.data_ptr(), WORKSPACE.data_ptr()])
+    assert rest == ([("total", 5, STREAM, [words[3], value.data_ptr()])] if summed else [])
+    factor = torch.ones(4)[0]
+    driver.launches.clear()
+    assert again.scale(held, factor) is held.grad
+    ends = [each.data_ptr() for each in (factor, held.expected, held.grad, held.used, *made[1])]
+    assert driver.launches == [("again", 5, STREAM, [*addresses("dense", x, tensors), *ends])]
+    monkeypatch.setattr(replay, "resident_programs", lambda _: 2)
+    assert again.run(x, tensors) is None
+    assert again.scale(held, factor) is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_what_cannot_be_repeated_is_looked_at_in_full(driver, dtype, monkeypatch):
     """Scores that start anywhere, a driver that declines, a profiler, and an engine that failed."""
     x, terms, tensors = problem("dense", dtype)
     key, _ = replay.replay_key(x, terms, "split", 0.0, 1 / 6)
     replay.REPLAYS[key] = replay.Replay(driver.kernel("loss", 6), None, torch.empty(()))
-    half._STARTS[key] = half._Replay(driver.kernel("loss", 8), None)
+    half._STARTS[key] = half.HalfReplay(driver.kernel("loss", 8), None)
     ways = half.half_repeats if dtype == torch.float16 else engine.repeats
     run = ways(x, terms, "split", 0.0, 1 / 6).run
     assert run(x, tensors) is not None

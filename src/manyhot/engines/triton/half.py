@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,57 +19,31 @@ from manyhot.engines import plain
 from manyhot.engines.again import Again
 from manyhot.engines.terms import DenseTerms, SparseTerms
 from manyhot.engines.triton.calls import Call, chunk_memory, new_grad, new_rows
-from manyhot.engines.triton.launch.direct import BoundKernel
+from manyhot.engines.triton.half_replay import HalfReplay, Held, Writer
 from manyhot.engines.triton.launch.gate import GATE, LaunchError, falls_back_to
 from manyhot.engines.triton.launch.launcher import stream_finder, stream_for
 from manyhot.engines.triton.plans import COUNTER_STRIDE, adds_up
 from manyhot.engines.triton.reductions import launch_sum
-from manyhot.engines.triton.replay import MOST, aligned, as_given, bound, kept_tensor, replay_key, workspace_for, workspace_of
+from manyhot.engines.triton.replay import (
+    MOST,
+    aligned,
+    as_given,
+    bound,
+    kept_tensor,
+    replay_key,
+    workspace_for,
+    workspace_of,
+)
 
 Terms = DenseTerms | SparseTerms
 # The loss scale that torch's GradScaler starts with.
 FIRST_LOSS_SCALE = 65536.0
 
 
-class Held(NamedTuple):
-    """A gradient that backward may have to rewrite."""
-
-    grad: Tensor
-    used: Tensor  # float32 []: the factor it was written with
-    expected: Tensor  # float32 []: the factor of the last backward
-    # The kernel that rewrites it, and the addresses of scores and labels; None if backward has to look them up.
-    writer: tuple[BoundKernel, list[int]] | None = None
-
-
-class _Replay(NamedTuple):
-    """Kernels of an earlier call, bound to their scalar arguments: the loss, and the sum of its rows if that is separate."""
-
-    loss: BoundKernel
-    total: BoundKernel | None
-
-    def run(self, x: Tensor, pointers: list[int], stream: int, held: Held) -> Tensor | None:
-        """The reduced loss, with the gradient written; None if the driver declines."""
-        value = torch.empty_like(held.used)
-        if self.total is None:
-            capturing = torch.cuda.is_current_stream_capturing()
-            workspace = workspace_for(x, self.loss.sizes[0]) if capturing else workspace_of(x.get_device(), stream)
-            counter = workspace.data_ptr()
-            rows = counter + 4 * COUNTER_STRIDE
-            ends: tuple[int, ...] = (value.data_ptr(), counter)
-        else:
-            values = new_rows(x)
-            rows, ends = values.data_ptr(), ()
-        inner = (held.expected.data_ptr(), rows, held.grad.data_ptr(), held.used.data_ptr())
-        done = self.loss(stream, (*pointers, *inner, *ends))
-        if done and self.total is not None:
-            done = self.total(stream, (rows, value.data_ptr()))
-        return value if done else None
-
-
 # Scores, terms, form, offset and scale of a call.
 Problem = tuple[Tensor, Terms, str, float, float]
-_STARTS: dict[Any, _Replay] = {}
-_WRITERS: dict[Any, BoundKernel] = {}
+_STARTS: dict[Any, HalfReplay] = {}
+_WRITERS: dict[Any, Writer] = {}
 _EXPECTED: dict[Any, Tensor] = {}
 
 
@@ -116,14 +90,14 @@ def half_repeats(x: Tensor, terms: Terms, form: str, offset: float, scale: float
 
 
 def _repeater(
-    replay: _Replay, key: Any, scale: float, *, lists: bool
+    replay: HalfReplay, key: Any, scale: float, *, lists: bool
 ) -> Callable[[Tensor, Sequence[Tensor]], tuple[Tensor, Held] | None]:
     """As ``manyhot.engines.triton.replay.Replay.repeater``, in float16."""
-    loss, total, find_stream = replay.loss, replay.total, stream_finder()
+    (loss, total, chunks), find_stream = replay, stream_finder()
     empty_like, capturing = torch.empty_like, torch.cuda.is_current_stream_capturing
     # By stream: the tensor that holds the factor of the last backward, its address, and the address of the workspace.
     known: dict[int, tuple[Tensor, int, int]] = {}
-    writers: list[BoundKernel] = []
+    writers: list[Writer] = []
 
     def run(x: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, Held] | None:
         if GATE.failure:
@@ -142,14 +116,15 @@ def _repeater(
             if not writers and key in _WRITERS:
                 writers.append(_WRITERS[key])
             grad, used, value = empty_like(x), empty_like(expected), empty_like(expected)
-            if total is None:
-                rows, ends = counter + 4 * COUNTER_STRIDE, (value.data_ptr(), counter)
-                done = loss(stream, (*inputs, address, rows, grad.data_ptr(), used.data_ptr(), *ends))
-            else:
-                values = new_rows(x)
-                rows = values.data_ptr()
-                done = loss(stream, (*inputs, address, rows, grad.data_ptr(), used.data_ptr()))
-                done = done and total(stream, (rows, value.data_ptr()))
+            if chunks > 1:
+                held = Held(grad, used, expected, (writers[0], inputs) if writers else None)
+                found_value = replay.run(x, inputs, stream, held)
+                return None if found_value is None else (found_value, held)
+            values = None if total is None else new_rows(x)
+            rows = counter + 4 * COUNTER_STRIDE if values is None else values.data_ptr()
+            ends = (value.data_ptr(), counter) if values is None else ()
+            done = loss(stream, (*inputs, address, rows, grad.data_ptr(), used.data_ptr(), *ends))
+            done = done and (total is None or total(stream, (rows, value.data_ptr())))
         except LaunchError as failure:
             GATE.close(failure)
             return None
@@ -163,15 +138,12 @@ def _finisher() -> Callable[[Held, Tensor], Tensor | None]:
     find_stream = stream_finder()
 
     def finish(held: Held, factor: Tensor) -> Tensor | None:
-        grad, used, expected, writer = held
-        address = factor.data_ptr()
+        address, writer = factor.data_ptr(), held.writer
         if writer is None or address % 16 or GATE.failure:
             return None
-        kernel, inputs = writer
         try:
             stream = find_stream(factor.get_device())
-            places = (*inputs, address, expected.data_ptr(), grad.data_ptr(), used.data_ptr())
-            return grad if stream is not None and kernel(stream, places) else None
+            return held.grad if stream is not None and writer[0].run(stream, writer[1], address, held) else None
         except LaunchError as failure:
             GATE.close(failure)
             return None
@@ -222,10 +194,10 @@ def _start(x: Tensor, terms: Terms, form: str, offset: float, scale: float, held
     if added is None:
         added, summing = launch_sum(values, scale)
     loss, last = bound(programs, launched), None if summing is None else bound(1, summing)
-    if kind is not None and plan.chunks == 1 and as_given(call, x, kind[1]) and loss and (how != "none" or last):
+    if kind is not None and as_given(call, x, kind[1]) and loss and (how != "none" or last):
         if len(_STARTS) >= MOST:
             _STARTS.clear()
-        _STARTS[kind[0]] = _Replay(loss, last)
+        _STARTS[kind[0]] = HalfReplay(loss, last, plan.chunks)
     return added
 
 
@@ -240,10 +212,8 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
     grad, used, expected, writer = held
     address = factor.data_ptr()
     if writer is not None and address % 16 == 0:
-        kernel, pointers = writer
         stream = stream_for(factor.get_device())
-        places = (*pointers, address, expected.data_ptr(), grad.data_ptr(), used.data_ptr())
-        if stream is not None and kernel(stream, places):
+        if stream is not None and writer[0].run(stream, writer[1], address, held):
             return grad
     x, terms, form, offset, scale = problem()
     call = Call(x, terms, "fused", wordwise=True, plainly=form == "split" and offset == 0)
@@ -261,10 +231,10 @@ def half_finish(held: Held | None, factor: Tensor, problem: Callable[[], Problem
         total="again",
     )
     kind, again = replay_key(x, terms, form, offset, scale), bound(call.layout.programs, launched)
-    if kind is not None and call.layout.plan.chunks == 1 and as_given(call, x, kind[1]) and again:
+    if kind is not None and as_given(call, x, kind[1]) and again:
         if len(_WRITERS) >= MOST:
             _WRITERS.clear()
-        _WRITERS[kind[0]] = again
+        _WRITERS[kind[0]] = Writer(again, call.layout.plan.chunks)
     return grad
 
 
