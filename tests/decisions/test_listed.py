@@ -7,9 +7,10 @@ import torch
 
 from engines.triton.interpreted import check_interpreted
 from manyhot import tune_rule
-from manyhot.decisions.tuning import floor
+from manyhot.decisions.tuning import floor, one_cut, pooled
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
+from manyhot.decisions.tuning.rows import scored_rows
 
 INTERPRETED = """
 import sys
@@ -20,10 +21,9 @@ from manyhot.engines.triton import columns, counts, listing
 counts.TILES, counts.DENSE, counts.PROGRAMS = dict.fromkeys(counts.TILES, (16, 16, 4)), 16, 4
 listing.TILE, listing.ROOM = 64, 50
 columns.TILE, columns.LISTED_ROWS, columns.LISTED_LABELS, columns.LABELS, columns.BLOCK = 256, 32, 8, 8, 64
-for seed in range(12):
-    scores, labels, where = hostile(seed)
-    sampled = 20 if seed % 2 else 1 << 21
-    check_cuts(scores, labels, where, sampled)
+for seed in range(16):
+    scores, labels, where = hostile(seed, num_labels=7 if seed < 12 else 40)
+    check_cuts(scores, labels, where, 20 if seed % 2 else 1 << 21)
 print("checked")
 """
 
@@ -51,12 +51,13 @@ def all_cuts(scores, labels, where):
 
 
 def check_cuts(scores, labels, where, sampled):
-    """What is found with kernels is what is found without them."""
-    kept, floor.SAMPLED = floor.SAMPLED, sampled
+    """What is found with kernels is what is found without them; a small sample comes with few gaps to choose from."""
+    kept = floor.SAMPLED, pooled.SAMPLED, pooled.NEIGHBOURS
+    floor.SAMPLED, pooled.SAMPLED, pooled.NEIGHBOURS = sampled, 2 * sampled, 3 if sampled < 1000 else 1000
     try:
         assert all_cuts(scores, labels, where) == plainly(lambda: all_cuts(scores, labels, where))
     finally:
-        floor.SAMPLED = kept
+        floor.SAMPLED, pooled.SAMPLED, pooled.NEIGHBOURS = kept
 
 
 def plainly(call):
@@ -81,6 +82,30 @@ def test_listed_scores_give_the_cuts_that_sorted_ones_give_in_the_interpreter():
 def test_listed_scores_give_the_cuts_that_sorted_ones_give_on_the_device(seed):
     scores, labels, where = hostile(seed, rows=400, num_labels=60)
     check_cuts(scores.cuda(), labels.cuda(), None if where is None else where.cuda(), 500 if seed % 2 else 1 << 21)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["micro-F1", "hamming-error"])
+def test_one_threshold_of_many_scores_is_found_in_one_read_on_the_device(name):
+    draw = torch.Generator(device="cuda").manual_seed(0)
+    labels = torch.rand(2000, 20_000, generator=draw, device="cuda") < 0.0002
+    scores = torch.randn(2000, 20_000, generator=draw, device="cuda") - 2 + 3 * labels
+    data = scored_rows("test", scores, labels, None)
+    found = pooled.listed_cut(data, OBJECTIVES[name])
+    assert found is not None
+    assert found == pooled.sorted_cut(data, OBJECTIVES[name], pooled.steps_of(data))
+
+
+def test_labels_without_positives_change_no_cut(monkeypatch):
+    for seed in range(8):
+        scores, labels, where = hostile(seed, num_labels=30)
+        labels[:, ::2] = False
+        chosen = [tune_rule(scores, labels, objective="macro-F1", where=where, folds=0).rule]
+        chosen.append(tune_rule(scores, labels, objective="macro-F1", per_label=True, where=where, folds=0).rule)
+        with monkeypatch.context() as patch:
+            patch.setattr(one_cut, "_with_positives", lambda _data: None)
+            assert chosen[0] == tune_rule(scores, labels, objective="macro-F1", where=where, folds=0).rule
+            assert chosen[1] == tune_rule(scores, labels, objective="macro-F1", per_label=True, where=where, folds=0).rule
 
 
 @pytest.mark.gpu

@@ -167,7 +167,7 @@ def other_calls():
         "counts, dense": lambda: counts.launch(x, 0.0, lists=None, truth=x > 0, where=None, kinds=(False, True)),
         "column best": lambda: columns.launch_best(x.float(), torch.ones(4271).int(), torch.arange(4272), 4271),
         "segments of labels": lambda: columns.segment_choice(*[torch.zeros(99).double()] * 3, torch.arange(100), 0.1),
-        "listing": lambda: listing.launch(x.float(), 0.0, 100),
+        "listing": lambda: listing.launch(x.float(), (0.0, 1.0), 100),
         "table": lambda: table.update(
             torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(99, dtype=torch.int64),
             torch.zeros(99, dtype=torch.int64), torch.zeros(99), torch.zeros(4, 128)

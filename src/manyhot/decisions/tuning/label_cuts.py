@@ -12,7 +12,8 @@ from manyhot.decisions.cuts import SLACK, ascending, clearance, falling, just_ab
 from manyhot.decisions.threshold_values import round_down
 from manyhot.decisions.tuning import rows as row_blocks
 from manyhot.decisions.tuning.goals import OBJECTIVES
-from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of, pooled_cut, steps_of
+from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of
+from manyhot.decisions.tuning.pooled import pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows
 from manyhot.engines.triton.columns import ColumnBest, column_best, segment_choice
 from manyhot.labels.sparse import SparseLabels
@@ -75,13 +76,16 @@ def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
     The value of a cut is ``P F1 + shrink M``, where M is the mean over labels. It is at most
     ``2 P^2 / (P + predictions) + shrink max M``.
     """
-    value = OBJECTIVES["macro-F1"].value
-    top = curve.start + float(curve.total.max())
-    reached = torch.zeros_like(p)
+    value, top = OBJECTIVES["macro-F1"].value, curve.start + float(curve.total.max())
+    columns = slice(None) if curve.columns is None else curve.columns
+    own, most = p[columns], limit[columns]
+    reached = torch.zeros_like(own)
     for tp, pp in curve.trials:
-        each = value(tp, pp, p)
-        reached = torch.maximum(reached, torch.where(pp <= limit, p * each + shrink * (each.mean() - top), 0.0))
-    return torch.where(reached > 0, 2 * p * p / reached.clamp(min=1e-300) - p, INF) + 1e-6 * p
+        each = value(tp, pp, own)
+        reached = torch.maximum(reached, torch.where(pp <= most, own * each + shrink * (each.sum() / len(p) - top), 0.0))
+    found = torch.full_like(p, INF)
+    found[columns] = torch.where(reached > 0, 2 * own * own / reached.clamp(min=1e-300) - own, INF) + 1e-6 * own
+    return found
 
 
 def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num_labels: int, constant: float) -> Tensor:

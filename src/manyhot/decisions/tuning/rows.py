@@ -32,6 +32,13 @@ class ScoredRows(NamedTuple):
         """Some of the rows."""
         return ScoredRows(self.scores[index], self.labels[index], self.entries[index])
 
+    def of_labels(self, index: Tensor) -> ScoredRows:
+        """Some of the labels, among them all that have positives; ``index`` increases."""
+        number = torch.zeros(self.scores.shape[1], dtype=torch.int64, device=index.device)
+        number[index] = torch.arange(len(index), device=index.device)
+        labels = SparseLabels(number[self.labels.indices], self.labels.offsets, len(index), validate=False)
+        return ScoredRows(self.scores.index_select(1, index), labels, self.entries)
+
     def hits(self) -> Tensor:
         """``[P]``: the scores of the positives."""
         return self.scores[self.labels.rows, self.labels.indices]

@@ -1,4 +1,4 @@
-"""The scores that are at least a level, listed in one read of all scores (CUDA)."""
+"""The scores between two levels, listed in one read of all scores (CUDA)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=("capacity",))
-def listing_kernel(x, values, places, state, level, num_scores, capacity, tiles, BLOCK: tl.constexpr):
-    """Append scores and their places, in any order. ``state``, int64 and zero before: how many were found, also beyond the
-    capacity, and the key of the highest score below ``level``, as an integer that sorts like the scores and is above 0."""
+def listing_kernel(
+    x, levels, values, places, state, level, top, num_scores, capacity, tiles, ON_DEVICE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Append scores from ``level`` to ``top`` and their places, in any order. ``state``, int64 and zero before: how many were
+    found, also beyond the capacity, and the key of the highest score below ``level``, as an integer that sorts like the scores
+    and is above 0. With ON_DEVICE, both levels are read from ``levels``."""
+    if ON_DEVICE:
+        level = tl.load(levels)
+        top = tl.load(levels + 1)
     columns = tl.arange(0, BLOCK)
     below = tl.full([BLOCK], -float("inf"), dtype=tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         first = tl.cast(tile, tl.int64) * BLOCK
         # NaN past the end: every comparison with it is false.
         s = tl.load(x + first + columns, mask=columns < num_scores - first, other=float("nan"))
-        kept = s >= level
+        kept = (s >= level) & (s <= top)
         below = tl.maximum(below, tl.where(s < level, s, -float("inf")))
         number = tl.sum(kept.to(tl.int32))
         if number > 0:
