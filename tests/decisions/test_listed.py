@@ -7,7 +7,7 @@ import torch
 
 from engines.triton.interpreted import check_interpreted
 from manyhot import tune_rule
-from manyhot.decisions.tuning import floor, one_cut, pooled
+from manyhot.decisions.tuning import additive, floor, one_cut, pooled
 from manyhot.decisions.tuning.balanced import balanced_thresholds
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.decisions.tuning.rows import scored_rows
@@ -96,25 +96,44 @@ def test_one_threshold_of_many_scores_is_found_in_one_read_on_the_device(name):
     assert found == pooled.sorted_cut(data, OBJECTIVES[name], pooled.steps_of(data))
 
 
-def test_labels_without_positives_change_no_cut(monkeypatch):
-    for seed in range(8):
-        scores, labels, where = hostile(seed, num_labels=30)
-        labels[:, ::2] = False
-        chosen = [tune_rule(scores, labels, objective="macro-F1", where=where, folds=0).rule]
-        chosen.append(tune_rule(scores, labels, objective="macro-F1", per_label=True, where=where, folds=0).rule)
-        with monkeypatch.context() as patch:
-            patch.setattr(one_cut, "_with_positives", lambda _data: None)
-            assert chosen[0] == tune_rule(scores, labels, objective="macro-F1", where=where, folds=0).rule
-            assert chosen[1] == tune_rule(scores, labels, objective="macro-F1", per_label=True, where=where, folds=0).rule
+@pytest.mark.parametrize("seed", range(12))
+def test_labels_without_positives_change_no_cut(seed, monkeypatch):
+    scores, labels, where = hostile(seed, num_labels=40)
+    labels[:, torch.arange(40) % 4 > 0] = False
+    scores[:, 20:] -= 2
+    found = all_cuts(scores, labels, where)
+    monkeypatch.setattr(one_cut, "_with_positives", lambda _: None)
+    monkeypatch.setattr(additive, "_own_labels", lambda *_: None)
+    assert found == all_cuts(scores, labels, where)
 
 
-@pytest.mark.gpu
-def test_many_labels_are_tuned_on_the_device_as_on_the_cpu():
-    draw = torch.Generator().manual_seed(0)
-    labels = torch.rand(3000, 9000, generator=draw) < 0.0007
-    scores = torch.randn(3000, 9000, generator=draw) - 2 + 3 * labels
-    for name in ("micro-F1", "macro-F1", "MLC-F1"):
-        here, there = (
-            tune_rule(s, t, objective=name, folds=0).rule for s, t in ((scores, labels), (scores.cuda(), labels.cuda()))
-        )
-        assert here == there
+@pytest.mark.parametrize("share", [0.2, 0.8])
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_without_positives_get_the_common_cut_for_macro_f1(seed, share):
+    draw = torch.Generator().manual_seed(seed)
+    labels = (torch.rand(20, 400, generator=draw) < 0.1) & (torch.rand(400, generator=draw) < share)
+    scores = torch.randn(20, 400, generator=draw) - 2 + 3 * labels
+    common = tune_rule(scores, labels, objective="macro-F1", folds=0).rule.threshold
+    cuts = torch.tensor(tune_rule(scores, labels, objective="macro-F1", per_label=True, folds=0).rule.threshold)
+    near = (scores - common).abs().amin(dim=0) < 1e-3
+    few = ~labels.any(dim=0) & ((scores > common).sum(dim=0) <= 5) & ~near
+    assert few.sum() > 20
+    assert (cuts[few] == common).all()
+
+
+def test_labels_leave_the_common_cut_if_lower_ones_are_better_for_pseudo_positives(monkeypatch):
+    draw = torch.Generator().manual_seed(1)
+    labels = torch.rand(40, 60, generator=draw) < 0.01
+    scores = torch.randn(40, 60, generator=draw) + 2 * labels
+    data = scored_rows("test", scores, labels, None)
+    p = data.per_group("labels")
+    given = {"shrink": 50.0, "common": float(scores[labels].max()) - 0.1}
+    limit = torch.full_like(p, 3.0)
+    found = additive.additive_cuts(data, "micro-F1", p, limit, **given)
+    assert torch.equal(found, additive.additive_cuts(data, "micro-F1", p, limit, all_labels=True, **given))
+    assert additive._own_labels(data, p, given["common"]) is not None
+    looked_at = []
+    kept = additive.candidates
+    monkeypatch.setattr(additive, "candidates", lambda part, *rest: looked_at.append(part) or kept(part, *rest))
+    additive.additive_cuts(data, "micro-F1", p, limit, **given)
+    assert [part.scores.shape[1] < 60 for part in looked_at] == [True, False]
