@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyhot.decisions.cuts import SLACK, clearance, falling, just_above, midway, rounding
+from manyhot.decisions.cuts import SLACK, clearance, falling, just_above, margins_of, midway
 from manyhot.decisions.tuning import rows as row_blocks
 from manyhot.decisions.tuning.rows import ScoredRows
 from manyhot.engines.triton.columns import ColumnBest, column_best, segment_choice
@@ -87,11 +87,12 @@ def _segmented(data: ScoredRows, highest: ColumnBest, common: float, limit: Tens
     pp = torch.arange(len(high), device=high.device) - start
     seen = data.labels.contains(highest.rows, label).cumsum(0)
     valid = (pp > 0) & (pp <= limit[label]) & (high > low)
-    fits = (common < high - rounding(high)) & (common > low + rounding(low))
+    margins = margins_of(high, low)
+    fits = (common < high - margins[0]) & (common > low + margins[1])
     top = torch.maximum(just_above(high[offsets[:-1] + 1]), least)
-    cut = torch.where(valid, torch.where(fits, common, midway(high, low)), top[label])
+    cut = torch.where(valid, torch.where(fits, common, midway(high, low, margins)), top[label])
     tp, pp = (torch.where(valid, counts, 0).double() for counts in (seen - seen[start], pp))
-    return Candidates(label, cut, tp, pp, torch.where(valid, clearance(high, low), 1.0), offsets)
+    return Candidates(label, cut, tp, pp, torch.where(valid, clearance(high, low, margins), 1.0), offsets)
 
 
 def _similar_limits(limit: Tensor, size: int) -> tuple[Tensor, ...]:
@@ -121,9 +122,10 @@ def _cuts_of(
         valid[:, -1] = False
     place = valid.nonzero(as_tuple=True)
     high, low = values[place], below[place]
-    fits = (common < high - rounding(high)) & (common > low + rounding(low))
-    cut = torch.where(fits, common, midway(high, low))
-    found = Candidates(label[place[0]], cut, tp[place].double(), pp[place].double(), clearance(high, low))
+    margins = margins_of(high, low)
+    fits = (common < high - margins[0]) & (common > low + margins[1])
+    cut = torch.where(fits, common, midway(high, low, margins))
+    found = Candidates(label[place[0]], cut, tp[place].double(), pp[place].double(), clearance(high, low, margins))
     # A cut above all scores predicts the label in no row.
     top, zero = torch.maximum(just_above(values[:, 0]), least), torch.zeros_like(least)
     return [found, Candidates(label, top, zero, zero, torch.ones_like(zero))]

@@ -47,11 +47,13 @@ def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
     value, top = OBJECTIVES["macro-F1"].value, curve.start + float(curve.total.max())
     columns = slice(None) if curve.columns is None else curve.columns
     own, most = p[columns], limit[columns]
-    reached = torch.zeros_like(own)
-    for tp, pp in curve.trials:
-        each = value(tp, pp, own)
-        reached = torch.maximum(reached, torch.where(pp <= most, own * each + shrink * (each.sum() / len(p) - top), 0.0))
     found = torch.full_like(p, INF)
+    if not curve.trials:
+        return found
+    tp, pp = (torch.stack(counts) for counts in zip(*curve.trials, strict=True))
+    each = value(tp, pp, own)
+    mean = each.sum(dim=1, keepdim=True) / len(p)
+    reached = torch.where(pp <= most, own * each + shrink * (mean - top), 0.0).amax(dim=0)
     # Without positives a label has nothing to lose, but rounding may leave it a value above 0.
     found[columns] = torch.where((reached > 0) & (own > 0), 2 * own * own / reached.clamp(min=1e-300) - own, INF) + 1e-6 * own
     return found

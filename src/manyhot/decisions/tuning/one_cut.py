@@ -127,7 +127,7 @@ def best_on(curve: Curve, data: ScoredRows) -> float:
     lower = torch.cat([scores[1:], below])
     value = value.masked_fill(scores == lower, -INF)
     chosen = best_gap(value, clearance(scores, lower))
-    return float(midway(scores[chosen], lower[chosen]))
+    return float(midway(*torch.stack([scores[chosen], lower[chosen]]).cpu()))
 
 
 def _all_gaps(curve: Curve, data: ScoredRows, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
