@@ -17,10 +17,11 @@ import sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from decisions.test_listed import check_cuts, hostile
-from manyhot.engines.triton import columns, counts, listing
+from manyhot.engines.triton import columns, counts, listing, pooled
 counts.TILES, counts.DENSE, counts.PROGRAMS = dict.fromkeys(counts.TILES, (16, 16, 4)), 16, 4
 listing.TILE, listing.ROOM = 64, 50
 columns.TILE, columns.LISTED_ROWS, columns.LISTED_LABELS, columns.LABELS, columns.BLOCK = 256, 32, 8, 8, 64
+columns.FEW_FROM, columns.FEW_LABELS, pooled.BLOCK = 9, 8, 64
 for seed in range(16):
     scores, labels, where = hostile(seed, num_labels=7 if seed < 12 else 40)
     check_cuts(scores, labels, where, 20 if seed % 2 else 1 << 21)
@@ -137,3 +138,16 @@ def test_labels_leave_the_common_cut_if_lower_ones_are_better_for_pseudo_positiv
     monkeypatch.setattr(additive, "candidates", lambda part, *rest: looked_at.append(part) or kept(part, *rest))
     additive.additive_cuts(data, "micro-F1", p, limit, **given)
     assert [part.scores.shape[1] < 60 for part in looked_at] == [True, False]
+
+
+@pytest.mark.parametrize("number", [1, 2, 40, 5000])
+@pytest.mark.parametrize("rows", [3, 700])
+def test_the_highest_scores_below_a_score_are_those_of_a_sort(rows, number):
+    draw = torch.Generator().manual_seed(0)
+    scores = (100 * torch.randn(rows, 200, generator=draw)).round() / 100
+    scores[0, :5] = -math.inf
+    data = scored_rows("test", scores, torch.zeros(rows, 200), None)
+    for least in (-9.0, -1.0, 0.5, 9.0):
+        lower = scores[(scores < least) & (scores > -math.inf)].sort().values
+        wanted = [-math.inf, *lower.tolist()][-number:]
+        assert pooled.highest_below(data, torch.tensor(least), number).tolist() == wanted

@@ -11,7 +11,9 @@ from manyhot.decisions.cuts import ascending, at_least, best_gap, clearance, jus
 from manyhot.decisions.tuning.floor import MOST_LISTED, floor_of
 from manyhot.decisions.tuning.goals import Goal
 from manyhot.decisions.tuning.rows import ScoredRows
+from manyhot.engines.triton.launch.gate import GATE, LaunchError
 from manyhot.engines.triton.listing import list_between, lists_here
+from manyhot.engines.triton.pooled import launch_cut, launch_level
 
 INF = math.inf
 # Gaps on either side of the best one that may be cut instead.
@@ -64,26 +66,23 @@ def listed_cut(data: ScoredRows, goal: Goal) -> float | None:
     and sorted, and their number proves that no lower cut is better. The host waits for the device twice.
 
     None if no kernel lists the scores, if a lower cut may be better, or if gaps that are not listed are needed."""
-    total, size = len(data.labels.indices), data.scores.numel()
-    if not total or not lists_here(data.scores):
+    total, scores = len(data.labels.indices), data.scores
+    if not total or not lists_here(scores):
         return None
-    hits = data.hits().sort().values
-    level = _lowest_to_list(data.scores.view(-1), hits, goal)
-    found = list_between(data.scores, torch.cat([level, torch.full_like(level, INF)]), most=MOST_LISTED)
-    if found is None or not len(found.values):
+    try:
+        hits = data.hits().sort().values
+        stride = scores.numel() // SAMPLED | 1
+        sample = scores.view(-1)[::stride].sort().values
+        share, errors = scores.numel() / len(sample), ERRORS if stride > 1 else 0.0
+        levels = launch_level(sample, hits, share, errors, NEIGHBOURS, error=goal.error)
+        found = list_between(scores, levels, most=MOST_LISTED)
+        if found is None or not len(found.values):
+            return None
+        numbers = launch_cut(found.values.sort().values, hits, levels, NEIGHBOURS, error=goal.error).cpu()
+    except LaunchError as failure:
+        GATE.close(failure)
         return None
-    everything, count = found.values.sort().values, len(found.values)
-    place, missed = torch.searchsorted(everything, hits), torch.searchsorted(hits, hits)
-    p = torch.full((), total, dtype=torch.float64, device=hits.device)
-    value = goal.value((total - missed).double(), (count - place).double(), p)
-    value = value.masked_fill((hits < level) | (hits == -INF), -INF)
-    best = (total - 1 - value.flip(0).argmax()).reshape(1)
-    at = place.index_select(0, best)
-    near = (at + torch.arange(-NEIGHBOURS - 1, NEIGHBOURS + 1, device=hits.device)).clamp(0, count - 1)
-    window = everything.index_select(0, near)
-    tp = total - torch.searchsorted(hits, window)
-    numbers = torch.cat([value.index_select(0, best), at, everything[-1:], window, tp]).cpu()
-    return _listed_choice(goal, numbers, found.below, (count, size, total))
+    return _listed_choice(goal, numbers, found.below, (len(found.values), scores.numel(), total))
 
 
 def _listed_choice(goal: Goal, numbers: Tensor, below: float, sizes: tuple[int, int, int]) -> float | None:
@@ -108,25 +107,6 @@ def _listed_choice(goal: Goal, numbers: Tensor, below: float, sizes: tuple[int, 
     if at < NEIGHBOURS and count < size:
         return None
     return _widest(goal, window, tp, count - stop, total)
-
-
-def _lowest_to_list(scores: Tensor, hits: Tensor, goal: Goal) -> Tensor:
-    """``[1]``: a score that a best cut probably predicts nothing below, nor are gaps below it needed; from every n-th of the
-    ``scores [N]`` and the ``hits``, increasing."""
-    stride = len(scores) // SAMPLED | 1
-    sample = scores[::stride].sort().values
-    size, share = len(sample), len(scores) / len(sample)
-    errors = ERRORS if stride > 1 else 0.0
-    p = torch.full((), len(hits), dtype=torch.float64, device=hits.device)
-    tp = (len(hits) - torch.searchsorted(hits, hits)).double()
-    pp = (size - torch.searchsorted(sample, hits)).double()
-    pp = torch.maximum(share * (pp + errors * (pp + 1).sqrt()), tp)
-    known = torch.where(hits > -INF, goal.value(tp, pp, p), -INF).amax().clamp(min=value_without(goal, len(hits)))
-    fewest = torch.arange(1, size + 1, dtype=torch.float64, device=hits.device)
-    fewest = share * (fewest - errors * (fewest + 1).sqrt()) - NEIGHBOURS
-    bound = goal.value(p, torch.maximum(fewest, p), p)
-    skipped = size - 1 - (bound > known).sum().reshape(1)
-    return torch.where(skipped < 0, -INF, sample.index_select(0, skipped.clamp(min=0)))
 
 
 def _widest(goal: Goal, window: Tensor, tp: Tensor, higher: int, total: int) -> float:
@@ -154,11 +134,17 @@ def value_without(goal: Goal, total: int) -> float:
 
 def highest_below(data: ScoredRows, least: Tensor, number: int) -> Tensor:
     """The highest scores below ``least``, increasing: ``number`` of them, or all after ``-inf``."""
-    parts = []
-    for _, block in data.blocks():
-        lower = torch.where(block < least, block, -INF).flatten()
-        parts.append(lower.topk(min(number, len(lower))).values if number > 1 else lower.max().reshape(1))
-    best = torch.cat(parts)
-    best = best.topk(min(number, len(best))).values
-    best = best[best > -INF]
-    return torch.cat([best, best.new_full((1,), -INF)])[:number].flip(0)
+    if number == 1:
+        return torch.stack([torch.where(block < least, block, -INF).max() for _, block in data.blocks()]).max().reshape(1)
+    # A sample tells where about twice as many begin; if there are fewer, all scores are sorted.
+    every = data.scores.flatten()
+    sample = every[:: max(1, len(every) >> 16)]
+    place = 2 * number * len(sample) // len(every) + 16
+    lower = ascending(sample[sample < least])
+    found = lower[:0]
+    for level in ([float(lower[-place])] if place <= len(lower) else []) + [-INF]:
+        if len(found) < number:
+            found = torch.cat([at_least(block, level) for _, block in data.blocks()])
+            found = found[(found < least) & (found > -INF)]
+    found = ascending(found)[-number:]
+    return found if len(found) == number else torch.cat([found.new_full((1,), -INF), found])

@@ -15,8 +15,8 @@ from manyhot.engines.triton.launch.launcher import launcher
 from manyhot.engines.triton.launch.residency import multiprocessors
 from manyhot.engines.triton.plans import blocks
 
-# Scores of a tile, warps per program, and programs per multiprocessor; each program loops over tiles.
-TILE, WARPS, PER_PROCESSOR = 1024, 4, 16
+# Scores of a tile, warps per program, programs per multiprocessor, each of which loops over tiles, and registers.
+TILE, WARPS, PER_PROCESSOR, REGISTERS = 256, 1, 32, 64
 # Entries to make room for at first; a second read follows where more are found.
 ROOM = 1 << 23
 
@@ -74,7 +74,7 @@ def launch(scores: Tensor, levels: tuple[float, float] | Tensor, room: int) -> t
     tiles = blocks(scores.numel(), TILE)
     numbers = (*map(float, known), scores.numel(), room, tiles)
     types = (scores.device, scores.dtype, type_of(given), values.dtype, places.dtype, state.dtype)
-    start = launcher(listing_kernel, (given is not None, TILE), WARPS, types, numbers)
+    start = launcher(listing_kernel, (given is not None, TILE), WARPS, types, numbers, REGISTERS)
     most = PER_PROCESSOR * (multiprocessors(scores.get_device(), of_context=False) if scores.is_cuda else 1)
     start(min(tiles, most), scores, (given, values, places, state), numbers)
     return values, places, state
