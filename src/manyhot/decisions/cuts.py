@@ -25,15 +25,24 @@ def rounding(scores: Tensor) -> Tensor:
 
     The score of a row differs a little in another batch, on another device and in other software.
     """
-    near = scores.abs().double().clamp(min=1.0) * (MARGIN * torch.finfo(scores.dtype).eps)
-    return torch.where(near.isfinite(), near, 0.0)
+    near = scores.abs().double().clamp_(min=1.0).mul_(MARGIN * torch.finfo(scores.dtype).eps)
+    return near.nan_to_num_(nan=0.0, posinf=0.0)
 
 
-def midway(upper: Tensor, lower: Tensor) -> Tensor:
+Margins = tuple[Tensor, Tensor]
+
+
+def margins_of(upper: Tensor, lower: Tensor) -> Margins:
+    """``rounding`` of the scores above and below gaps."""
+    return rounding(upper), rounding(lower)
+
+
+def midway(upper: Tensor, lower: Tensor, margins: Margins | None = None) -> Tensor:
     """float64: a cut that predicts ``upper`` and not ``lower``. If one of them is infinite, the cut lies next to the other."""
     high, low = upper.double(), lower.double()
+    above, below = margins_of(upper, lower) if margins is None else margins
     middle = (high + low) / 2
-    middle = torch.where(low == -INF, high - rounding(upper), torch.where(high == INF, low + rounding(lower), middle))
+    middle = torch.where(low == -INF, high - above, torch.where(high == INF, low + below, middle))
     middle = torch.where((low == -INF) & (high == INF), torch.finfo(upper.dtype).max, middle)
     # There is no number between large neighbouring floats; the cut is then the lower one.
     return torch.where((middle < high) & (middle >= low), middle, low)
@@ -44,10 +53,11 @@ def just_above(score: Tensor) -> Tensor:
     return torch.where(score == -INF, 0.0, score.double() + rounding(score))
 
 
-def clearance(upper: Tensor, lower: Tensor) -> Tensor:
+def clearance(upper: Tensor, lower: Tensor, margins: Margins | None = None) -> Tensor:
     """float64 from 0 to 1: the relative width of a gap; 1 if a cut midway is outside the rounding error of both scores."""
+    above, below = margins_of(upper, lower) if margins is None else margins
     gap = upper.double() - lower.double()
-    return (gap / (2 * torch.maximum(rounding(upper), rounding(lower)))).nan_to_num(0.0, posinf=1.0).clamp(0.0, 1.0)
+    return (gap / (2 * torch.maximum(above, below))).nan_to_num(0.0, posinf=1.0).clamp(0.0, 1.0)
 
 
 def best_gap(value: Tensor, clear: Tensor) -> int:

@@ -97,7 +97,7 @@ def other_calls():
     from manyhot.engines.linear.problem import LinearProblem
     from manyhot.engines.plain_spans.terms import SpanParts
     from manyhot.engines.terms import DenseTerms, SparseTerms
-    from manyhot.engines.triton import columns, counts, engine, listing, ranks
+    from manyhot.engines.triton import columns, counts, engine, listing, pooled, ranks
     from manyhot.engines.triton.linear import backward, best, product, table, updates
     from manyhot.engines.triton.linear import engine as linear
     from manyhot.engines.triton.linear.inputs import KernelInputs, Saved
@@ -143,6 +143,10 @@ def other_calls():
         update = types.SimpleNamespace(weight=weight, seed=one.long(), step=one.long(), rate=one, **about)
         updates.apply(update, torch.zeros(64, 128, dtype=torch.bfloat16), 0, 512, torch.zeros(64, 512, dtype=torch.bfloat16))
 
+    def every_column():
+        wanted = torch.where(torch.arange(columns.FEW_FROM) % 3 > 0, 1, 9).int()
+        columns.launch_best(torch.zeros(2, columns.FEW_FROM), wanted, torch.zeros(columns.FEW_FROM + 1, dtype=torch.int64), 9)
+
     x, scores = torch.zeros(64, 4271, dtype=torch.bfloat16), torch.zeros(64, 4096, dtype=torch.bfloat16)
     lists = SparseLabels.from_lists([[0]] * 64, num_labels=4271)
     return {
@@ -165,9 +169,11 @@ def other_calls():
         "best labels": lambda: best.leading_labels(scores, None, None, 64, 10, nan_first=True, flags=scores > 0),
         "counts": lambda: counts.launch(x, 0.0, lists=(lists.rows, lists.indices), truth=None, where=None, kinds=(False, True)),
         "counts, dense": lambda: counts.launch(x, 0.0, lists=None, truth=x > 0, where=None, kinds=(False, True)),
-        "column best": lambda: columns.launch_best(x.float(), torch.ones(4271).int(), torch.arange(4272), 4271),
+        "column best": every_column,
         "segments of labels": lambda: columns.segment_choice(*[torch.zeros(99).double()] * 3, torch.arange(100), 0.1),
-        "listing": lambda: listing.launch(x.float(), 0.0, 100),
+        "listing": lambda: listing.launch(x.float(), (0.0, 1.0), 100),
+        "lowest score": lambda: pooled.launch_level(torch.zeros(99), torch.zeros(9), 1.0, 0.0, 9, error=False),
+        "common cut": lambda: pooled.launch_cut(torch.zeros(99), torch.zeros(9), torch.zeros(2), 9, error=True),
         "table": lambda: table.update(
             torch.zeros(100, 128), torch.zeros(100), torch.zeros(()), torch.zeros(99, dtype=torch.int64),
             torch.zeros(99, dtype=torch.int64), torch.zeros(99), torch.zeros(4, 128)

@@ -22,6 +22,8 @@ CALLS += (
     "counts",
     "counts, dense",
     "listing",
+    "lowest score",
+    "common cut",
     "column best",
     "segments of labels",
     "table",

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from manyhot._checks import check_at_least
 from manyhot.decisions.cuts import clear_cut
+from manyhot.decisions.tuning.additive import PooledRates
+from manyhot.decisions.tuning.candidates import best_of_each, candidates
 from manyhot.decisions.tuning.goals import OBJECTIVES
-from manyhot.decisions.tuning.label_cuts import PooledRates, best_of_each, candidates
-from manyhot.decisions.tuning.one_cut import curve_of, global_cut, pooled_cut, steps_of
+from manyhot.decisions.tuning.one_cut import curve_of, global_cut
+from manyhot.decisions.tuning.pooled import pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows, scored_rows
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.logsumexp import Scores

@@ -41,7 +41,7 @@ def floor_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Floor:
     # Without a list, each evaluation reads all scores; a floor suggested by some rows and confirmed on all rows needs few more.
     search.bisect(CONFIRMED_PASSES if search.low else FLOOR_PASSES)
     place = min(search.low, search.at)
-    score, listed = float(steps[place]), search.listed
+    score, listed = float(search.levels[place]), search.listed
     if listed is not None and place >= listed.first:
         entries: Entries | None = listed.from_step(place)
     else:
@@ -59,6 +59,8 @@ class Search:
 
     def __init__(self, data: ScoredRows, goal: Goal, steps: Tensor, first: int | None = None) -> None:
         self.data, self.goal, self.steps = data, goal, steps
+        # On the host, so that no evaluation waits for a step.
+        self.levels = steps.cpu()
         self.placed = goal.groups != "all"
         self.listed = None if first is None else self._list(first)
         self.positives, self.hits = data.per_group(goal.groups), data.hits()
@@ -72,12 +74,12 @@ class Search:
             self.listed = self._list(place)
         if self.listed is not None:
             return self.listed.at(place)
-        step, groups = self.steps[place], self.goal.groups
+        step, groups = float(self.levels[place]), self.goal.groups
         return self.data.per_group(groups, self.hits >= step), number_at_least(self.data, groups, step)
 
     def _list(self, first: int) -> ListedCounts | None:
         """Counts from a list of the scores from a step on; None if no kernel lists them, or if they are too many."""
-        entries = entries_at_least(self.data, float(self.steps[first]), placed=self.placed, most=MOST_LISTED)
+        entries = entries_at_least(self.data, float(self.levels[first]), placed=self.placed, most=MOST_LISTED)
         return None if entries is None else ListedCounts(self.data, self.goal, self.steps, first, entries)
 
     def evaluate(self, place: int) -> None:
@@ -86,8 +88,9 @@ class Search:
         self.trials.append((tp, pp))
         found = None if self.listed is None else self.listed.value(place)
         if found is None:
-            value, p = self.goal.value, self.positives
-            found = torch.stack([value(tp, pp, p).sum(), value(p, torch.maximum(pp, p), p).sum()]).tolist()
+            p = self.positives
+            counts = torch.stack([tp, p]), torch.stack([pp, torch.maximum(pp, p)])
+            found = self.goal.value(*counts, p).sum(dim=1).tolist()
         reached, bound = found
         if reached > self.known:
             self.known, self.at = reached, place

@@ -26,7 +26,9 @@ class Goal(NamedTuple):
 
 def _f1(empty: float) -> Value:
     def value(tp: Tensor, pp: Tensor, p: Tensor) -> Tensor:
-        return torch.where(pp + p > 0, 2 * tp / (pp + p).clamp(min=1), empty)
+        total = pp + p
+        found = 2 * tp / total.clamp(min=1)
+        return torch.where(total > 0, found, empty) if empty else found
 
     return value
 

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyhot.decisions.cuts import SLACK, ascending, clearance, falling, just_above, midway, rounding
-from manyhot.decisions.threshold_values import round_down
-from manyhot.decisions.tuning import rows as row_blocks
+from manyhot.decisions.cuts import just_above
+from manyhot.decisions.tuning.additive import additive_cuts
+from manyhot.decisions.tuning.candidates import best_of_each, candidates
 from manyhot.decisions.tuning.goals import OBJECTIVES
-from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of, pooled_cut, steps_of
+from manyhot.decisions.tuning.one_cut import Curve, best_on, curve_of
+from manyhot.decisions.tuning.pooled import pooled_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows
-from manyhot.engines.triton.columns import ColumnBest, column_best, segment_choice
-from manyhot.labels.sparse import SparseLabels
 
 INF = math.inf
-
-
-class Candidates(NamedTuple):
-    """Possible cuts of all labels: label, cut, true positives, predictions, and ``clearance`` of the gap.
-
-    They are unordered, or each label has a segment from ``offsets`` on, which starts with its cut without predictions; this cut
-    may be repeated.
-    """
-
-    label: Tensor
-    cut: Tensor
-    tp: Tensor
-    pp: Tensor
-    clear: Tensor
-    offsets: Tensor | None = None
 
 
 def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float) -> Tensor:
@@ -41,28 +24,14 @@ def label_cuts(data: ScoredRows, objective: str, *, shrink: float, flood: float)
     if len(steps) == 0:
         return just_above(data.scores.max()).expand(len(p))
     limit = (flood * (p + 1)).clamp(max=len(data.scores))
-    if objective == "macro-F1":
-        curve = curve_of(data, goal, steps)
-        common = best_on(curve, data)
-        found = candidates(data, common, torch.minimum(limit, _f1_limit(curve, p, limit, shrink)))
-        own = p[found.label]
-        value = own * goal.value(found.tp, found.pp, own)
-        best = best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
-    else:
-        common = pooled_cut(data, goal, steps)
-        rates = PooledRates(data)
-        recall, load = rates.at(p.new_tensor([common]))
-        price = float(2 * recall / (load + 1)) if objective == "micro-F1" else 1.0
-        # Beyond this many predictions a label costs more than all its positives and pseudo-positives can gain. The factor 0.9
-        # allows for a price that was estimated on part of the rows.
-        bound = (2 * (p + shrink) + shrink * float(load)) / max(0.9 * price, 1e-300)
-        found = candidates(data, common, torch.minimum(limit, bound))
-        recall, load = rates.at(found.cut) if shrink else (torch.zeros_like(found.cut),) * 2
-        gain, cost = found.tp + shrink * recall, found.pp + shrink * load
-        if objective == "hamming-error":
-            best = best_of_each(found, 2 * gain - cost, len(p))
-        else:
-            best = _best_ratio(found, gain, cost, price, len(p), float(p.sum()) + shrink * len(p))
+    if objective != "macro-F1":
+        return additive_cuts(data, objective, p, limit, shrink=shrink, common=pooled_cut(data, goal, steps))
+    curve = curve_of(data, goal, steps)
+    common = best_on(curve, data)
+    found = candidates(data, common, torch.minimum(limit, _f1_limit(curve, p, limit, shrink)))
+    own = p[found.label]
+    value = own * goal.value(found.tp, found.pp, own)
+    best = best_of_each(found, value + shrink * curve.at(found.cut) if shrink else value, len(p))
     cuts = torch.full_like(p, common)
     cuts[found.label[best]] = found.cut[best]
     return cuts
@@ -75,148 +44,16 @@ def _f1_limit(curve: Curve, p: Tensor, limit: Tensor, shrink: float) -> Tensor:
     The value of a cut is ``P F1 + shrink M``, where M is the mean over labels. It is at most
     ``2 P^2 / (P + predictions) + shrink max M``.
     """
-    value = OBJECTIVES["macro-F1"].value
-    top = curve.start + float(curve.total.max())
-    reached = torch.zeros_like(p)
-    for tp, pp in curve.trials:
-        each = value(tp, pp, p)
-        reached = torch.maximum(reached, torch.where(pp <= limit, p * each + shrink * (each.mean() - top), 0.0))
-    return torch.where(reached > 0, 2 * p * p / reached.clamp(min=1e-300) - p, INF) + 1e-6 * p
-
-
-def _best_ratio(found: Candidates, gain: Tensor, cost: Tensor, ratio: float, num_labels: int, constant: float) -> Tensor:
-    """Dinkelbach: the cuts that maximise ``2 sum gain / (sum cost + constant)``; each round solves one problem per label."""
-    best = torch.zeros(0, dtype=torch.int64, device=gain.device)
-    for _ in range(100):
-        choice = best_of_each(found, 2 * gain - ratio * cost, num_labels)
-        reached = float(2 * gain[choice].sum() / max(float(cost[choice].sum()) + constant, 1e-300))
-        if reached <= ratio and len(best):
-            break
-        ratio, best = reached, choice
-    return best
-
-
-def best_of_each(found: Candidates, value: Tensor, num_labels: int) -> Tensor:
-    """The index of each label's best candidate, as ``best_gap`` chooses; ties go to the highest cut."""
-    if found.offsets is not None:
-        chosen = segment_choice(value, found.clear, found.cut, found.offsets, SLACK)
-        if chosen is not None:
-            return chosen
-        repeated = (found.pp == 0) & (torch.arange(len(value), device=value.device) > found.offsets[found.label])
-        value = value.masked_fill(repeated, -INF)
-    best = _highest(found.label, value, num_labels)[found.label]
-    kept = (value == best).nonzero().flatten()
-    if bool((found.clear[kept] < 1).any()):
-        near = (value >= best - SLACK * best.abs()).nonzero().flatten()
-        label, clear = found.label[near], found.clear[near]
-        near = near[clear == _highest(label, clear, num_labels)[label]]
-        label = found.label[near]
-        kept = near[value[near] == _highest(label, value[near], num_labels)[label]]
-    label, cut = found.label[kept], found.cut[kept]
-    return kept[cut == _highest(label, cut, num_labels)[label]]
-
-
-def _highest(label: Tensor, value: Tensor, num_labels: int) -> Tensor:
-    """``[L]``: the highest value of each label."""
-    return value.new_full((num_labels,), -INF).scatter_reduce_(0, label, value, "amax")
-
-
-def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | None = None) -> Candidates:
-    """Every cut of every label with at most ``limit [L]`` predictions; labels with similar limits are sorted together.
-
-    The cut without predictions is just above the label's highest score, but not below ``least [L]`` (default: ``common``).
-    """
-    rows, num_labels = data.scores.shape
-    limit = limit.clamp(max=rows).floor().long()
-    least = torch.full((num_labels,), common, dtype=torch.float64, device=data.scores.device) if least is None else least
-    highest = column_best(data.scores, (limit + 1).clamp(max=rows))
-    if highest is not None:
-        return _segmented(data, highest, common, limit, least)
-    turned, parts = data.labels.transposed(), []
-    size = max(1, row_blocks.block_elements(data.scores) // max(rows, 1))
-    for start in range(0, num_labels, size):
-        scores = data.scores[:, start : start + size].T.contiguous()
-        for chosen in _similar_limits(limit[start : start + size], size):
-            label = chosen + start
-            parts += _cuts_of(scores[chosen], turned[label], label, limit[label].unsqueeze(1), common, least[label])
-    return Candidates(*(torch.cat(part) for part in zip(*(part[:5] for part in parts), strict=True)))
-
-
-def _segmented(data: ScoredRows, highest: ColumnBest, common: float, limit: Tensor, least: Tensor) -> Candidates:
-    """The candidates among the highest scores of each label, which are listed in falling order."""
-    high, _, label, offsets = highest
-    low = torch.cat([high[1:], high.new_full((1,), -INF)])
-    low[offsets[1:] - 1] = -INF
-    start = offsets[label]
-    pp = torch.arange(len(high), device=high.device) - start
-    seen = data.labels.contains(highest.rows, label).cumsum(0)
-    valid = (pp > 0) & (pp <= limit[label]) & (high > low)
-    fits = (common < high - rounding(high)) & (common > low + rounding(low))
-    top = torch.maximum(just_above(high[offsets[:-1] + 1]), least)
-    cut = torch.where(valid, torch.where(fits, common, midway(high, low)), top[label])
-    tp, pp = (torch.where(valid, counts, 0).double() for counts in (seen - seen[start], pp))
-    return Candidates(label, cut, tp, pp, torch.where(valid, clearance(high, low), 1.0), offsets)
-
-
-def _similar_limits(limit: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Indices of ``limit [l]`` in groups of similar limits: sixteen groups for a full block, or one for each power of two on a
-    GPU, where every group costs kernel launches."""
-    ranked = limit.argsort()
-    if not limit.is_cuda:
-        return ranked.split(max(1, size // 16))  # type: ignore[no-untyped-call, no-any-return]
-    powers = torch.searchsorted(limit[ranked], 1 << torch.arange(1, 40, device=limit.device)).tolist()
-    ends = sorted({*powers, len(limit)} - {0})
-    sizes = [stop - begin for begin, stop in zip([0, *ends], ends, strict=False)]
-    return ranked.split(sizes)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def _cuts_of(
-    scores: Tensor, positives: SparseLabels, label: Tensor, limit: Tensor, common: float, least: Tensor
-) -> list[Candidates]:
-    """The cuts of some labels, from their ``scores [l, R]`` and ``positives [l, R]``."""
-    rows = scores.shape[1]
-    take = min(int(limit.max()) + 1, rows)
-    values, order = falling(scores, take)
-    tp = _at(positives, order).cumsum(dim=1, dtype=torch.int32)
-    pp = torch.arange(1, take + 1, dtype=torch.int32, device=values.device).expand_as(tp)
-    below = torch.cat([values[:, 1:], values.new_full((len(label), 1), -INF)], dim=1)
-    valid = (values > below) & (pp <= limit)
-    if take < rows:
-        valid[:, -1] = False
-    place = valid.nonzero(as_tuple=True)
-    high, low = values[place], below[place]
-    fits = (common < high - rounding(high)) & (common > low + rounding(low))
-    cut = torch.where(fits, common, midway(high, low))
-    found = Candidates(label[place[0]], cut, tp[place].double(), pp[place].double(), clearance(high, low))
-    # A cut above all scores predicts the label in no row.
-    top, zero = torch.maximum(just_above(values[:, 0]), least), torch.zeros_like(least)
-    return [found, Candidates(label, top, zero, zero, torch.ones_like(zero))]
-
-
-def _at(positives: SparseLabels, order: Tensor) -> Tensor:
-    """bool ``[l, k]``: which of the rows ``order [l, k]`` are positives of each label. On a GPU entries are looked up: a
-    dense table would be written and read for only a few entries per label."""
-    if not order.is_cuda:
-        return positives.dense().gather(1, order)
-    return positives.contains(torch.arange(len(order), device=order.device).unsqueeze(1), order)
-
-
-class PooledRates:
-    """``(recall, predictions per positive)`` of all labels together at cuts.
-
-    The rates are a prior and need not be exact: for very large data, predictions are counted on every n-th row.
-    """
-
-    def __init__(self, data: ScoredRows) -> None:
-        stride = max(1, data.scores.numel() // row_blocks.BLOCK_ELEMENTS)
-        part = data.scores[::stride]
-        self.hits, self.everything = ascending(data.hits()), ascending(part.flatten())
-        self.share, self.positives = len(data.scores) / len(part), max(len(self.hits), 1)
-
-    def at(self, cuts: Tensor) -> tuple[Tensor, Tensor]:
-        """The rates at ``cuts``."""
-        level = round_down(cuts, self.hits.dtype)
-        recall, load = (
-            (len(scores) - torch.searchsorted(scores, level, right=True)).double() for scores in (self.hits, self.everything)
-        )
-        return recall / self.positives, load * self.share / self.positives
+    value, top = OBJECTIVES["macro-F1"].value, curve.start + float(curve.total.max())
+    columns = slice(None) if curve.columns is None else curve.columns
+    own, most = p[columns], limit[columns]
+    found = torch.full_like(p, INF)
+    if not curve.trials:
+        return found
+    tp, pp = (torch.stack(counts) for counts in zip(*curve.trials, strict=True))
+    each = value(tp, pp, own)
+    mean = each.sum(dim=1, keepdim=True) / len(p)
+    reached = torch.where(pp <= most, own * each + shrink * (mean - top), 0.0).amax(dim=0)
+    # Without positives a label has nothing to lose, but rounding may leave it a value above 0.
+    found[columns] = torch.where((reached > 0) & (own > 0), 2 * own * own / reached.clamp(min=1e-300) - own, INF) + 1e-6 * own
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from manyhot.decisions.tuning.goals import Goal
 from manyhot.decisions.tuning.rows import ScoredRows, group_of, tally
-from manyhot.engines.triton.listing import list_at_least
+from manyhot.engines.triton.listing import list_between
 
 
 class Entries(NamedTuple):
@@ -38,7 +39,7 @@ def entries_at_least(data: ScoredRows, level: float, *, placed: bool = True, mos
     Returns:
         The entries; None if there are more, or if no kernel lists them.
     """
-    found = list_at_least(data.scores, level, most=most)
+    found = list_between(data.scores, (level, math.inf), most=most)
     if found is None:
         return None
     below = torch.full((), found.below, dtype=data.scores.dtype, device=data.scores.device)

@@ -9,79 +9,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyhot.decisions.cuts import ascending, at_least, best_gap, clearance, just_above, midway
+from manyhot.decisions.cuts import SLACK, ascending, best_gap, clearance, just_above, midway
 from manyhot.decisions.threshold_values import round_down
 from manyhot.decisions.tuning.floor import Trial, floor_of
 from manyhot.decisions.tuning.goals import Goal
-from manyhot.decisions.tuning.listed import Entries
+from manyhot.decisions.tuning.pooled import highest_below, listed_cut, sorted_cut, steps_of
 from manyhot.decisions.tuning.rows import ScoredRows, group_of, tally
+from manyhot.engines.triton.listing import list_between
 
 INF = math.inf
-# Gaps on either side of the best one that may be cut instead.
-NEIGHBOURS = 1000
 
 
 def global_cut(data: ScoredRows, goal: Goal) -> float:
     """The best cut for all labels."""
+    found = listed_cut(data, goal) if goal.groups == "all" else None
+    if found is not None:
+        return found
     steps = steps_of(data)
     if len(steps) == 0:
         return float(just_above(data.scores.max()))
-    return pooled_cut(data, goal, steps) if goal.groups == "all" else best_on(curve_of(data, goal, steps), data)
-
-
-def steps_of(data: ScoredRows) -> Tensor:
-    """The distinct scores of positives, increasing."""
-    hits = data.hits()
-    return hits[hits > -INF].unique()  # type: ignore[no-untyped-call, no-any-return]
-
-
-def pooled_cut(data: ScoredRows, goal: Goal, steps: Tensor) -> float:
-    """The best cut for one group: the number of predictions is the position of the cut in the sorted scores. Only scores that a
-    best cut may predict are sorted."""
-    floor = floor_of(data, goal, steps)
-    if floor.entries is not None:
-        everything = floor.entries.scores.flip(0)
-    else:
-        everything = ascending(torch.cat([at_least(block, floor.score) for _, block in data.blocks()]))
-    hits, steps = data.hits(), steps[floor.place :]
-    total, hits = len(hits), ascending(at_least(hits, floor.score))
-    place = torch.searchsorted(everything, steps)
-    pp = (len(everything) - place).double()
-    tp = (len(hits) - torch.searchsorted(hits, steps)).double()
-    value = goal.value(tp, pp, torch.full_like(tp, total))
-    best = len(value) - 1 - value.flip(0).argmax()
-    reached, at = torch.stack([value[best], place[best].double()]).tolist()
-    nothing = torch.zeros(1, dtype=torch.float64)
-    if reached <= float(goal.value(nothing, nothing, torch.full_like(nothing, total))):
-        return float(just_above(everything[-1]))
-    # Gaps next to the best one, the highest first, in case that one is too narrow. They are few: the rest is on the CPU.
-    start, stop = max(0, int(at) - NEIGHBOURS), min(len(everything), int(at) + NEIGHBOURS + 1)
-    below = everything[start - 1] if start else _highest_below(data, everything[0], floor.entries)
-    upper = torch.cat([below.reshape(1), everything[start:stop]]).cpu().flip(0)
-    upper, lower = upper[:-1], upper[1:]
-    pp = len(everything) - torch.arange(stop - 1, start - 1, -1).double()
-    tp = (len(hits) - torch.searchsorted(hits, upper.to(hits.device))).double().cpu()
-    value = goal.value(tp, pp, torch.full_like(tp, total)).masked_fill(upper == lower, -INF)
-    chosen = best_gap(value, clearance(upper, lower))
-    return float(midway(upper[chosen], lower[chosen]))
-
-
-def _highest_below(data: ScoredRows, least: Tensor, entries: Entries | None) -> Tensor:
-    """The highest score below ``least``, which is the last of ``entries``; ``-inf`` if there is none."""
-    if entries is not None:
-        return entries.below
-    return torch.stack([torch.where(block < least, block, -INF).max() for _, block in data.blocks()]).max()
+    return sorted_cut(data, goal, steps) if goal.groups == "all" else best_on(curve_of(data, goal, steps), data)
 
 
 class Curve(NamedTuple):
     """The objective as a function of the cut: ``start`` without predictions, then ``total`` after each of the falling
-    ``scores`` is predicted."""
+    ``scores`` is predicted. If only some groups change the objective, the scores and the trials are those of the labels
+    ``columns``. ``below [1]`` is the highest score below them, if it is known."""
 
     scores: Tensor
     total: Tensor
     start: float
     trials: list[Trial]
-    entries: Entries | None
+    columns: Tensor | None
+    below: Tensor | None
 
     def at(self, cuts: Tensor) -> Tensor:
         """The objective at cuts; below the last score it is constant."""
@@ -91,12 +51,21 @@ class Curve(NamedTuple):
 
 def curve_of(data: ScoredRows, goal: Goal, steps: Tensor) -> Curve:
     """The curve from prefix sums: each score that the cut passes changes one group."""
+    everything, columns = data, _with_positives(data) if goal.groups == "labels" else None
+    data = data if columns is None else data.of_labels(columns)
     floor = floor_of(data, goal, steps)
-    scores, rows, columns = _falling_entries(data, floor.score) if floor.entries is None else floor.entries[:3]
-    hit = data.labels.contains(rows, columns)
-    p = data.per_group(goal.groups)
-    total = prefix_sums(value_changes(goal, group_of(goal.groups, rows, columns), hit, p)) / len(p)
-    return Curve(scores, total, value_of_nothing(goal, p), floor.trials, floor.entries)
+    scores, rows, own_labels = _falling_entries(data, floor.score) if floor.entries is None else floor.entries[:3]
+    hit = data.labels.contains(rows, own_labels)
+    change = value_changes(goal, group_of(goal.groups, rows, own_labels), hit, data.per_group(goal.groups))
+    p = everything.per_group(goal.groups)
+    total, below = prefix_sums(change) / len(p), None if floor.entries is None else floor.entries.below.reshape(1)
+    return Curve(scores, total, value_of_nothing(goal, p), floor.trials, columns, below)
+
+
+def _with_positives(data: ScoredRows) -> Tensor | None:
+    """The labels that have a positive, if at most half of them do: macro-F1 counts 0 for the others, whatever is predicted."""
+    found = data.per_group("labels").nonzero().flatten()
+    return found if 2 * len(found) <= data.scores.shape[1] else None
 
 
 def value_of_nothing(goal: Goal, p: Tensor) -> float:
@@ -147,9 +116,33 @@ def _falling_entries(data: ScoredRows, least: float) -> tuple[Tensor, Tensor, Te
 
 def best_on(curve: Curve, data: ScoredRows) -> float:
     """The highest of the best cuts of a curve."""
-    lower = torch.cat([curve.scores[1:], _highest_below(data, curve.scores[-1], curve.entries).reshape(1)])
-    value = (curve.start + curve.total).masked_fill(curve.scores == lower, -INF)
+    scores, value = curve.scores, curve.start + curve.total
+    value = value.masked_fill(scores == torch.cat([scores[1:], scores.new_full((1,), -INF)]), -INF)
     if float(value.max()) <= curve.start:
-        return float(just_above(curve.scores[0]))
-    chosen = best_gap(value, clearance(curve.scores, lower))
-    return float(midway(curve.scores[chosen], lower[chosen]))
+        return float(just_above(data.scores.max()))
+    if curve.columns is None:
+        below = highest_below(data, scores[-1], 1) if curve.below is None else curve.below
+    else:
+        scores, value, below = _all_gaps(curve, data, value)
+    lower = torch.cat([scores[1:], below])
+    value = value.masked_fill(scores == lower, -INF)
+    chosen = best_gap(value, clearance(scores, lower))
+    return float(midway(*torch.stack([scores[chosen], lower[chosen]]).cpu()))
+
+
+def _all_gaps(curve: Curve, data: ScoredRows, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The falling scores of all labels between the nearly best cuts of a curve of some labels, which has the ``value``; the
+    objective if they are predicted; and ``[1]``, the highest score below them."""
+    best = value.max()
+    near = (value >= best - SLACK * best.abs()).nonzero().flatten()
+    ends = torch.stack([(near[-1] + 1).clamp(max=len(value) - 1), near[0]])
+    low, high = curve.scores[ends].tolist()
+    found = list_between(data.scores, (low, high))
+    if found is None:
+        inside = (block[(block >= low) & (block <= high)] for _, block in data.blocks())
+        scores, below = torch.cat(list(inside)), highest_below(data, data.scores.new_tensor(low), 1)
+    else:
+        scores, below = found.values, data.scores.new_full((1,), found.below)
+    scores = ascending(scores).flip(0)
+    passed = torch.searchsorted(-curve.scores, -scores, right=True)
+    return scores, curve.start + curve.total[passed - 1], below

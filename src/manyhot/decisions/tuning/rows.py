@@ -32,6 +32,13 @@ class ScoredRows(NamedTuple):
         """Some of the rows."""
         return ScoredRows(self.scores[index], self.labels[index], self.entries[index])
 
+    def of_labels(self, index: Tensor) -> ScoredRows:
+        """Some of the labels, among them all that have positives; ``index`` increases."""
+        number = torch.zeros(self.scores.shape[1], dtype=torch.int64, device=index.device)
+        number[index] = torch.arange(len(index), device=index.device)
+        labels = SparseLabels(number[self.labels.indices], self.labels.offsets, len(index), validate=False)
+        return ScoredRows(self.scores.index_select(1, index), labels, self.entries)
+
     def hits(self) -> Tensor:
         """``[P]``: the scores of the positives."""
         return self.scores[self.labels.rows, self.labels.indices]
@@ -97,7 +104,7 @@ def scored_rows(who: str, logits: Any, labels: Any, where: Tensor | None) -> Sco
 
 def group_of(groups: str, rows: Tensor, columns: Tensor) -> Tensor:
     """The group of each entry."""
-    return {"all": torch.zeros_like(rows), "rows": rows, "labels": columns}[groups]
+    return torch.zeros_like(rows) if groups == "all" else rows if groups == "rows" else columns
 
 
 def tally(place: Tensor, size: int, kept: Tensor | None = None) -> Tensor:
@@ -109,9 +116,9 @@ def tally(place: Tensor, size: int, kept: Tensor | None = None) -> Tensor:
     return torch.zeros(size, dtype=torch.float64, device=place.device).index_add_(0, place, ones)
 
 
-def number_at_least(data: ScoredRows, groups: str, least: Tensor) -> Tensor:
+def number_at_least(data: ScoredRows, groups: str, least: float) -> Tensor:
     """float64 ``[G]``: the number of scores that are not below ``least``, a score of the same type."""
-    counts = count_above(data.scores, float(least), by_row=groups != "labels", equal=True)
+    counts = count_above(data.scores, least, by_row=groups != "labels", equal=True)
     if counts is not None:
         return _of_groups(counts, groups)
     parts = [sum_over(groups, block >= least) for _, block in data.blocks()]

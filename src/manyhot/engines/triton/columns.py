@@ -16,6 +16,9 @@ from manyhot.engines.triton.plans import blocks
 TILE, WARPS, MOST_ROWS = 8192, 4, 4096
 # Rows and labels of a tile of the kernel that lists the scores, and its warps.
 LISTED_ROWS, LISTED_LABELS, LISTED_WARPS = 16, 128, 4
+# A thread keeps the scores of labels that want at most FEW, if these are more than half of very many labels; labels of a
+# program, and warps. With 30,000 labels this was slower.
+FEW, FEW_FROM, FEW_LABELS, FEW_WARPS = 6, 100_000, 256, 4
 # Labels of a program that compares candidates, how many candidates at a time, and warps.
 LABELS, BLOCK, SEGMENT_WARPS = 32, 16, 4
 _LOWEST = -(1 << 63)
@@ -67,6 +70,22 @@ def _scores_of(entries: Tensor) -> Tensor:
 
 def launch_best(scores: Tensor, wanted: Tensor, offsets: Tensor, total: int) -> Tensor:
     """Launch the kernels of ``column_best``: int64 entries with score and row, not sorted."""
+    from manyhot.engines.triton.rows.columns import column_top_kernel
+
+    out, labels = offsets.new_empty(total), scores.shape[1]
+    others = (wanted > FEW).nonzero().flatten() if labels >= FEW_FROM else wanted
+    if 2 * len(others) > labels:
+        _launch_any(scores, wanted, offsets, out)
+        return out
+    numbers = (*scores.shape, scores.stride(0))
+    _start(column_top_kernel, blocks(labels, FEW_LABELS), (scores, wanted, offsets, out), numbers, (FEW_LABELS,), FEW_WARPS)
+    if len(others):
+        _launch_any(scores.index_select(1, others), wanted[others], offsets[others], out)
+    return out
+
+
+def _launch_any(scores: Tensor, wanted: Tensor, offsets: Tensor, out: Tensor) -> None:
+    """Write the entries of labels that may want any number of scores; ``offsets`` are where their segments start."""
     from manyhot.engines.triton.rows.columns import column_best_kernel, column_level_kernel
 
     rows, labels = scores.shape
@@ -75,11 +94,8 @@ def launch_best(scores: Tensor, wanted: Tensor, offsets: Tensor, total: int) -> 
     numbers = (rows, labels, scores.stride(0))
     levels = wanted.new_empty((2, labels))
     _start(column_level_kernel, blocks(labels, wide), (scores, wanted, levels), numbers, (tall, wide), WARPS)
-    out = offsets.new_empty(total)
-    tile = (LISTED_ROWS, LISTED_LABELS)
-    given = (scores, wanted, offsets, levels, out)
+    given, tile = (scores, wanted, offsets, levels, out), (LISTED_ROWS, LISTED_LABELS)
     _start(column_best_kernel, blocks(labels, LISTED_LABELS), given, numbers, tile, LISTED_WARPS)
-    return out
 
 
 def segment_choice(value: Tensor, clear: Tensor, cut: Tensor, offsets: Tensor, slack: float) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The scores that are at least a level, without a sort or a mask of all scores: host side."""
+"""The scores between two levels, without a sort or a mask of all scores: host side."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyhot.engines.triton.calls import type_of
 from manyhot.engines.triton.launch.gate import GATE as GATE
 from manyhot.engines.triton.launch.gate import LaunchError, interpreted, refusal
 from manyhot.engines.triton.launch.launcher import launcher
 from manyhot.engines.triton.launch.residency import multiprocessors
 from manyhot.engines.triton.plans import blocks
 
-# Scores of a tile, warps per program, and programs per multiprocessor; each program loops over tiles.
-TILE, WARPS, PER_PROCESSOR = 1024, 4, 16
+# Scores of a tile, warps per program, programs per multiprocessor, each of which loops over tiles, and registers.
+TILE, WARPS, PER_PROCESSOR, REGISTERS = 256, 1, 32, 64
 # Entries to make room for at first; a second read follows where more are found.
 ROOM = 1 << 23
 
@@ -28,47 +29,54 @@ class Listing(NamedTuple):
     below: float
 
 
-def list_at_least(scores: Tensor, level: float, *, most: int | None = None) -> Listing | None:
-    """The scores that are at least ``level``, a number of their type. Waits for the device, which says how many there are.
+def lists_here(scores: Tensor) -> bool:
+    """Whether the kernel lists these scores."""
+    if scores.dtype != torch.float32 or scores.is_cuda == interpreted() or not scores.is_contiguous() or not scores.numel():
+        return False
+    return type(scores) is Tensor and not refusal(scores.get_device() if scores.is_cuda else None)
+
+
+def list_between(scores: Tensor, levels: tuple[float, float] | Tensor, *, most: int | None = None) -> Listing | None:
+    """The scores from a level to another, both included. Waits for the device, which says how many there are.
 
     Args:
         scores: ``[R, L]`` without NaN.
-        level: the lowest score to list.
+        levels: the lowest and the highest score to list, numbers of their type; or ``[2]`` on the device, which are not waited
+            for.
         most: the most entries to list; None for any number.
 
     Returns:
         The entries; None if there are more, or if no kernel supports the call.
     """
-    if scores.dtype != torch.float32 or scores.is_cuda == interpreted() or not scores.is_contiguous() or not scores.numel():
-        return None
-    if type(scores) is not Tensor or refusal(scores.get_device() if scores.is_cuda else None):
+    if not lists_here(scores):
         return None
     try:
         room = min(ROOM, scores.numel())
-        found = launch(scores, level, room)
+        found = launch(scores, levels, room)
         count, key = found[2].tolist()
         if most is not None and count > most:
             return None
         if count > room:
-            found = launch(scores, level, count)
+            found = launch(scores, levels, count)
     except LaunchError as failure:
         GATE.close(failure)
         return None
     return Listing(found[0][:count], found[1][:count], _score_of(key))
 
 
-def launch(scores: Tensor, level: float, room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the kernel of ``list_at_least``, with room for so many entries: their scores, their places, and the state."""
+def launch(scores: Tensor, levels: tuple[float, float] | Tensor, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch the kernel of ``list_between``, with room for so many entries: their scores, their places, and the state."""
     from manyhot.engines.triton.rows.listing import listing_kernel
 
     values, places = scores.new_empty(room), scores.new_empty(room, dtype=torch.int64)
     state = torch.zeros(2, dtype=torch.int64, device=scores.device)
+    given, known = (levels, (0.0, 0.0)) if isinstance(levels, Tensor) else (None, levels)
     tiles = blocks(scores.numel(), TILE)
-    numbers = (float(level), scores.numel(), room, tiles)
-    types = (scores.device, scores.dtype, values.dtype, places.dtype, state.dtype)
-    start = launcher(listing_kernel, (TILE,), WARPS, types, numbers)
+    numbers = (*map(float, known), scores.numel(), room, tiles)
+    types = (scores.device, scores.dtype, type_of(given), values.dtype, places.dtype, state.dtype)
+    start = launcher(listing_kernel, (given is not None, TILE), WARPS, types, numbers, REGISTERS)
     most = PER_PROCESSOR * (multiprocessors(scores.get_device(), of_context=False) if scores.is_cuda else 1)
-    start(min(tiles, most), scores, (values, places, state), numbers)
+    start(min(tiles, most), scores, (given, values, places, state), numbers)
     return values, places, state
 
 

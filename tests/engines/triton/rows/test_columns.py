@@ -1,5 +1,7 @@
 """The best scores and the best candidate of each label: in the interpreter everywhere, on the device where there is one."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ sys.path.insert(0, sys.argv[1])
 from engines.triton.rows.test_columns import check_columns
 from manyhot.engines.triton import columns
 columns.TILE, columns.LISTED_ROWS, columns.LISTED_LABELS, columns.LABELS, columns.BLOCK = 64, 4, 8, 4, 4
+columns.FEW_FROM, columns.FEW_LABELS = 9, 8
 check_columns("cpu", [(5, 7), (9, 20), (1, 1)])
 print("checked")
 """
@@ -21,10 +24,11 @@ print("checked")
 def check_columns(device, shapes):
     """The best of each label are those of a sort, and one candidate of each label is chosen as one after the other would be."""
     draw = torch.Generator().manual_seed(0)
-    for rows, num_labels in shapes:
+    for few, (rows, num_labels) in itertools.product((0.0, 0.8, 1.0), shapes):
         scores = torch.randint(-6, 7, (rows, num_labels), generator=draw) / 4
         scores[0, ::3], scores[-1, ::4] = torch.inf, -torch.inf
         wanted = torch.randint(1, rows + 1, (num_labels,), generator=draw)
+        wanted = torch.where(torch.rand(num_labels, generator=draw) < few, wanted.clamp(max=columns.FEW), wanted)
         found = columns.ColumnBest(*(part.cpu() for part in columns.column_best(scores.to(device), wanted.to(device))))
         assert torch.equal(found.offsets.diff(), wanted + 1)
         size = len(found.scores)
@@ -48,7 +52,9 @@ def test_the_best_of_each_label_are_those_of_a_sort_in_the_interpreter():
 
 
 @pytest.mark.gpu
-def test_the_best_of_each_label_are_those_of_a_sort_on_the_device():
+@pytest.mark.parametrize("few_from", [0, 100_000])
+def test_the_best_of_each_label_are_those_of_a_sort_on_the_device(few_from, monkeypatch):
+    monkeypatch.setattr(columns, "FEW_FROM", few_from)
     check_columns("cuda", [(5, 7), (1, 1), (300, 40), (1024, 33), (1500, 20)])
 
 

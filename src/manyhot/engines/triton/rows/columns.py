@@ -73,6 +73,50 @@ def column_best_kernel(
     tl.store(out + start, tl.full([COLS], -9223372036854775808, dtype=tl.int64), mask=inside)
 
 
+@triton.jit(do_not_specialize=("num_rows",))
+def column_top_kernel(x, wanted, offsets, out, num_rows, num_labels, stride, COLS: tl.constexpr):
+    """What ``column_best_kernel`` writes, for labels with at most six ``wanted``: a thread keeps the six highest scores of its
+    labels, falling, and their rows."""
+    columns = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    inside = columns < num_labels
+    # Every score takes the place of NaN.
+    a = tl.full([COLS], float("nan"), dtype=tl.float32)
+    b, c, d, e, f = a, a, a, a, a
+    row_a = tl.zeros([COLS], dtype=tl.int32)
+    row_b, row_c, row_d, row_e, row_f = row_a, row_a, row_a, row_a, row_a
+    for number in tl.range(0, num_rows, loop_unroll_factor=4):
+        s = tl.load(x + tl.cast(number, tl.int64) * stride + columns, mask=inside, other=0.0)
+        row = tl.zeros([COLS], dtype=tl.int32) + number
+        a, row_a, s, row = _insert(a, row_a, s, row)
+        b, row_b, s, row = _insert(b, row_b, s, row)
+        c, row_c, s, row = _insert(c, row_c, s, row)
+        d, row_d, s, row = _insert(d, row_d, s, row)
+        e, row_e, s, row = _insert(e, row_e, s, row)
+        f, row_f, s, row = _insert(f, row_f, s, row)
+    want = tl.load(wanted + columns, mask=inside, other=99)
+    start = out + tl.load(offsets + columns, mask=inside, other=0)
+    few = want <= 6
+    tl.store(start, tl.full([COLS], -9223372036854775808, dtype=tl.int64), mask=few)
+    _store_entry(start + 1, a, row_a, few)
+    _store_entry(start + 2, b, row_b, few & (want > 1))
+    _store_entry(start + 3, c, row_c, few & (want > 2))
+    _store_entry(start + 4, d, row_d, few & (want > 3))
+    _store_entry(start + 5, e, row_e, few & (want > 4))
+    _store_entry(start + 6, f, row_f, few & (want > 5))
+
+
+@triton.jit
+def _insert(kept, kept_row, s, row):
+    """The higher of two scores, the first if they are equal or the other is NaN; and the other one."""
+    stays = s <= kept
+    return tl.where(stays, kept, s), tl.where(stays, kept_row, row), tl.where(stays, s, kept), tl.where(stays, row, kept_row)
+
+
+@triton.jit
+def _store_entry(place, s, row, kept):
+    tl.store(place, ((-1 - _key_of(s)).to(tl.int64) << 32) | row, mask=kept)
+
+
 @triton.jit
 def segment_max_kernel(value, offsets, out, num_labels, LABELS: tl.constexpr, BLOCK: tl.constexpr):
     """The highest value of each segment."""
