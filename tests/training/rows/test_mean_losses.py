@@ -143,6 +143,14 @@ def test_on_sparse_tables_it_is_the_mean_of_cross_fitted_losses(metric, losses, 
         assert train(rows, replace(quick, metric=metric, **changes)).settings.mean_of == "none"
 
 
+def test_on_sparse_tables_a_finished_run_gives_its_model_and_scores_again(tmp_path):
+    rows, settings, found = feature_examples(as_sparse=True), TrainSettings(model="linear", metric="RankLoss", threads=1), []
+    for _ in range(2):
+        model = train(rows, settings, run=tmp_path / "run", resume=True, held_out=lambda *given: found.append(given))
+    assert same_weights(found[0][0], model)
+    assert torch.equal(found[0][1].all_scores, found[1][1].all_scores)
+
+
 def test_on_sparse_tables_label_powerset_takes_part_if_it_is_named():
     rows = feature_examples(as_sparse=True)
     model, tuning = scored(rows, TrainSettings(model="linear", mean_of="zlpr,powerset", metric="micro-F1", threads=1))
