@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SETS = "powerset"
 # Multiples of the learning rate that each loss of a linear body on sparse features tries, for as long as the smaller one is
-# better. On training rows of corel5k BCE has a RankLoss of 10.2 with a thirtieth and of 13.0 with a third.
+# better. On training rows of corel5k BCE has a RankLoss of 10.2 with a tenth and of 13.0 with a third.
 SMALLER_STEPS: tuple[float, ...] = (1.0, 1 / 3, 1 / 10, 1 / 30, 1 / 100)
 # Label powerset takes part if there are at least this many rows per label set.
 ROWS_A_SET = 2
