@@ -70,12 +70,12 @@ def alike(metric: str, body: str = "") -> tuple[str, ...]:
     """What training takes from a metric beside the rule.
 
     For metrics of the order of labels, biases of a linear body may be moved; for those of whole sets, label powerset may be
-    tried. An mlp has the same losses for all metrics.
+    tried. The losses of an mlp are those of tables for all inputs.
     """
     entry, mlp = steering_of(metric), body == "mlp"
-    losses = ("", "") if mlp else (entry.text_loss, entry.sparse_loss)
+    losses = entry.table_losses if mlp else (entry.text_loss, *entry.sparse_losses, *entry.table_losses)
     aims = (WHOLE_SETS,) if mlp else (ROW_ORDER, WHOLE_SETS)
-    return (stopped_by(metric), *losses, entry.calibrate, entry.aim if entry.aim in aims else "")
+    return (stopped_by(metric), ",".join(losses), entry.calibrate, entry.aim if entry.aim in aims else "")
 
 
 def parts_of(metrics: tuple[str, ...], body: str) -> list[tuple[str, ...]]:

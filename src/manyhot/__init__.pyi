@@ -22,6 +22,7 @@ from manyhot.data.write import write_examples as write_examples
 from manyhot.decisions.calibrate import Calibration as Calibration
 from manyhot.decisions.calibrate import fit_calibration as fit_calibration
 from manyhot.decisions.links import probabilities as probabilities
+from manyhot.decisions.row_f1 import RowF1 as RowF1
 from manyhot.decisions.rule import DecisionRule as DecisionRule
 from manyhot.decisions.rule import decide as decide
 from manyhot.decisions.rule import decide_sparse as decide_sparse

@@ -53,6 +53,7 @@ def choose_rows(logits: Tensor, rule: DecisionRule | None = None, *, rows: int =
     check_at_least("choose_rows", "rows", rows, 1)
     rule = rule or DecisionRule()
     logits = logits.log_softmax(dim=1) if rule.softmax else logits
+    logits = logits if rule.row_f1 is None else rule.row_f1.relative(logits)
     cut = torch.tensor(rule.threshold, dtype=torch.float64).nan_to_num(posinf=1e9, neginf=-1e9)
     certainty = torch.sigmoid(logits.double().nan_to_num(0.0) - cut)
     doubt = 4 * certainty * (1 - certainty)

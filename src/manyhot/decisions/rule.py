@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import check_broadcast, check_logits, check_where, is_number
+from manyhot._checks import check_logits, check_where
 from manyhot._suggest import nearest
 from manyhot.decisions.best_labels import (
     Case,
@@ -23,8 +22,9 @@ from manyhot.decisions.best_labels import (
     lazy_entries,
     row_log_sums,
 )
+from manyhot.decisions.row_f1 import RowF1
 from manyhot.decisions.set_values import SetValues
-from manyhot.decisions.threshold_values import Cuts, checked_thresholds, number_in, number_out, round_down
+from manyhot.decisions.threshold_values import Cuts, checked_thresholds, filled, given_cut, number_in, number_out, round_down
 from manyhot.engines.terms import accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.lazy import is_lazy
@@ -55,6 +55,7 @@ class DecisionRule:
             ``SetValues``. None decides every label by its own score.
         softmax: compare the threshold with the logarithm of the row's softmax, ``s - log sum e^s``. For losses that only rank
             the labels of a row, such as decoupled softmax, whose scores have a different level in each row.
+        row_f1: compare with the threshold of the row with the best expected F1 score, plus ``threshold``; see ``RowF1``.
 
     Example:
         >>> rule = DecisionRule(threshold=(0.5, float("inf")), min_labels=1)
@@ -70,6 +71,7 @@ class DecisionRule:
     max_labels: int | None = None
     sets: SetValues | None = None
     softmax: bool = False
+    row_f1: RowF1 | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", checked_thresholds(self.threshold))
@@ -85,9 +87,12 @@ class DecisionRule:
             )
         if self.sets is not None and not isinstance(self.sets, SetValues):
             raise TypeError(f"DecisionRule: `sets` must be SetValues or None; got {type(self.sets).__name__}.")
-        if self.softmax and (self.sets is not None or isinstance(self.threshold, tuple)):
-            raise ValueError("DecisionRule: `softmax` needs one threshold for all labels, and no `sets`.")
-        others = self.min_labels or self.max_labels is not None or self.sets is not None or self.softmax
+        if self.row_f1 is not None and not isinstance(self.row_f1, RowF1):
+            raise TypeError(f"DecisionRule: `row_f1` must be RowF1 or None; got {type(self.row_f1).__name__}.")
+        others = self.sets is not None or self.row_f1 is not None
+        if self.softmax and (others or isinstance(self.threshold, tuple)):
+            raise ValueError("DecisionRule: `softmax` needs one threshold for all labels, no `sets` and no `row_f1`.")
+        others = others or self.softmax or self.min_labels > 0 or self.max_labels is not None
         if self.top_k is not None and (self.threshold != 0.0 or others):
             raise ValueError(
                 "DecisionRule: `top_k` must be the only setting: it predicts exactly k labels whatever their scores."
@@ -97,7 +102,7 @@ class DecisionRule:
     @property
     def by_threshold(self) -> bool:
         """Whether a label is predicted by its own score and threshold, apart from limits on the number of labels."""
-        return self.top_k is None and self.sets is None and not self.softmax
+        return self.top_k is None and self.sets is None and not self.softmax and self.row_f1 is None
 
     @cached_property
     def cuts(self) -> Cuts:
@@ -115,6 +120,7 @@ class DecisionRule:
             "max_labels": self.max_labels,
         }
         written |= {"softmax": True} if self.softmax else {}
+        written |= {} if self.row_f1 is None else {"row_f1": self.row_f1.to_json()}
         return written if self.sets is None else {**written, "sets": self.sets.to_json()}
 
     @classmethod
@@ -134,6 +140,8 @@ class DecisionRule:
             settings["threshold"] = tuple(map(number_in, threshold)) if listed else number_in(threshold)
         if settings.get("sets") is not None:
             settings["sets"] = SetValues.from_json(settings["sets"])
+        if settings.get("row_f1") is not None:
+            settings["row_f1"] = RowF1.from_json(settings["row_f1"])
         return cls(**settings)
 
 
@@ -249,6 +257,9 @@ def _case(who: str, logits: Any, rule: DecisionRule | None, threshold: Any, wher
     if where is not None:
         check_where(who, where, shape)
         where = where.expand(shape).reshape(-1 if shape[-1] else shape[:-1].numel(), shape[-1])
+    if rule.row_f1 is not None:
+        logits = logits.dense() if isinstance(logits, LinearScores) else logits
+        logits = rule.row_f1.relative(logits, None if where is None else where.reshape(shape))
     sample = logits.hidden if isinstance(logits, LinearScores) else logits
     cut = _cut(who, rule, threshold, shape, sample)
     if rule.softmax:
@@ -283,18 +294,7 @@ def _cut(who: str, rule: DecisionRule, threshold: Any, shape: torch.Size, sample
             )
         if isinstance(threshold, tuple):
             return rule.cuts.on(sample.device, accumulation_dtype(sample.dtype)).reshape(1, -1)
-        cut = _filled(threshold, sample)
-    elif isinstance(threshold, Tensor):
-        check_broadcast(who, "threshold", threshold, shape[:-1], "a number or one value per row")
-        cut = threshold.detach()
-        cut = cut.reshape(1, 1) if cut.numel() == 1 else cut.expand(shape[:-1]).reshape(-1, 1)
+        cut = filled(threshold, sample)
     else:
-        if not is_number(threshold) or math.isnan(threshold):
-            raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
-        cut = _filled(threshold, sample)
+        cut = given_cut(who, threshold, shape, sample)
     return round_down(cut.to(sample.device), accumulation_dtype(sample.dtype))
-
-
-def _filled(threshold: float, sample: Tensor) -> Tensor:
-    """One number as ``[1, 1]``, created on the device: a copy from the host would sync."""
-    return torch.full((1, 1), float(threshold), dtype=torch.float64, device=sample.device)

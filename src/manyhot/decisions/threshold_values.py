@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhot._checks import is_number
+from manyhot._checks import check_broadcast, is_number
 
 INF = float("inf")
 
@@ -46,6 +46,22 @@ def round_down(cut: Tensor, dtype: torch.dtype) -> Tensor:
     if cut.dtype == dtype or not cut.is_floating_point():
         return near
     return torch.where(near.to(cut.dtype) > cut, near.nextafter(near.new_full((), -INF)), near)
+
+
+def given_cut(who: str, threshold: Any, shape: torch.Size, sample: Tensor) -> Tensor:
+    """A threshold given for a call, as ``[1, 1]``, or ``[R, 1]`` with one value for each row of scores of ``shape``."""
+    if isinstance(threshold, Tensor):
+        check_broadcast(who, "threshold", threshold, shape[:-1], "a number or one value per row")
+        cut = threshold.detach()
+        return cut.reshape(1, 1) if cut.numel() == 1 else cut.expand(shape[:-1]).reshape(-1, 1)
+    if not is_number(threshold) or math.isnan(threshold):
+        raise TypeError(f"{who}: `threshold` must be a number or a tensor; got {threshold!r}.")
+    return filled(threshold, sample)
+
+
+def filled(threshold: float, sample: Tensor) -> Tensor:
+    """One number as ``[1, 1]``, created on the device: a copy from the host would sync."""
+    return torch.full((1, 1), float(threshold), dtype=torch.float64, device=sample.device)
 
 
 class Cuts:

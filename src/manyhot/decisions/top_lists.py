@@ -30,6 +30,8 @@ def decide_top(scores: TopScores, rule: DecisionRule | None = None) -> SparseLab
     rule = rule or DecisionRule()
     if rule.sets is not None:
         raise ValueError("decide_top: `rule` must decide label by label; one for whole sets needs the scores of all labels.")
+    if rule.row_f1 is not None:
+        raise ValueError("decide_top: `rule` must not have `row_f1`, which needs the scores of all labels.")
     if isinstance(rule.threshold, tuple):
         raise ValueError("decide_top: `rule` must have one threshold for all labels; got one for each.")
     scores = scores.log_softmax() if rule.softmax else scores

@@ -41,6 +41,7 @@ def clear_rule(rule: DecisionRule, logits: Iterable[Tensor]) -> DecisionRule:
     low, high = torch.full_like(given, -INF).float(), torch.full_like(given, INF).float()
     for part in logits:
         scores = part.float() - part.float().logsumexp(dim=-1, keepdim=True) if rule.softmax else part.float()
+        scores = scores if rule.row_f1 is None else rule.row_f1.relative(scores)
         above = scores > round_down(given, scores.dtype)
         least, most = torch.where(above, scores, INF), torch.where(above | scores.isnan(), -INF, scores)
         if len(given) == 1:

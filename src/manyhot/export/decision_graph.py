@@ -103,11 +103,12 @@ class RuleGraph(nn.Module):
         upper = rule.max_labels if top is None else top
         self.upper = None if upper is None else min(upper, num_labels)
         self.sets = None if rule.sets is None else _Sets(rule.sets, num_labels, self.lower, self.upper)
-        self.softmax = rule.softmax
+        self.softmax, self.row_f1 = rule.softmax, rule.row_f1
 
     def forward(self, logits: Tensor) -> Tensor:
         """Decisions."""
         logits = logits - logits.logsumexp(dim=-1, keepdim=True) if self.softmax else logits
+        logits = logits if self.row_f1 is None else self.row_f1.relative(logits)
         chosen = self._by_threshold(logits)
         return chosen if self.sets is None else self.sets(logits - self.cut, chosen)
 

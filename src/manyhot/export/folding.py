@@ -102,6 +102,7 @@ def check_foldable(who: str, rule: DecisionRule, num_labels: int) -> None:
     limits = {"top_k": rule.top_k, "min_labels": rule.min_labels or None, "max_labels": most}
     given = [f"{name}={value}" for name, value in limits.items() if value is not None]
     given += ["softmax"] if rule.softmax else []
+    given += ["row_f1"] if rule.row_f1 is not None else []
     if rule.sets is not None:
         raise ValueError(
             f"{who}: a rule for whole label sets cannot be folded into a head: whether a label is predicted depends on the"

@@ -121,6 +121,61 @@ def test_wrong_uses_are_named(given, message):
         train(feature_examples(), TrainSettings(epochs=1, **given))
 
 
+@pytest.mark.parametrize(("metric", "losses"), [("RankLoss", "zlpr,bce"), ("MLC-F1", "squared_hinge,bce")])
+def test_on_sparse_tables_it_is_the_mean_of_cross_fitted_losses(metric, losses, tmp_path):
+    rows, parts = feature_examples(as_sparse=True), []
+    quick = TrainSettings(model="linear", threads=1)
+    both, tuning = scored(rows, replace(quick, metric=metric))
+    assert (both.settings.mean_of, both.settings.calibrate) == (losses, "none")
+    assert both.about["why"]["loss"].startswith(f"the mean of {losses.replace(',', ', ')}")
+    assert both.about["why"]["fits"].startswith("the final model is trained on all rows with each loss")
+    for loss in losses.split(","):
+        # The steps of a loss alone end at a third; here a third is not better than the usual step.
+        alone, own = scored(rows, replace(quick, metric=metric, loss=loss))
+        platt = fit_calibration(own.all_scores, own.labels, kind="platt")
+        slope, intercept = float(platt.slope), float(platt.intercept)
+        parts.append([slope * each + intercept for each in (alone.logits(rows), own.all_scores)])
+    for own, first, second in zip((both.logits(rows), tuning.all_scores), *parts, strict=True):
+        torch.testing.assert_close(own, (first + second) / 2, atol=1e-4, rtol=1e-4)
+    both.save(tmp_path)
+    assert load_model(tmp_path).predict(rows).lists() == both.predict(rows).lists()
+    for changes in ({"learning_rate": 0.1}, {"mean_of": "none"}, {"loss": "bce"}, {"tune": "none"}):
+        assert train(rows, replace(quick, metric=metric, **changes)).settings.mean_of == "none"
+
+
+def test_on_sparse_tables_a_finished_run_gives_its_model_and_scores_again(tmp_path):
+    rows, settings, found = feature_examples(as_sparse=True), TrainSettings(model="linear", metric="RankLoss", threads=1), []
+    for _ in range(2):
+        model = train(rows, settings, run=tmp_path / "run", resume=True, held_out=lambda *given: found.append(given))
+    assert same_weights(found[0][0], model)
+    assert torch.equal(found[0][1].all_scores, found[1][1].all_scores)
+
+
+def test_on_sparse_tables_label_powerset_takes_part_if_it_is_named():
+    rows = feature_examples(as_sparse=True)
+    model, tuning = scored(rows, TrainSettings(model="linear", mean_of="zlpr,powerset", metric="micro-F1", threads=1))
+    assert model.logits(rows).shape == tuning.all_scores.shape == (300, 4)
+    assert model.body.reader.scale.tolist()[2] == 0.5
+
+
+@pytest.mark.parametrize(("kept", "share"), [((2,), 1.0), ((0, 2), 0.5), ((0, 1), None)])
+def test_losses_may_be_left_out_for_ranking_alone_and_only_where_none_are_named(kept, share, monkeypatch):
+    monkeypatch.setattr("manyhot.training.rows.mean_losses.kept_losses", lambda *_: kept)
+    rows, quick = feature_examples(), {"model": "linear", "epochs": 2, "threads": 1}
+    model = train(rows, TrainSettings(metric="RankLoss", **quick))
+    assert model.about["why"]["losses"].endswith("is better than with all, by two standard errors")
+    assert (model.body.reader.scale.tolist()[2] if share else None) == share
+    if kept == (2,):
+        assert model.about["why"]["losses"].startswith("powerset alone")
+        with torch.no_grad():
+            logits = model.body.body(torch.from_numpy(model.inputs.rows(rows)))
+        slope, intercept, _ = model.body.reader.scale.tolist()
+        of_sets = LabelSets.of(rows.labels).label_scores(logits[:, rows.num_labels :])
+        torch.testing.assert_close(model.logits(rows), slope * of_sets + intercept)
+    for changes in ({"metric": "RankLoss", "mean_of": "zlpr,bce,powerset"}, {"metric": "AvgPrec"}):
+        assert "losses" not in train(rows, TrainSettings(**quick, **changes)).about["why"]
+
+
 def test_texts_refuse_it():
-    with pytest.raises(ValueError, match="`mean_of` must be left out: only mlp, and linear on dense features, can average"):
+    with pytest.raises(ValueError, match="`mean_of` must be left out: only mlp and linear on tables of features can average"):
         train(text_examples(60), TrainSettings(epochs=1, mean_of="zlpr,bce"))

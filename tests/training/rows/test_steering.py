@@ -125,5 +125,7 @@ def test_on_texts_a_metric_of_the_first_labels_gets_a_margin_with_probabilities_
 def test_on_sparse_features_some_metrics_get_a_loss_of_their_own(metric, loss):
     model = train(feature_examples(as_sparse=True), TrainSettings(model="linear", metric=metric, threads=1))
     assert model.settings.loss == loss
-    assert ("margin" in model.about["why"]["loss"]) == (loss == "squared_hinge")
+    averaged = {"MLC-F1": "squared_hinge,bce", "RankLoss": "zlpr,bce"}.get(metric, "none")
+    assert model.settings.mean_of == averaged
+    assert ("margin" in model.about["why"]["loss"]) == (loss == "squared_hinge" and averaged == "none")
     assert evaluate(model, feature_examples(seed=1, as_sparse=True), ["AvgPrec"])["AvgPrec"] > 0.9

@@ -117,6 +117,8 @@ def rule_in_words(rule: DecisionRule) -> str:
         text = f"score above a threshold per label, {low:#.4g} to {high:#.4g}"
     else:
         text = f"{'log of the softmax of the row' if rule.softmax else 'score'} above {rule.threshold:.4g}"
+    if rule.row_f1 is not None:
+        text = text.replace("score", "score minus the row's threshold of the best expected F1", 1)
     if rule.min_labels:
         text += f"; at least {rule.min_labels} label{'s' if rule.min_labels > 1 else ''} per row"
     if rule.max_labels is not None:

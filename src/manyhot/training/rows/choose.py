@@ -188,10 +188,16 @@ def trees_for(num_rows: int, *, ngrams: int = 1) -> int:
 def with_loss(settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples) -> TrainSettings:
     """The resolved settings; a linear body on texts or sparse features gets the loss of the metric if no loss was given."""
     entry = steering_of(given.metric)
-    wanted = entry.text_loss if examples.kind == "texts" else entry.sparse_loss
+    wanted = entry.text_loss if examples.kind == "texts" else next(iter(entry.sparse_losses), "")
     plain = given.loss == AUTO and not given.loss_option and given.pos_weight is None and given.strategy == PLAIN
     learns = settings.propensity_weights or given.learn_threshold or given.row_threshold or given.softens or examples.soft
-    if not wanted or not plain or learns or not is_sparse(examples) or body.fitting_on(sparse=True) != CROSSED:
+    if (
+        wanted in ("", settings.loss)
+        or not plain
+        or learns
+        or not is_sparse(examples)
+        or body.fitting_on(sparse=True) != CROSSED
+    ):
         return settings
     # Without a metric, scores must decide and give probabilities by themselves if neither is fitted on held-out rows.
     by_itself = NONE in (given.tune, given.calibrate) or len(examples) < ROWS_A_FOLD * (given.folds or STEP_FOLDS)

@@ -159,8 +159,8 @@ def _members(run: Run) -> str | None:
 def _mean_of(run: Run) -> str | None:
     if run.settings.mean_of == NONE:
         return None
-    if run.body.beside is None or run.fitting != HELD_OUT:
-        return f"only mlp, and linear on dense features, can average several losses, and this is {run.title}"
+    if run.body.beside is None or run.kind != "features":
+        return f"only mlp and linear on tables of features can average several losses, and this is {run.title}"
     return _needs_held_out(run)
 
 

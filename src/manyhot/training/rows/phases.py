@@ -16,7 +16,7 @@ from manyhot.training.rows.bodies.registry import get_body, make_body
 from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, starting_scores
 from manyhot.training.rows.fit import RowFit, TrainingRows
 from manyhot.training.rows.linear.phase import fit_one_vs_rest
-from manyhot.training.rows.mean_losses import fit_mean_of_losses
+from manyhot.training.rows.mean_losses import MeanPlan, fit_mean_of_losses
 from manyhot.training.rows.rules.fitting import LARGEST_TABLE, Tuning, best_value
 from manyhot.training.rows.rules.held_scores import crossed_scores, logits_of
 from manyhot.training.rows.rules.row_threshold import RowThreshold
@@ -60,12 +60,18 @@ class RowSession(RunSession):
         soft = rows.targets.values is not None
         self.link = link_of(settings, soft=soft)
         self.soft = soft or settings.softens
-        self.steps = SOFT_STEPS if self.soft else STEPS
+        self.steps: tuple[float, ...] = SOFT_STEPS if self.soft else STEPS
+        # Whether smaller steps are tried only for as long as they are better.
+        self.while_better = False
         self.learning_rate = 0.0
         # A prefix of the names of fits, if several losses are fitted.
         self.prefix = ""
         # Threads that solve the labels of a linear body one by one; 0: it is trained by gradient steps.
         self.solver_threads = 0
+        # How the mean of several losses is fitted.
+        self.mean: MeanPlan | None = None
+        # Sentences that explain the model, by name; fits may add to them.
+        self.why: dict[str, str] = {}
         # Whether only a sample of the held-out rows is scored, because there are too many.
         self.sampled = False
 
@@ -138,6 +144,8 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
             "train: `model` must not be linear for several processes on texts or sparse features; one process takes seconds."
             " Start it without torchrun, or choose bag or mlp."
         )
+    if session.settings.mean_of != NONE and session.mean is not None:
+        return fit_mean_of_losses(session, held)
     if session.solver_threads:
         return fit_one_vs_rest(session, held)
     rows, settings = session.rows, session.settings
@@ -148,10 +156,10 @@ def fit_crossed(session: RowSession, held: TrainingRows | None) -> Fitted:
         factor, first = _first_fold(session, folds[0], scored[0])
         scores = [first]
         for place, fold in enumerate(folds[1:], start=1):
-            fit = session.fit(f"fold-{place}", place, rows.without(fold), linear=True, factor=factor)
+            fit = session.fit(f"{session.prefix}fold-{place}", place, rows.without(fold), linear=True, factor=factor)
             scores.append(logits_of(fit.body, rows.take(scored[place]), session))
         tuning = crossed_scores(rows, scored, scores)
-    fit = session.fit("final", 900, rows, linear=True, factor=factor)
+    fit = session.fit(f"{session.prefix}final", 900, rows, linear=True, factor=factor)
     session.learning_rate = fit.state.learning_rate
     if held is not None:
         tuning = Tuning(logits_of(fit.body, held, session), held.labels, held.where())
@@ -166,7 +174,7 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
     factors = session.steps if settings.learning_rate is None else session.steps[:1]
     for factor in factors:
         try:
-            fit = session.fit(f"fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
+            fit = session.fit(f"{session.prefix}fold-0-step-{factor:.2g}", 0, rest, linear=True, factor=factor)
         except DivergedError:
             if not tried and factor == factors[-1]:
                 raise
@@ -174,6 +182,8 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
             continue
         scores = logits_of(fit.body, own, session)
         tried.append((best_value(settings, Tuning(scores, own.labels, own.where())), factor, scores))
+        if session.while_better and len(tried) > 1 and tried[-1][0] <= tried[-2][0]:
+            break
     value, factor, scores = max(tried, key=lambda each: each[0])
     message = f"the learning rate times {factor:.2g} is best on held-out rows"
     session.tell(Event("note", message, metric=settings.stop_metric, value=value))

@@ -20,10 +20,11 @@ from manyhot.training.rows.inputs.registry import INPUTS, Inputs
 from manyhot.training.rows.inputs.row_batches import is_sparse
 from manyhot.training.rows.inputs.texts import TextInputs, longest_ngram
 from manyhot.training.rows.linear.phase import PASSES
-from manyhot.training.rows.mean_losses import with_mean_of
+from manyhot.training.rows.mean_losses import MeanPlan, with_mean_of
 from manyhot.training.rows.options import check_lazy
 from manyhot.training.rows.phases import RowSession
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import AUTO, HINGE, NONE, steering_of
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.targets.teacher import open_teacher, taught_labels
 from manyhot.training.rows.wide.warming import Warming
@@ -67,21 +68,33 @@ def session_for(
         shape |= entry.describe(settings, inputs)
     if posed.reader is not None:
         shape |= {"strategy": get_strategy(settings.strategy).name, "read_labels": examples.num_labels}
-    threads = solved_by(given, settings, entry, examples)
-    epochs = settings.epochs or (PASSES if threads else entry.num_epochs(len(rows), sparse=sparse))
     batch_size = settings.batch_size or entry.batch_size
     members = settings.members or entry.members.on(len(rows), held_out=settings.validation)
-    settings = replace(settings, model=entry.name, epochs=epochs, dropout=dropout, batch_size=batch_size, members=members)
-    settings = replace(settings, folds=settings.folds or folds_for(len(rows), solved=bool(threads)))
+    settings = replace(settings, model=entry.name, dropout=dropout, batch_size=batch_size, members=members)
     if entry.fitting == SOLVED:
         settings = replace(settings, trees=settings.trees or trees_for(len(rows), ngrams=settings.ngrams or 1))
     settings = with_mean_of(settings, given, entry, examples, sparse=sparse)
+    settings, threads, mean = _scheduled(settings, given, entry, examples, sparse=sparse)
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
-    session.solver_threads = threads
+    session.solver_threads, session.mean = threads, mean
     size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
     session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
     _note_packed(session, examples)
     return session, inputs, entry
+
+
+def _scheduled(
+    settings: TrainSettings, given: TrainSettings, body: BodyInfo, examples: Examples, *, sparse: bool
+) -> tuple[TrainSettings, int, MeanPlan | None]:
+    """``(settings with epochs and folds, threads that solve labels one by one, the plan of a mean of losses)``."""
+    passes, epochs = settings.epochs or PASSES, settings.epochs or body.num_epochs(len(examples), sparse=sparse)
+    threads, plan = solved_by(given, settings, body, examples), None
+    if settings.mean_of != NONE:
+        hinge_threads = solved_by(given, replace(settings, loss=HINGE), body, examples)
+        chooses = given.mean_of == AUTO and steering_of(given.metric).chooses_losses
+        threads, plan = 0, MeanPlan(hinge_threads, passes, given.folds, chooses)
+    folds = settings.folds or folds_for(len(examples), solved=bool(threads))
+    return replace(settings, epochs=passes if threads else epochs, folds=folds), threads, plan
 
 
 def _note_packed(session: RowSession, examples: Examples) -> None:

@@ -49,7 +49,7 @@ def _loss(run: Run) -> str:
     entry = steering_of(settings.metric)
     if run.kind == "texts" and entry.text_loss == settings.loss:
         return f"{settings.loss}: on texts a margin loss ranks labels better, rare ones above all"
-    if run.solved and entry.sparse_loss == settings.loss:
+    if run.solved and settings.loss in entry.sparse_losses:
         return f"{settings.loss}: on sparse features a margin loss is better for such metrics"
     return f"{settings.loss}: {get_loss(settings.usual_loss).summary}"
 
@@ -61,6 +61,11 @@ def _stopping(run: Run) -> str:
     if run.solved:
         chosen = f"; the cost of an error is the one with the best {settings.stop_metric} on held-out rows"
         return f"each label is solved by itself, in {settings.epochs} passes{chosen if run.has_held_out else ''}"
+    if run.fitting == CROSSED and run.crosses and settings.mean_of != NONE and settings.learning_rate is None:
+        return (
+            f"each loss is trained for all its epochs; its learning rate, or the squared hinge's cost of an error, is the one"
+            f" with the best {settings.stop_metric} on the first fold"
+        )
     if run.fitting == CROSSED and run.crosses and settings.learning_rate is None:
         return f"all epochs are trained; the learning rate is the one with the best {settings.stop_metric} on the first fold"
     return "all epochs are trained, without early stopping"
@@ -69,7 +74,8 @@ def _stopping(run: Run) -> str:
 def _fits(run: Run) -> str:
     members = run.settings.members or 1
     if run.fitting == CROSSED:
-        return "the final model is trained on all rows; cross-validation gives the scores that the rule is tuned on"
+        several = " with each loss" if run.settings.mean_of != NONE else ""
+        return f"the final model is trained on all rows{several}; cross-validation gives the scores that the rule is tuned on"
     if run.settings.mean_of != NONE:
         losses = len(run.settings.mean_of.split(","))
         return f"the mean of {losses * members}: {members} with each loss, each with a different part of the rows held out"

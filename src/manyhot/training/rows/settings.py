@@ -112,8 +112,8 @@ class TrainSettings(RunSettings):
     )
     mean_of: str = setting(
         AUTO,
-        "losses to average, separated by commas, such as zlpr,bce,powerset; none: one loss (mlp, linear on dense features)."
-        " auto: these three with --metric on at most 20,000 rows, otherwise none",
+        "losses to average, separated by commas, such as zlpr,bce,powerset; none: one loss (mlp and linear on tables)."
+        " auto: by --metric on at most 20,000 rows (linear on sparse features: on any number), otherwise none",
     )
     folds: int | None = setting(
         None, "cross-fitting folds to tune the rule on (linear on sparse inputs). Default: 5 for 1,000 texts or more, else 3"

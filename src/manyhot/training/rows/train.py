@@ -179,7 +179,7 @@ def _train(
     unknown = None if validation is None else validation.unknown
     facts["listed"] = entry.lazy or (entry.fitting == SOLVED and lists_best(settings, count, hard, unknown))
     run = check_used(given, settings, entry, examples, **facts)
-    why = reasons_of(run)
+    why = session.why = reasons_of(run)
     for name, sentence in why.items():
         session.note(f"{name}: {sentence}")
     for sentence in unreached_limits(given, inputs, session.rows.inputs):

@@ -1,6 +1,7 @@
 """The rule that training tunes: micro-F1 and macro-F1 together, steady for rare labels."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -188,3 +189,29 @@ def test_a_common_calibration_of_many_scores_is_fitted_on_every_nth_row(monkeypa
         wanted = fit_calibration(logits[::step], truth[::step], kind=kind)
         torch.testing.assert_close(calibration.slope, wanted.slope)
         torch.testing.assert_close(calibration.intercept, wanted.intercept)
+
+
+def test_for_mlc_f1_rows_get_thresholds_by_their_probabilities_where_that_is_better():
+    draw = torch.Generator().manual_seed(0)
+    # Certain rows have one label of high probability; uncertain ones many of low probability.
+    certain = (torch.arange(600) % 2 == 0)[:, None]
+    probs = torch.where(certain, torch.tensor([0.95] + [0.25] * 2 + [0.01] * 9), torch.full((12,), 0.25))
+    truth = torch.rand(600, 12, generator=draw) < probs
+    truth[:, 0] |= ~truth.any(dim=1)
+    logits, labels = probs.logit(), SparseLabels.from_dense(truth)
+    settings = TrainSettings(metric="MLC-F1", tune="MLC-F1", calibrate="none")
+    tuning = Tuning(logits, labels, None, torch.arange(600), torch.zeros(600, dtype=torch.int64))
+    rule, _, found = fit_rule(settings, DecisionRule(), tuning, labels)
+    assert rule.row_f1 is not None
+    assert found.startswith("each row's own threshold")
+    one = tune_rule(logits, labels, objective="MLC-F1", folds=0).rule
+    values = []
+    for each in (one, rule):
+        metrics = Metrics(["MLC-F1"], num_labels=12, rule=each)
+        metrics.update(logits, labels)
+        values.append(float(metrics.compute()["MLC-F1"]))
+    assert values[1] > values[0] + 0.01
+    for other in ("jaccard", "micro-F1"):
+        assert fit_rule(replace(settings, metric=other, tune=other), DecisionRule(), tuning, labels)[0].row_f1 is None
+    empty = SparseLabels.from_dense(truth & (torch.arange(600) % 5 > 0)[:, None])
+    assert fit_rule(settings, DecisionRule(), tuning._replace(labels=empty), empty)[0].row_f1 is None
