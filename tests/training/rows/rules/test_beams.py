@@ -37,3 +37,13 @@ def test_few_rows_get_one_threshold():
     rule, found = beam_rule(*problem(20, [-0.45, 0.45, 0.0, 0.2]), shrink=1.0, seed=0)
     assert isinstance(rule.threshold, float)
     assert "need 40 held-out rows" in found
+
+
+def test_the_metric_that_is_asked_for_decides_between_the_two(monkeypatch):
+    given = problem(600, [-0.45, 0.45, 0.0, 0.2])
+    assert "better in micro-F1 than one threshold" in beam_rule(*given, shrink=1.0, seed=0, names=("micro-F1",))[1]
+    # By one metric thresholds per label win, by the other one threshold does.
+    won = {("micro-F1", float): 1.0, ("micro-F1", tuple): 0.0, ("macro-F1", float): 0.0, ("macro-F1", tuple): 1.0}
+    monkeypatch.setattr(beams, "rule_value", lambda _scores, _labels, name, rule: won[name, type(rule.threshold)])
+    kinds = [type(beam_rule(*given, shrink=1.0, seed=0, names=(name,))[0].threshold) for name in ("micro-F1", "macro-F1")]
+    assert kinds == [float, tuple]

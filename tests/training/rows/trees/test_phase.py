@@ -14,6 +14,8 @@ from manyhot.engines.native import tree as native
 from manyhot.scores.top import TopScores
 from manyhot.training.rows import choose
 from manyhot.training.rows.inputs import texts
+from manyhot.training.rows.rules import fitting
+from manyhot.training.rows.rules.beams import beam_rule
 from manyhot.training.rows.trees import phase
 from training.problems import same_weights, title_examples
 
@@ -46,9 +48,33 @@ def test_the_final_trees_are_fitted_to_all_rows_and_the_scores_to_tune_on_are_of
     assert not torch.equal(tuning.logits, model.logits(held)), "the trees that are tuned on did not see these rows"
 
 
-@pytest.mark.parametrize(("metric", "sizes"), [("SubACC", [360, 400]), ("micro-F1", [360]), ("macro-F1", [360])])
-def test_thresholds_for_one_metric_stay_with_the_trees_they_were_tuned_with(metric, sizes, monkeypatch):
-    assert fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, metric=metric))[2] == sizes
+@pytest.mark.parametrize(
+    ("change", "sizes"),
+    [
+        ({"metric": "SubACC"}, [360, 400]),
+        ({"metric": "micro-F1"}, [360, 400]),
+        ({"metric": "MLC-F1"}, [360, 400]),
+        ({"metric": "macro-F1"}, [360]),
+        ({"metric": "hamming-error"}, [360]),
+        ({"metric": "macro-F1", "per_label": False}, [360, 400]),
+    ],
+)
+def test_thresholds_per_label_for_one_metric_stay_with_the_trees_they_were_tuned_with(change, sizes, monkeypatch):
+    assert fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, **change))[2] == sizes
+
+
+def test_trees_that_are_fitted_again_have_thresholds_per_label_near_the_common_one(monkeypatch):
+    """Told micro-F1, as without a metric: trees fitted to all rows reach other labels than those that were tuned on."""
+    given = []
+
+    def noted(scores, labels, **how):
+        given.append(how["names"])
+        return beam_rule(scores, labels, **how)
+
+    monkeypatch.setattr(fitting, "beam_rule", noted)
+    for metric in ("auto", "micro-F1", "macro-F1"):
+        fitted(title_examples(400, num_labels=60), monkeypatch, replace(TREE, metric=metric))
+    assert given == [("micro-F1", "macro-F1"), ("micro-F1",)]
 
 
 def test_a_small_share_of_the_rows_is_not_worth_another_fit(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,8 +23,10 @@ LARGEST_DROP = 0.5
 FEWEST_COMPARED = 40
 
 
-def beam_rule(scores: Tensor, labels: SparseLabels, *, shrink: float, seed: int) -> tuple[DecisionRule, str]:
-    """One threshold for all labels, or one per label: the better by the sum of micro-F1 and macro-F1, in cross-validation over
+def beam_rule(
+    scores: Tensor, labels: SparseLabels, *, shrink: float, seed: int, names: Sequence[str] = ("micro-F1", "macro-F1")
+) -> tuple[DecisionRule, str]:
+    """One threshold for all labels, or one per label: the better by the sum of the metrics ``names``, in cross-validation over
     two halves of the held-out rows; and a sentence about it.
 
     Without ``LARGEST_DROP``, a label that scores low on all held-out rows gets a very low threshold. Trees that are fitted
@@ -33,6 +37,7 @@ def beam_rule(scores: Tensor, labels: SparseLabels, *, shrink: float, seed: int)
         labels: their labels.
         shrink: pseudo-positives per label, see ``balanced_thresholds``.
         seed: random seed of the halves.
+        names: metrics by which the two are compared.
     """
     order = torch.from_numpy(np.random.default_rng([seed, len(labels)]).permutation(len(labels)))
     totals = [0.0, 0.0]
@@ -40,10 +45,11 @@ def beam_rule(scores: Tensor, labels: SparseLabels, *, shrink: float, seed: int)
         halves = order[: len(order) // 2], order[len(order) // 2 :]
         for own, other in (halves, halves[::-1]):
             for place, rule in enumerate(_both(scores[own], labels[own], shrink)):
-                totals[place] += sum(rule_value(scores[other], labels[other], name, rule) for name in ("micro-F1", "macro-F1"))
+                totals[place] += sum(rule_value(scores[other], labels[other], name, rule) for name in names)
     common, separate = _both(scores, labels, shrink)
     if totals[1] > totals[0]:
-        return separate, "a threshold per label, best for the sum of micro-F1 and macro-F1 on held-out rows"
+        better = f"better in {' and '.join(names)} than one threshold in cross-validation"
+        return separate, f"a threshold per label, best for the sum of micro-F1 and macro-F1 on held-out rows, {better}"
     few = len(labels) < FEWEST_COMPARED
     why = f"need {FEWEST_COMPARED} held-out rows" if few else "were not better in cross-validation"
     return common, f"one threshold, best for micro-F1: thresholds per label (shrink {shrink:g}) {why}"

@@ -55,7 +55,7 @@ class Tuning(NamedTuple):
 
     ``rows [R]`` are the numbers of these rows among the training examples; None if they are validation rows.
     ``fold [R]`` is the number of the fit that scored each row, if there are several. ``beams``: the scores are those of label
-    trees, which do not reach all labels.
+    trees, which do not reach all labels. ``again``: the rule is used with trees that are fitted again, to all rows.
     """
 
     logits: Tensor | TopScores
@@ -64,6 +64,7 @@ class Tuning(NamedTuple):
     rows: Tensor | None = None
     fold: Tensor | None = None
     beams: bool = False
+    again: bool = False
 
     @property
     def all_scores(self) -> Tensor:
@@ -110,6 +111,8 @@ def fit_rule(
         rule, found = _for_sets(settings, tuning, labels)
     elif settings.tune == "macro-F1" and settings.per_label and many_crossed(tuning):
         rule, found = _with_a_label(settings, *_balanced(settings, tuning, micro_weight=0.0), tuning, labels)
+    elif settings.tune == "micro-F1" and settings.per_label and tuning.again:
+        rule, found = _with_a_label(settings, *_for_beams(settings, tuning, ("micro-F1",)), tuning, labels)
     else:
         rule, found, _ = _best_tuned(settings, natural, tuning, labels)
     if settings.min_labels and rule.top_k is None:
@@ -255,7 +258,7 @@ def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 
     between the best one for micro-F1 and the best one for macro-F1.
     """
     if settings.per_label and tuning.beams:
-        return beam_rule(tuning.all_scores, tuning.labels, shrink=settings.shrink, seed=settings.seed)
+        return _for_beams(settings, tuning, ("micro-F1", "macro-F1"))
     if settings.per_label:
         cuts = balanced_thresholds(
             tuning.all_scores, tuning.labels, shrink=settings.shrink, where=tuning.where, seed=settings.seed,
@@ -267,6 +270,10 @@ def _balanced(settings: TrainSettings, tuning: Tuning, *, micro_weight: float = 
     ends = [global_cut(data, OBJECTIVES[objective]) for objective in ("micro-F1", "macro-F1")]
     middle = clear_cut(data.scores.flatten(), sum(ends) / 2)
     return DecisionRule(threshold=middle), "threshold midway between those best for micro-F1 and for macro-F1"
+
+
+def _for_beams(settings: TrainSettings, tuning: Tuning, names: tuple[str, ...]) -> tuple[DecisionRule, str]:
+    return beam_rule(tuning.all_scores, tuning.labels, shrink=settings.shrink, seed=settings.seed, names=names)
 
 
 def best_value(settings: TrainSettings, tuning: Tuning) -> float:

@@ -17,7 +17,7 @@ from manyhot.training.rows.inputs.row_batches import SparseRows
 from manyhot.training.rows.rules.fitting import LARGEST_TABLE, LISTED, Tuning
 from manyhot.training.rows.rules.held_scores import logits_of
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import BALANCED, NONE, SETS
+from manyhot.training.rows.steering import NONE
 from manyhot.training.rows.trees.choice import negative_cost
 from manyhot.training.rows.trees.fit import MOST_HELD_OUT, TreeFit, check_tree, shape_of
 from manyhot.training.run.checkpoint import Checkpoints
@@ -26,6 +26,8 @@ from manyhot.training.run.processes import Processes, ProcessesError
 if TYPE_CHECKING:
     from manyhot.training.rows.phases import RowSession
 
+# What thresholds per label are tuned for without regard to trees that are fitted again.
+OF_THESE_TREES = ("macro-F1", "hamming-error")
 # If fewer rows than this share are held out, fitting again to all rows does not pay off.
 FEW_HELD_OUT = 0.05
 
@@ -34,8 +36,8 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modul
     """``(body, None, scores to tune on)`` of label trees, which are solved node by node.
 
     At most ``MOST_HELD_OUT`` rows are held out to tune on. If they are more than a small part of the rows, the trees are then
-    fitted again, to all rows, unless thresholds are tuned for one metric: they fit the trees they were tuned with. With very
-    many labels, only the best of each row are scored.
+    fitted again, to all rows, unless thresholds per label are tuned for macro-F1 or hamming-error: they fit the trees they were
+    tuned with. With very many labels, only the best of each row are scored.
     """
     if Processes.current().count > 1:
         raise ProcessesError(
@@ -56,11 +58,12 @@ def fit_solved(session: RowSession, held: TrainingRows | None) -> tuple[nn.Modul
     sizes["neg_cost"] = negative_cost(session, rows, **sizes)
     body = TreeFit(session, rows, **sizes).run()
     tuning = None
+    transfers = settings.tune not in OF_THESE_TREES or not settings.per_label
+    again = apart is not None and transfers and len(apart) >= FEW_HELD_OUT * len(session.rows)
     if held is not None:
         scores = _best_labels(body, held) if listed else logits_of(body, held, session)
-        tuning = Tuning(scores, held.labels, held.where(), apart, beams=True)
-    transfers = settings.tune in (BALANCED, SETS, NONE)
-    if apart is not None and transfers and len(apart) >= FEW_HELD_OUT * len(session.rows):
+        tuning = Tuning(scores, held.labels, held.where(), apart, beams=True, again=again)
+    if again and apart is not None:
         session.note(f"the trees are fitted again to all rows, with the {len(apart):,} that the rule is tuned on")
         body = TreeFit(_final_session(session), session.rows, **sizes).run()
     session.shape |= shape_of(body)
