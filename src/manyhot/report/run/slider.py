@@ -60,7 +60,7 @@ def slider_section(report: Mapping[str, Any]) -> Section:
     about = (
         f"Metrics for other thresholds on the same rows: the slider adds a shift to {base}. At each of its"
         f" {len(slider['shifts'])} positions, the metrics are computed from exact counts over all rows, without interpolation."
-        + (" The model's rule predicts the best labels of a row and has no threshold." if slider["own"] < 0 else "")
+        + (" The model's own rule has no such threshold; its metrics are in the summary." if slider["own"] < 0 else "")
     )
     return Section("thresholds", "Thresholds", about, _controls(len(slider["shifts"])), slider_chart(slider, micro, macro))
 
