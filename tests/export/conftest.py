@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from manyhot.decisions.calibrate import Calibration
+from manyhot.decisions.row_f1 import RowF1
 from manyhot.decisions.rule import DecisionRule
 from manyhot.decisions.set_values import SetValues
 from manyhot.training.rows.settings import TrainSettings
@@ -30,6 +31,9 @@ RULES = {
     "at most one": DecisionRule(threshold=-1.0, max_labels=1),
     "two": DecisionRule(top_k=2),
     "never the first": DecisionRule(threshold=(float("inf"), 0.0)),
+    "the softmax of a row": DecisionRule(threshold=-0.7, softmax=True),
+    "a threshold for each row": DecisionRule(row_f1=RowF1(1.3, -0.2)),
+    "a threshold for each row, moved for each label": DecisionRule(threshold=(0.2, -0.1), min_labels=1, row_f1=RowF1(0.8, 0.1)),
     "whole sets": DecisionRule(threshold=0.3, sets=SetValues(((0,), (0, 1)), (0.7, 0.2), -0.4)),
     "listed sets of one label": DecisionRule(
         threshold=(0.3, -0.1), max_labels=1, sets=SetValues(((0, 1), (1,)), (2.0, 0.2), -0.4)

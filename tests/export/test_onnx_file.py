@@ -13,6 +13,7 @@ from export.conftest import LINKS, MAKERS, RULES
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import decide
 from manyhot.export.graph import ModelGraph, graph_inputs
+from manyhot.training.rows.bodies.word_table import WordTable
 from manyhot.training.rows.bundle import load_model
 from training.problems import feature_examples
 from training.rows.bodies.test_encoder import encoder  # noqa: F401 - a fixture
@@ -42,6 +43,21 @@ def test_the_graph_decides_as_the_model_for_any_number_of_rows(trained, tmp_path
         np.testing.assert_allclose(logits, model.logits(part).numpy(), rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(probs, model.probabilities(part).numpy(), atol=1e-5)
         assert (decisions == decide(model.logits(part), model.rule).numpy()).all()
+
+
+def test_a_table_of_8_bits_is_exported(trained, tmp_path):
+    model, examples = copy.copy(trained["wide"][0]), trained["wide"][1]
+    model.body, first = copy.deepcopy(model.body), model.body.first
+    with torch.device("meta"):
+        small = WordTable(*first.weight.shape, moves=False, dtype=torch.int8)
+    small.hold([first.weight])
+    model.body.first = small
+    parity = export_onnx(model, tmp_path, rows=examples)
+    assert (parity.rows, parity.different) == (len(examples), 0)
+    (batch,) = graph_inputs(model, examples[:5], batch_size=64)
+    session = open_session(str(tmp_path / "model.onnx"))
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), batch, strict=True)}
+    np.testing.assert_allclose(session.run(None, given)[0], model.logits(examples[:5]).numpy(), rtol=1e-4, atol=1e-4)
 
 
 def rewired(model, *, rule=None, link="hard"):
