@@ -179,3 +179,11 @@ def test_losses_may_be_left_out_for_ranking_alone_and_only_where_none_are_named(
 def test_texts_refuse_it():
     with pytest.raises(ValueError, match="`mean_of` must be left out: only mlp and linear on tables of features can average"):
         train(text_examples(60), TrainSettings(epochs=1, mean_of="zlpr,bce"))
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_a_mean_without_a_tuned_rule_has_no_weight_of_positives(as_sparse):
+    settings = TrainSettings(model="linear", mean_of="zlpr,bce", tune="none", epochs=2, threads=1)
+    model = train(feature_examples(as_sparse=as_sparse), settings)
+    assert model.settings.pos_weight is None
+    assert model.rule.threshold == 0.0

@@ -87,6 +87,8 @@ def with_mean_of(
     settings = replace(settings, mean_of=_losses(settings, given, body, examples, sparse=sparse))
     if settings.mean_of == NONE:
         return settings
+    # A weight of positives belongs to one loss.
+    settings = replace(settings, pos_weight=None)
     if given.calibrate == AUTO:
         # Scores are log odds, whatever the losses give.
         settings = replace(settings, calibrate=steering_of(given.metric).calibrate)
