@@ -81,8 +81,8 @@ class WordTable(nn.Module):
         moves: whether it is trained; the sums of squared gradients are then part of its state.
         dtype: the dtype of W; must be float32 if it is trained. With int8 each row has a scale.
         device: where the initial weights are drawn; the seed comes from torch's CPU generator.
-        zeros: the first feature that starts at 0, and the one after the last. The vectors of rare features hardly move, and at
-            random ones would only add noise.
+        zeros: the first feature that starts at 0, and the one after the last. The vectors of rare features hardly move,
+            so that a random start would only add noise.
     """
 
     rate: Tensor
@@ -101,14 +101,14 @@ class WordTable(nn.Module):
     ) -> None:
         super().__init__()
         weight = torch.empty(width, hidden, dtype=dtype, device=device)
-        if dtype == torch.int8:
+        # On the meta device, filling would only import torch's compiler.
+        if dtype == torch.int8 and not weight.is_meta:
             weight.zero_()
         elif weight.is_cuda:
             # The CPU takes seconds to draw a table that a GPU draws in milliseconds.
             draw = torch.Generator(weight.device).manual_seed(int(torch.randint(1 << 62, ())))
             weight.normal_(std=START_DEVIATION, generator=draw)
         elif not weight.is_meta:
-            # On the meta device, this would only import torch's compiler.
             weight.normal_(std=START_DEVIATION)
         if zeros[1] > zeros[0]:
             weight[slice(*zeros)] = 0
