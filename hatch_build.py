@@ -17,7 +17,10 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ModuleNotFoundError:  # for work in place the compiler is enough
+    BuildHookInterface = object
 
 NATIVE = Path(__file__).resolve().parent / "src" / "manyhot" / "engines" / "native"
 LIBRARY = NATIVE / "_native.so"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from manyhot import (
     LOSSES,
@@ -230,6 +230,36 @@ def test_vmap_and_func_grad(name, device):
 
 # torch.compile sets off deprecation warnings of torch's own.
 compiles = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@on_each_device
+@every_loss
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, at the first dual level
+def test_forward_mode_derivatives_flow_whether_or_not_a_gradient_is_asked_for(name, gradients, device):
+    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32, device=device)
+    direction = torch.randn_like(logits)
+    leaf = logits.clone().requires_grad_()
+    expected = (torch.autograd.grad(loss(leaf, labels), leaf)[0] * direction).sum()
+    for _ in range(2):  # the second call of a kind is a repeated one
+        with forward_ad.dual_level(), torch.set_grad_enabled(gradients):
+            value = loss(forward_ad.make_dual(leaf if gradients else logits, direction), labels)
+            tangent = forward_ad.unpack_dual(value).tangent
+        torch.testing.assert_close(tangent.detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+@on_each_device
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_without_a_gradient_the_value_is_the_same(name, dtype, device):
+    loss, (logits, labels) = LOSSES[name], problem(dtype=torch.float32, device=device)
+    given = {"labels": labels, "lists": SparseLabels.from_dense(labels), "soft": labels.float() * 0.8 + 0.1}
+    for kind in given.values():
+        leaf = logits.to(dtype).requires_grad_()
+        value = loss(leaf, kind)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                torch.testing.assert_close(loss(leaf, kind), value.detach(), rtol=1e-5, atol=1e-6)
 
 
 @on_each_device

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, check_logits
+from manyhot.engines.readable import all_readable
 from manyhot.engines.terms import INF, DenseTerms, SparseTerms, accumulation_dtype
 from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.dispatch import side_loss
@@ -59,28 +62,42 @@ def lsep_loss(
         check_at_least("lsep_loss", "max_pairs", max_pairs, 1)
         if smoothing:
             raise ValueError("lsep_loss: `smoothing` needs all pairs; pass max_pairs=None, or use pairwise_loss.")
-    if max_pairs is None or (dim == -1 and _most_pairs(labels, logits.shape[-1]) <= max_pairs):
-        return side_loss(
-            "lsep_loss",
-            "joint",
-            logits,
-            labels,
-            0.0,
-            where=where,
-            pos_weight=None,
-            neg_weight=None,
-            sample_weight=sample_weight,
-            smoothing=smoothing,
-            reduction=reduction,
-            dim=dim,
-            engine="auto",
-            validate=validate,
-        )
-    pos, neg = log_sums("lsep_loss", logits, labels, where=where, dim=dim, validate=validate)
-    rows = arrange("lsep_loss", logits, labels, where=where, dim=dim)
-    values = softplus(pos.times(neg).value)
-    values = torch.where(_count_pairs(rows) <= max_pairs, values, _sampled_lsep(rows, max_pairs, generator))
-    return reduce("lsep_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    about: dict[str, Any] = {"where": where, "dim": dim, "validate": validate}
+    if max_pairs is not None and (dim != -1 or _most_pairs(labels, logits.shape[-1]) > max_pairs):
+        rows = arrange("lsep_loss", logits, labels, where=where, dim=dim)
+        many = _count_pairs(rows).reshape(-1) > max_pairs
+        sampled = _of_rows(rows, many, max_pairs, generator)
+        if sampled is not None:
+            pos, neg = log_sums("lsep_loss", logits, labels, **about)
+            values = torch.where(many.reshape(rows.shape), sampled.reshape(rows.shape), softplus(pos.times(neg).value))
+            return reduce("lsep_loss", values, sample_weight=sample_weight, reduction=reduction, validate=validate)
+    about |= {"pos_weight": None, "neg_weight": None, "sample_weight": sample_weight, "smoothing": smoothing}
+    return side_loss("lsep_loss", "joint", logits, labels, 0.0, reduction=reduction, engine="auto", **about)
+
+
+def _of_rows(rows: Rows, many: Tensor, max_pairs: int, generator: torch.Generator | None) -> Tensor | None:
+    """The loss over drawn pairs ``[R]`` of the rows that have too ``many``; None if there is no such row.
+
+    Other devices than CPUs draw for all rows, because looking at the counts would wait for the device.
+    """
+    if not rows.logits.is_cpu or torch.compiler.is_compiling() or not all_readable((rows.logits, *rows.terms)):
+        return _sampled_lsep(rows, max_pairs, generator)
+    picked = many.nonzero().squeeze(1)
+    if not len(picked):
+        return None
+    values = _sampled_lsep(_take(rows, picked), max_pairs, generator)
+    return values.new_zeros(many.shape).index_put((picked,), values)
+
+
+def _take(rows: Rows, picked: Tensor) -> Rows:
+    """Some rows."""
+    x, terms = rows.logits[picked], rows.terms
+    where = None if terms.where is None else terms.where.expand_as(rows.logits)[picked]
+    if isinstance(terms, DenseTerms):
+        return Rows(x, terms._replace(labels=terms.labels[picked], where=where), picked.shape)
+    lists = SparseLabels(terms.indices, terms.offsets, x.shape[1], values=terms.values, validate=False)[picked]
+    terms = terms._replace(indices=lists.indices, offsets=lists.offsets, values=lists.values, where=where)
+    return Rows(x, terms, picked.shape)
 
 
 def _most_pairs(labels: Labels, num_labels: int) -> int:
@@ -105,17 +122,17 @@ def _count_pairs(rows: Rows) -> Tensor:
 
 
 def _sampled_lsep(rows: Rows, max_pairs: int, generator: torch.Generator | None) -> Tensor:
-    """``log(1 + sum over drawn pairs e^{s_v - s_u})`` of each row."""
+    """``log(1 + sum over drawn pairs e^{s_v - s_u})`` of each row, ``[R]``."""
     x = rows.logits.to(accumulation_dtype(rows.logits.dtype))
     if x.numel() == 0:
-        return x.sum(dim=-1).reshape(rows.shape)
+        return x.sum(dim=-1)
     if isinstance(rows.terms, SparseTerms):
         upper, lower, counts = _draw_sparse(rows.terms, x, max_pairs, generator)
     else:
         upper, lower, counts = _draw_dense(rows.terms, x, max_pairs, generator)
     differences = torch.where(counts, x.gather(1, lower) - x.gather(1, upper), -INF)
     zero = differences.new_zeros(differences.shape[0], 1)
-    return torch.logsumexp(torch.cat([zero, differences], dim=1), dim=1).reshape(rows.shape)
+    return torch.logsumexp(torch.cat([zero, differences], dim=1), dim=1)
 
 
 def _draw_dense(

@@ -66,10 +66,12 @@ def test_outputs_and_gradients_are_those_of_torch_in_float64(inputs, hidden, len
     wanted, rounded = (by_torch(layer, x, pull, counts, kept, dtype) for dtype in (torch.float64, torch.float32))
     out = bilstm_layer(x, PackedRows.of(counts).keeping(kept, 2.0), weights, variant=variant)
     found = [out, *torch.autograd.grad((out * pull).sum(), [x, *weights])]
+    # Without fused multiplication and addition, products are rounded too.
+    most = 8 if variant == "plain" else 4
     for mine, exact, other in zip(found, wanted, rounded, strict=True):
         # Not much further from float64 than torch's own float32, whose sums have another order.
         error = max(float((other - exact).abs().max()), 1e-6 * float(exact.abs().max()))
-        torch.testing.assert_close(mine.double(), exact, rtol=0, atol=4 * error)
+        torch.testing.assert_close(mine.double(), exact, rtol=0, atol=most * error)
 
 
 @pytest.mark.parametrize("variant", variants())

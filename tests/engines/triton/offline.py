@@ -75,9 +75,7 @@ def compile_all(capability: int, calls) -> dict[str, dict[str, int]]:
     name = [""]
 
     def compile_only(self, programs, x, others, numbers):
-        given = [x if tensor is None else tensor for tensor in (x, *others)]
-        given = [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
-        compiled = self.kernel.warmup(*given, *numbers, *self.constants, grid=(programs,), **self.options)
+        compiled = self.kernel.warmup(*self.given(x, others), *numbers, *self.constants, grid=(programs,), **self.options)
         found[f"{name[0]} {self.kernel.__name__}"] = resources(compiled)
 
     launching.Launcher.__call__ = compile_only
@@ -129,7 +127,7 @@ def other_calls():
         inputs = KernelInputs(problem)
         # Devices that the kernel does not serve compile it with a tile that fits them.
         if driver.active.get_current_target().arch != 90:
-            product.TILES = dict.fromkeys(product.TILES, product.ProductTile(64, 64, 32, 2, 4))
+            product.TILES = dict.fromkeys(product.TILES, product.ProductTile(64, 64, 32, 2, 4, 1))
         cuts, scores = inputs.cut(problem), product.listed_scores(problem, inputs)
         if mode == "gradient":
             saved = Saved(torch.zeros(4, 128), None, scores, cuts)

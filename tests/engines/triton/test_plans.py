@@ -53,8 +53,8 @@ def test_threads_have_as_many_words_as_are_taken_together(cases):
 
 
 def test_what_is_added_up_has_room(cases):
-    assert len(workspace_for(torch.zeros(1))) == COUNTER_STRIDE + FEW_SHORT
-    assert len(workspace_for(torch.zeros(1), 5)) == COUNTER_STRIDE + 5
+    assert len(workspace_for(torch.zeros(1))) == COUNTER_STRIDE + 2 * FEW_SHORT
+    assert len(workspace_for(torch.zeros(1), 5)) == COUNTER_STRIDE + 10
     some = False
     for num_rows, _, _, _, cut in cases:
         programs = blocks(num_rows, cut.rows) * cut.chunks
@@ -62,6 +62,15 @@ def test_what_is_added_up_has_room(cases):
             some = True
             assert programs // cut.chunks <= FEW_SHORT, cut
     assert some
+
+
+def test_a_small_batch_shares_the_kernel_of_one_of_4096_rows():
+    for num_labels in (200, 600, 4096):
+        for kind, score_bytes in ((kind, score_bytes) for kind in ("hard", "lists") for score_bytes in (2, 4)):
+            about = {"lean": True, "stage": "fused", "score_bytes": score_bytes, "lists": kind == "lists", "packed": kind}
+            cuts = [plan(rows, num_labels, together=132, **about) for rows in (17, 4096)]
+            assert cuts[0] == cuts[1]
+            assert all(adds_up(cut, blocks(rows, cut.rows)) for rows, cut in zip((17, 4096), cuts, strict=True))
 
 
 @pytest.mark.parametrize("lists", [True, False])

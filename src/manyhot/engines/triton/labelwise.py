@@ -21,6 +21,8 @@ from manyhot.engines.triton.replay import workspace_for
 
 # Powers up to this one are computed by multiplication.
 MOST_FACTORS = 4
+# The smallest margin with which half types lose less than their costs' last digit; see ``rows.costs.lean_margin_cost``.
+LEAST_MARGIN = 2.0**-8
 
 
 @falls_back_to(plain.labelwise)
@@ -70,7 +72,7 @@ def _flat_loss(
 ) -> Tensor:
     """The sum of all costs times ``row_scale``; writes the gradient."""
     size, lists = x.numel(), isinstance(terms, SparseTerms)
-    cut, programs = plans.cut_flat(resident_programs(x), size, score_bytes=x.element_size(), form=_form(powers))
+    cut, programs = plans.cut_flat(resident_programs(x), size, score_bytes=x.element_size(), form=_form(powers, lists))
     tile = cut.block
     labels = (
         to_bitmask(x, terms.offsets, terms.indices, blocks(size, tile) * tile)
@@ -79,7 +81,9 @@ def _flat_loss(
     )
     pos, neg = (1.0 if weight is None else float(weight) for weight in (terms.pos_weight, terms.neg_weight))
     weights = (pos, neg) != (1.0, 1.0), min(pos, neg) <= 0
-    about = (kind, powers[2] > 0, *whole_powers(powers), lists, *weights, size % tile == 0, tile)
+    lean, groups = x.element_size() == 2 and _is_lean(powers, row_scale * neg), tile * x.element_size() // (512 * cut.warps)
+    costs = (kind, powers[2] > 0, *whole_powers(powers))
+    about = (*costs, lists, *weights, size % tile == 0, tile, lean, max(1, groups))
     ended = workspace_for(x, programs)
     values, out = ended[COUNTER_STRIDE:].view(torch.float32), x.new_empty((), dtype=torch.float32)
     numbers = (size, row_scale, pos, neg, *powers)
@@ -167,10 +171,17 @@ def whole_powers(powers: tuple[float, float, float]) -> tuple[int, int]:
     return (int(pos), int(neg)) if whole else (-1, -1)
 
 
-def _form(powers: tuple[float, float, float]) -> str:
+def _form(powers: tuple[float, float, float], lists: bool) -> str:
     """Which costs the flat kernel computes; see ``plans.FLAT_TILES``."""
     pos, _ = whole_powers(powers)
-    return "" if pos < 0 else ("apart" if powers[2] > 0 else "even")
+    if pos < 0 or powers[2] <= 0:
+        return "" if pos < 0 else "even"
+    return "apart lists" if lists else "apart"
+
+
+def _is_lean(powers: tuple[float, float, float], scale: float) -> bool:
+    """Whether ``lean_margin_cost`` serves. It multiplies powers out, loses digits of tiny margins and divides by the scale."""
+    return whole_powers(powers)[0] >= 0 and powers[2] >= LEAST_MARGIN and 1e-18 <= scale <= 1e18
 
 
 def _weight_kind(kind: str, number: float) -> str:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from typing import Any
 
 import triton
 import triton.language as tl
+
+
+def digest(texts: dict[str, str]) -> Any:
+    """A constant that stands for generated instructions. Triton's cache key has the values of the constants that a function
+    names, but not those of dictionaries; without it a kernel of another version could be read from disk."""
+    return tl.constexpr(hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest())
+
 
 COMPILED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")
 
@@ -92,6 +101,20 @@ def materialize(x):
     """Force ``x`` to be computed here. Otherwise the compiler delays it and keeps all its inputs in registers."""
     if COMPILED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=False, pack=1)
+    return x
+
+
+# The highest bit of the mask of lower lanes is never set, which the assembler does not know.
+_SPREAD = tl.constexpr("{ .reg .b32 lane; mov.u32 lane, %lanemask_lt; shr.u32 lane, lane, 31; or.b32 $0, $1, lane; }")
+
+
+@triton.jit
+def spread(x):
+    """A number in a register of each thread, ``[1, 1]``. Otherwise a warp has it once, and an instruction can read only one
+    such number: a second one is copied every time."""
+    x = tl.zeros([1, 1], tl.float32) + x
+    if COMPILED:
+        x = tl.inline_asm_elementwise(_SPREAD, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
     return x
 
 

@@ -11,11 +11,13 @@ PAIR = 4096
 # Tile of labelwise losses.
 TILE = 2048
 # The flat labelwise kernel: labels per tile, warps per program, programs per multiprocessor and registers, by form and bytes
-# per score. The form is "even" if both sides have the same small whole power, "apart" if a margin sets them apart, else "". No
-# more programs than fit at once: with two more per multiprocessor, BCE took a quarter longer.
+# per score. The form is "even" if both sides have the same small whole power, "apart" (with index lists, "apart lists") if a
+# margin sets them apart, else "". No more programs than fit at once: with two more per multiprocessor, BCE took a quarter
+# longer.
 FLAT_TILES: dict[tuple[str, int], tuple[int, int, int, int | None]] = {
     ("even", 2): (2048, 8, 4, 64),
     ("apart", 2): (2048, 8, 6, 40),
+    ("apart lists", 2): (4096, 8, 4, 64),
     ("", 2): (2048, 4, 8, 64),
     ("", 4): (1024, 4, 8, 64),
 }
@@ -77,8 +79,8 @@ FEW_TILES: dict[tuple[str, int], tuple[int, int, int, int, int | None]] = {
     ("dense", 2): (4096, 8, 3, 2, 80),
     ("dense", 4): (2048, 8, 4, 1, None),
 }
-# Up to this many programs, the kernel itself does the final reduction: for short rows and first chunks, and for long rows.
-FEW_SHORT, FEW_LONG = 4096, 512
+# Up to this many programs (for rows in chunks: first chunks), the kernel itself does the final reduction.
+FEW_SHORT = 4096
 # Distance between the counters of two rows, in int32: each has a cache line to itself, because hundreds of programs poll it.
 COUNTER_STRIDE = 32
 
@@ -209,10 +211,9 @@ def _long_plan(num_labels: int, score_bytes: int, kind: str, together: int | Non
 def adds_up(cut: Plan, programs: int) -> bool:
     """Whether the last program sums the partial results of all programs (for rows in chunks: of the first chunks).
 
-    The more programs there are, and the more each writes, the longer they wait for it. Segments lose more by it.
+    The more programs there are, the longer it reads. Segments lose more by it.
     """
-    few = FEW_SHORT if cut.rows > 1 or cut.chunks > 1 else FEW_LONG
-    return programs <= cut.chunks * few and (cut.chunks == 1 or cut.kernel in ("packed", "words", "waiting"))
+    return programs <= cut.chunks * FEW_SHORT and (cut.chunks == 1 or cut.kernel in ("packed", "words", "waiting"))
 
 
 def cut_rows(together: int | None, num_rows: int, num_labels: int, **about: Any) -> tuple[Plan, int]:

@@ -23,8 +23,8 @@ from manyhot.engines.triton.launch.launcher import Launched, stream_finder, stre
 from manyhot.engines.triton.plans import COUNTER_STRIDE, FEW_SHORT
 
 MOST = 4096
-# Memory per device for calls in captured graphs, in int32: enough for a thousand of them.
-ARENA = 1 << 20
+# Memory per device for calls in captured graphs, in int32: enough for 250 to two thousand of them.
+ARENA = 1 << 21
 
 
 class Replay:
@@ -191,14 +191,15 @@ def relaunch(key: Any, x: Tensor, inputs: list[Tensor]) -> tuple[Tensor, Tensor]
 
 
 def workspace_for(x: Tensor, programs: int = FEW_SHORT) -> Tensor:
-    """Workspace of a kernel that sums its own values: a counter, 0 before and after the launch, then one number per program.
+    """Workspace of a kernel that sums its own values: after one cache line, a slot of 64 bits per program, 0 before and after
+    the launch (``rows.totals.add_up``).
 
     All kernels of a stream share one, because they run one after the other. Each call in a captured graph has its own: a part
     of memory that outlives all graphs and was zeroed once, or, when that is used up, memory that the graph zeroes.
     """
     if x.is_cuda and not torch.cuda.is_current_stream_capturing():
         return workspace_of(x.get_device(), torch.cuda.current_stream(x.device).cuda_stream)
-    size = COUNTER_STRIDE + programs
+    size = COUNTER_STRIDE + 2 * programs
     found = _ARENAS[x.get_device()].take(size) if x.is_cuda and x.get_device() in _ARENAS else None
     return x.new_zeros(size, dtype=torch.int32) if found is None else found
 
@@ -230,7 +231,7 @@ def workspace_of(device: int, stream: int) -> Tensor:
     """The workspace of a stream. The first one of a device also prepares the memory that captured graphs will use."""
     if device not in _ARENAS:
         _ARENAS[device] = _Arena(device)
-    return kept_tensor(device, lambda: torch.zeros(COUNTER_STRIDE + FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}"))
+    return kept_tensor(device, lambda: torch.zeros(COUNTER_STRIDE + 2 * FEW_SHORT, dtype=torch.int32, device=f"cuda:{device}"))
 
 
 def scalar_for(x: Tensor) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 An engine can compute a loss and its gradient in one pass over the scores. That is faster if the gradient is needed and the
 reduction is known beforehand (mean or sum): forward then keeps the finished gradient, and backward only scales it. It is also
-faster for few scores on a GPU without a gradient: one launch instead of many. In all other cases the engine computes the sides,
+faster for few scores without a gradient: one pass instead of many small ones. In all other cases the engine computes the sides,
 and backward reads the scores again.
 """
 
@@ -24,7 +24,7 @@ from manyhot.losses.core.layout import Rows, arrange
 from manyhot.losses.core.lazy import is_lazy
 from manyhot.losses.core.logsumexp import Dim, Scores, log_sums, sides_of_rows
 from manyhot.losses.core.reduction import reduce
-from manyhot.losses.core.repeats import Kind, faster_with_gradient, kind_of, learn, repeat
+from manyhot.losses.core.repeats import Kind, faster_with_gradient, in_forward_mode, kind_of, learn, repeat
 
 
 def side_loss(
@@ -129,7 +129,7 @@ def fit_offset(who: str, offset: Tensor, shape: torch.Size, dtype: torch.dtype, 
 def wants_fusion(logits: Tensor, other: Tensor | float, reduction: str) -> bool:
     """Whether to compute the gradient in forward: the reduction is known, its type can represent it before loss scaling, and it
     is needed, or the pass that computes it is faster anyway."""
-    if reduction == "none" or logits.dtype == torch.float16:
+    if reduction == "none" or logits.dtype == torch.float16 or in_forward_mode():
         return False
     if not torch.is_grad_enabled():
         return faster_with_gradient(logits)
@@ -140,7 +140,7 @@ def wants_half(engine: Engine, logits: Tensor, offset: Tensor | float, sample_we
     """Whether forward begins a float16 gradient and backward finishes it; apart from loss scaling, its scale is one number."""
     if logits.dtype != torch.float16 or not engine.FINISHES_HALF or reduction == "none":
         return False
-    if sample_weight is not None or isinstance(offset, Tensor):
+    if sample_weight is not None or isinstance(offset, Tensor) or in_forward_mode():
         return False
     return logits.requires_grad if torch.is_grad_enabled() else faster_with_gradient(logits)
 

@@ -20,19 +20,25 @@ Terms = DenseTerms | SparseTerms
 
 def apply_fused(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
     """The reduced loss, with its gradient computed in the same pass."""
-    if torch.compiler.is_compiling():
-        out: Tensor = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
-    else:
+    out: Tensor
+    if not torch.compiler.is_compiling():
         out = _run_eager(rows.logits, offset, (scale, engine, loss, rows.terms))
+    elif torch.is_grad_enabled():
+        out = _Compiled.apply(rows.logits, offset, scale, loss, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = loss.fused(ops, rows.logits, offset, rows.terms, scale)[0]
     return out
 
 
 def apply_half(rows: Rows, scale: Tensor | float, engine: Engine, loss: Any, offset: Tensor | float) -> Tensor:
     """The same for float16 scores."""
-    if torch.compiler.is_compiling():
-        out: Tensor = _CompiledHalf.apply(rows.logits, offset, scale, loss.form, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
-    else:
+    out: Tensor
+    if not torch.compiler.is_compiling():
         out = _run_half(rows.logits, offset, (scale, engine, loss, rows.terms))
+    elif torch.is_grad_enabled():
+        out = _CompiledHalf.apply(rows.logits, offset, scale, loss.form, type(rows.terms), *rows.terms)  # type: ignore[no-untyped-call]
+    else:
+        out = ops.half(rows.logits, rows.terms, loss.form, offset, scale)[0]  # type: ignore[arg-type]
     return out
 
 

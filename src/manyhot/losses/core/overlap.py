@@ -21,13 +21,15 @@ from manyhot.losses.core.fusion import Terms, apply_fused
 from manyhot.losses.core.labelwise import sum_over_labels
 from manyhot.losses.core.layout import Rows
 from manyhot.losses.core.reduction import reduce
+from manyhot.losses.core.repeats import in_forward_mode
 
 
 def dice_of_rows(
     who: str, rows: Rows, *, squared: bool, epsilon: float, sample_weight: Tensor | None, reduction: str, validate: bool
 ) -> Tensor:
     """The reduced dice loss of the rows, by an engine that computes it or in the plain form."""
-    engine = None if torch.compiler.is_compiling() else choose(who, "auto", rows.logits, rows.terms, sample_weight)
+    plain = torch.compiler.is_compiling() or in_forward_mode()
+    engine = None if plain else choose(who, "auto", rows.logits, rows.terms, sample_weight)
     if engine is not None and engine.SUMS_OVERLAP and wants_fusion(rows.logits, 0.0, reduction):
         scale = row_scale(who, rows, sample_weight, reduction, validate)
         return apply_fused(rows, scale, engine, _Dice(squared, epsilon), 0.0)

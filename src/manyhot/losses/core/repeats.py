@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from manyhot.engines.again import Again
 from manyhot.engines.readable import all_readable
@@ -20,14 +21,21 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.losses.core.fusion import repeated
 
 MOST = 4096
-# On a GPU, a loss of up to this many scores takes the host longer to launch in parts than the device takes to write a gradient.
-FEW_SCORES = 1 << 24
+# Up to this many scores, calling the parts of a loss one by one takes longer than writing a gradient that nobody needs.
+FEW_SCORES = {"cuda": 1 << 24, "cpu": 1 << 18}
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
+def in_forward_mode() -> bool:
+    """Whether forward-mode derivatives may flow; a gradient that is computed beforehand has none."""
+    return getattr(forward_ad, "_current_level", -1) >= 0
+
+
 def faster_with_gradient(logits: Tensor) -> bool:
-    """Whether the one kernel that also computes the gradient is faster than the many small ones that do not."""
-    return logits.is_cuda and logits.numel() <= FEW_SCORES and not torch.compiler.is_compiling()
+    """Whether the one pass that also computes the gradient is faster than the many small ones that do not. On CPUs a compiler
+    merges the small ones."""
+    device = logits.device.type
+    return logits.numel() <= FEW_SCORES.get(device, 0) and not (device == "cpu" and torch.compiler.is_compiling())
 
 
 class Repeat:
@@ -48,7 +56,7 @@ KNOWN: dict[Any, Repeat | None] = {}
 
 def kind_of(who: str, form: str, logits: Any, labels: Any, offset: Any, reduction: str) -> Kind | None:
     """The kind of a call; None for calls that are not repeated."""
-    if type(logits) not in _PLAIN_TYPES or type(offset) is not float or torch.compiler.is_compiling():
+    if type(logits) not in _PLAIN_TYPES or type(offset) is not float or torch.compiler.is_compiling() or in_forward_mode():
         return None
     if not (logits.requires_grad if torch.is_grad_enabled() else faster_with_gradient(logits)):
         return None

@@ -1,5 +1,6 @@
 """Kernels kept on disk: what is read is what was compiled, and a damaged or unwritable file costs a compilation, no more."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,16 +11,21 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+import triton.language as tl
+
+import manyhot
 from manyhot import zlpr_loss
 from manyhot.engines.triton import calls, half, reductions, replay
 from manyhot.engines.triton.launch import launcher, loading
+from manyhot.engines.triton.launch.described import Map
 from manyhot.engines.triton.launch.gate import GATE
 from manyhot.engines.triton.launch.launcher import Launcher
 from manyhot.engines.triton.launch.loading import Machine, read, write
 from manyhot.losses.core import repeats
 
 HERE = Path(__file__).parent
-KERNEL = Machine("toy_kernel", b"\x7fELF\n\x00code", 4, 128, ["*bf16", "i32", "constexpr"], True)
+PACKAGE = Path(manyhot.__file__).parent
+KERNEL = Machine("toy_kernel", b"\x7fELF\n\x00code", 4, 128, ["*bf16", "i32", "constexpr"], True, [Map(3, 128, 64)])
 
 
 def run_loaded(how, folder):
@@ -121,3 +127,23 @@ def test_tritons_launcher_is_not_needed(tmp_path, monkeypatch, num_labels, dtype
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
     (wanted,) = torch.autograd.grad(zlpr_loss(x, labels, engine="torch"), x)
     torch.testing.assert_close(found[0][1], wanted, rtol=2e-2 if dtype != torch.float32 else 1e-4, atol=1e-6)
+
+
+def test_generated_instructions_are_part_of_tritons_cache_key():
+    """A function that looks up instructions in a dictionary names their digest: Triton hashes constants, not dictionaries."""
+    from triton.runtime.jit import ConstexprFunction
+
+    found = {}
+    for name in (PACKAGE / "engines").rglob("*.py"):
+        text = name.read_text()
+        if "constexpr_function" in text:
+            module = importlib.import_module("manyhot." + ".".join(name.relative_to(PACKAGE).with_suffix("").parts))
+            found |= {
+                f"{module.__name__}.{key}": each for key, each in vars(module).items() if isinstance(each, ConstexprFunction)
+            }
+    assert len(found) > 3
+    for name, function in found.items():
+        assert function.cache_key
+        values = [value for value, _ in function.used_global_vals.values()]
+        if any(isinstance(value, dict) for value in values):
+            assert any(isinstance(value, tl.constexpr) and len(str(value.value)) == 64 for value in values), name

@@ -13,8 +13,8 @@ MISSING = """
 import sys
 import torch
 import triton.language as tl
-from manyhot.engines.triton.rows import merge
-merge.COUNT_LOOK = tl.constexpr(merge.COUNT_LOOK.value.replace(str(merge.PATIENCE), "4096"))
+from manyhot.engines.triton.rows import waiting
+waiting.COUNT_LOOK = tl.constexpr(waiting.COUNT_LOOK.value.replace(str(waiting.PATIENCE), "4096"))
 from manyhot.engines.terms import DenseTerms
 from manyhot.engines.triton import engine
 from manyhot.engines.triton.launch.launcher import Launcher

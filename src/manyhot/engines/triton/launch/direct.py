@@ -30,7 +30,7 @@ EXTRAS = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profi
 EARLY = (ctypes.c_uint * 18)(6, 0, 1)
 
 
-class _Config(ctypes.Structure):
+class Config(ctypes.Structure):
     """The driver's ``CUlaunchConfig``: grid, block and shared memory, the stream, and attributes."""
 
     _fields_ = [
@@ -71,7 +71,7 @@ class BoundKernel:
         """The driver's arguments for a stream as cached ctypes objects: converting them per call takes three times as long."""
         if len(self.calls) >= MOST:
             self.calls.clear()
-        config = _Config(self.sizes, stream)
+        config = Config(self.sizes, stream)
         if self.kernel.early:
             config.attributes, config.num_attributes = ctypes.addressof(EARLY), 1
         found = self.calls[stream] = (ctypes.byref(config), ctypes.c_void_p(self.kernel.function), self.params, None)
@@ -102,7 +102,7 @@ class KernelTable:
         self.memory = (ctypes.c_char * (8 * (addresses + numbers)))()
         self.pack, self.lock = struct.Struct("<" + "Q" * addresses + "i4x" * numbers).pack_into, threading.Lock()
         self.steps, self.kept, self.params = steps, [(ctypes.c_char * 8)()], []
-        self.calls: dict[int, tuple[_Config, list[tuple[Any, ...]]]] = {}
+        self.calls: dict[int, tuple[Config, list[tuple[Any, ...]]]] = {}
         table, nothing = ctypes.addressof(self.memory), ctypes.addressof(self.kept[0])
         for kernel, _, given, places, varying in steps:
             kept = range(len(given)) if kernel.kept is None else kernel.kept
@@ -130,10 +130,10 @@ class KernelTable:
                     return False
         return True
 
-    def _calls_on(self, stream: int) -> tuple[_Config, list[tuple[Any, ...]]]:
+    def _calls_on(self, stream: int) -> tuple[Config, list[tuple[Any, ...]]]:
         if len(self.calls) >= MOST:
             self.calls.clear()
-        configs = [_Config((step.programs, 1, 1, step.kernel.threads, 1, 1, step.kernel.shared), stream) for step in self.steps]
+        configs = [Config((step.programs, 1, 1, step.kernel.threads, 1, 1, step.kernel.shared), stream) for step in self.steps]
         calls = [
             (step.kernel.launch, ctypes.byref(config), ctypes.c_void_p(step.kernel.function), params, None)
             for step, config, params in zip(self.steps, configs, self.params, strict=True)

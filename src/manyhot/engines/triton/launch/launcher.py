@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyhot.engines.triton.launch.described import DescribedKernel, described_kernel
 from manyhot.engines.triton.launch.direct import EXTRAS, DirectKernel, direct_kernel
 from manyhot.engines.triton.launch.gate import LaunchError
 from manyhot.engines.triton.launch.gate import interpreted as interpreted
@@ -21,6 +22,8 @@ from manyhot.engines.triton.launch.loading import load_kernel
 from manyhot.engines.triton.launch.modules import raw_stream
 
 Numbers = tuple[int | float, ...]
+# The block of each tensor descriptor: rows and columns that a kernel loads or stores at once.
+Blocks = tuple[tuple[int, int], ...]
 
 
 class Launcher:
@@ -29,14 +32,23 @@ class Launcher:
     Scalar arguments may change from call to call as long as Triton compiles the same code for them: any float, and integers of
     the same ``kind_of``. Unless ``settled`` is set, a tensor may be None in one call and present in the next. Every error is
     raised as a ``LaunchError``.
+
+    The first tensors are passed as tensor descriptors with ``blocks``; they must be there.
     """
 
-    __slots__ = ("anywhere", "compiled", "constants", "kernel", "options", "settled")
+    __slots__ = ("anywhere", "blocks", "compiled", "constants", "kernel", "options", "settled")
 
     def __init__(
-        self, kernel: Any, constants: tuple[Any, ...], warps: int, registers: int | None = None, *, settled: bool = False
+        self,
+        kernel: Any,
+        constants: tuple[Any, ...],
+        warps: int,
+        registers: int | None = None,
+        *,
+        settled: bool = False,
+        blocks: Blocks = (),
     ) -> None:
-        self.kernel, self.constants, self.settled = kernel, constants, settled
+        self.kernel, self.constants, self.settled, self.blocks = kernel, constants, settled, blocks
         # Let the threads of a large program use all registers: by default the assembler holds some back and spills.
         most = registers or (min(255, 65536 // (32 * warps)) if warps >= 16 else None)
         self.options = {"num_warps": warps} if most is None else {"num_warps": warps, "maxnreg": most}
@@ -64,6 +76,8 @@ class Launcher:
 
     def _launch(self, programs: int, device: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> None:
         key, pointers = self._key(x, others)
+        if self.blocks:
+            pointers[: len(self.blocks)] = [x, *others[: len(self.blocks) - 1]]
         known = self.compiled.get(key)
         if known is None and not _hooked():
             known = self._load(device, programs, x, others, numbers)
@@ -72,33 +86,37 @@ class Launcher:
         if known is None or _hooked():
             compiled = self._launch_with_triton(programs, x, others, numbers)
             present = [True, *[tensor is not None for tensor in others]]
-            self.compiled[key] = direct_kernel(compiled, present, len(numbers)) or _always_decline
+            direct = None if self.blocks else direct_kernel(compiled, present, len(numbers))
+            self.compiled[key] = direct or _always_decline
         elif not known(programs, _stream_of()(device), pointers, numbers):
             self._launch_with_triton(programs, x, others, numbers)
 
     def _load(
         self, device: int, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers
-    ) -> DirectKernel | None:
+    ) -> DirectKernel | DescribedKernel | None:
         """The kernel for these arguments, compiled and loaded without Triton's launcher; None if it needs that launcher."""
         given = [x, *others]
         present = [tensor is not None for tensor in given]
         about = [None if each is None else (str(each.dtype), each.data_ptr() % 16 == 0) for each in given]
         kinds = kinds_of(self.kernel, numbers, len(given)), [type(number).__name__ for number in numbers]
-        identity = (self.kernel.__module__, self.kernel.__name__, self.constants, sorted(self.options.items()), about, kinds)
+        options = (sorted(self.options.items()), self.blocks)
+        identity = (self.kernel.__module__, self.kernel.__name__, self.constants, options, about, kinds)
         try:
             loaded = load_kernel(device, identity, lambda: self._compile(programs, x, others, numbers), EXTRAS)
         except Exception:
             return None  # Triton then launches it, which works or raises the actual error.
-        return None if loaded is None else direct_kernel(loaded, present, len(numbers))
+        wrap: Any = described_kernel if self.blocks else direct_kernel
+        found: DirectKernel | DescribedKernel | None = None if loaded is None else wrap(loaded, present, len(numbers))
+        return found
 
     def _compile(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
         """Let Triton compile the kernel for these arguments."""
-        return self.kernel.warmup(*_readable(x, others), *numbers, *self.constants, grid=(programs,), **self.options)
+        return self.kernel.warmup(*self.given(x, others), *numbers, *self.constants, grid=(programs,), **self.options)
 
-    def _key(self, x: Tensor, others: Sequence[Tensor | None]) -> tuple[Any, list[int]]:
+    def _key(self, x: Tensor, others: Sequence[Tensor | None]) -> tuple[Any, list[Any]]:
         """The cache key of the compiled code, and the addresses of the tensors that are not None."""
         bits = x.data_ptr()
-        pointers = [bits]
+        pointers: list[Any] = [bits]
         for place, tensor in enumerate(others):
             if tensor is not None:
                 pointer = tensor.data_ptr()
@@ -115,17 +133,23 @@ class Launcher:
         return found if isinstance(found, DirectKernel) else None
 
     def _launch_with_triton(self, programs: int, x: Tensor, others: Sequence[Tensor | None], numbers: Numbers) -> Any:
-        """Launch through Triton, which compiles the kernel if it is new. The kernels read booleans as bytes."""
-        given = _readable(x, others)
+        """Launch through Triton, which compiles the kernel if it is new."""
+        given = self.given(x, others)
         if interpreted():
             return self.kernel[(programs,)](*given, *numbers, *self.constants)
         return self.kernel[(programs,)](*given, *numbers, *self.constants, **self.options)
 
+    def given(self, x: Tensor, others: Sequence[Tensor | None]) -> list[Any]:
+        """What Triton gets for the tensors: ``x`` in place of a missing one, which is not read, booleans as bytes, and
+        descriptors."""
+        tensors = [x if tensor is None else tensor for tensor in (x, *others)]
+        tensors = [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in tensors]
+        if not self.blocks:
+            return tensors
+        from triton.tools.tensor_descriptor import TensorDescriptor
 
-def _readable(x: Tensor, others: Sequence[Tensor | None]) -> list[Tensor]:
-    """The tensors to pass to Triton: ``x`` in place of a missing one, which is not read, and booleans as bytes."""
-    given = [x if tensor is None else tensor for tensor in (x, *others)]
-    return [tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in given]
+        described = zip(tensors, self.blocks, strict=False)
+        return [*[TensorDescriptor.from_tensor(*each) for each in described], *tensors[len(self.blocks) :]]
 
 
 def _kinds_of(tensors: Sequence[Tensor | None], anywhere: frozenset[int]) -> list[bool | None]:
@@ -169,15 +193,17 @@ def launcher(
     types: tuple[Any, ...],
     numbers: Numbers,
     registers: int | None = None,
+    blocks: Blocks = (),
 ) -> Launcher:
     """The launcher for arguments of these kinds.
 
     ``types`` are the types of the tensors, None for a missing one, and their device. ``registers`` is a limit per thread.
+    ``blocks`` are those of the first tensors, if they are passed as descriptors.
     """
-    key = (id(kernel), constants, warps, registers, types, *kinds_of(kernel, numbers, len(types) - 1))
+    key = (id(kernel), constants, warps, registers, blocks, types, *kinds_of(kernel, numbers, len(types) - 1))
     found = _LAUNCHERS.get(key)
     if found is None:
-        found = _LAUNCHERS[key] = Launcher(kernel, constants, warps, registers, settled=True)
+        found = _LAUNCHERS[key] = Launcher(kernel, constants, warps, registers, settled=True, blocks=blocks)
     return found
 
 

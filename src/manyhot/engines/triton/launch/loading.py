@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from manyhot.engines.triton.launch import modules
+from manyhot.engines.triton.launch.described import Map, maps_of
 
 # Prefixes of the environment variables that change what compilers do, and the variables among them that only name folders.
 COMPILER_VARIABLES = ("TRITON", "MLIR", "LLVM", "NVPTX", "PTXAS", "DISABLE_", "ENABLE_", "USE_")
@@ -34,11 +35,13 @@ WAITS = "griddepcontrol.wait"
 
 
 class Metadata(NamedTuple):
-    """Warps per program, bytes of shared memory, and whether programs wait for the kernel before by themselves."""
+    """Warps per program, bytes of shared memory, whether programs wait for the kernel before by themselves, and how the
+    kernel reads matrices that are passed as tensor descriptors."""
 
     num_warps: int
     shared: int
     early: bool
+    maps: list[Map]
 
 
 class Source(NamedTuple):
@@ -65,6 +68,7 @@ class Machine(NamedTuple):
     shared: int
     kinds: list[str]
     early: bool
+    maps: list[Map]
 
     def load(self, device: int) -> LoadedKernel:
         """Load it onto a device."""
@@ -72,7 +76,7 @@ class Machine(NamedTuple):
         if 32 * self.warps > threads:
             raise RuntimeError(f"{self.name} needs {32 * self.warps} threads, and the device allows {threads}")
         signature = {str(place): kind for place, kind in enumerate(self.kinds)}
-        return LoadedKernel(function, Metadata(self.warps, self.shared, self.early), Source(signature), module)
+        return LoadedKernel(function, Metadata(self.warps, self.shared, self.early, self.maps), Source(signature), module)
 
 
 def load_kernel(
@@ -89,9 +93,12 @@ def load_kernel(
         metadata = compiled.metadata
         if getattr(metadata, "num_ctas", 1) != 1 or any(getattr(metadata, name, 0) for name in extras):
             return None
+        maps = maps_of(compiled)
+        if maps is None:
+            return None
         kinds = list(compiled.src.signature.values())
         early = WAITS in compiled.asm["ptx"]
-        found = Machine(metadata.name, bytes(compiled.asm["cubin"]), metadata.num_warps, metadata.shared, kinds, early)
+        found = Machine(metadata.name, bytes(compiled.asm["cubin"]), metadata.num_warps, metadata.shared, kinds, early, maps)
         if path is not None:
             write(path, found)
     return found.load(device)
@@ -104,8 +111,8 @@ def read(path: Path) -> Machine | None:
         about = json.loads(head)
         if hashlib.sha256(code).hexdigest() != about["sha256"]:
             return None
-        kinds = [str(kind) for kind in about["kinds"]]
-        return Machine(str(about["name"]), code, int(about["warps"]), int(about["shared"]), kinds, bool(about["early"]))
+        kinds, maps = [str(kind) for kind in about["kinds"]], [Map(*map(int, each)) for each in about["maps"]]
+        return Machine(str(about["name"]), code, int(about["warps"]), int(about["shared"]), kinds, bool(about["early"]), maps)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -113,7 +120,7 @@ def read(path: Path) -> Machine | None:
 def write(path: Path, machine: Machine) -> None:
     """Write a kernel to disk atomically. A folder that cannot be written to is not an error."""
     about = {"name": machine.name, "warps": machine.warps, "shared": machine.shared, "kinds": machine.kinds}
-    about |= {"early": machine.early}
+    about |= {"early": machine.early, "maps": machine.maps}
     head = json.dumps(about | {"sha256": hashlib.sha256(machine.code).hexdigest()}).encode()
     own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     try:

@@ -8,7 +8,7 @@ limits.
 
 Kernels of other streams, or of other processes under MPS, may run at the same time. Most of them end by themselves, and the
 missing programs then start. Only if several waiting kernels fill the device together can a program wait in vain. It gives up
-after a while (``PATIENCE`` in ``rows.merge``), so that the kernel fails with an error instead of hanging.
+after a while (``PATIENCE`` in ``rows.waiting``), so that the kernel fails with an error instead of hanging.
 """
 
 from __future__ import annotations

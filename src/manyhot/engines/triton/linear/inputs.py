@@ -10,7 +10,7 @@ from torch import Tensor
 from manyhot.engines.linear.problem import LinearProblem
 from manyhot.engines.terms import SparseTerms, Weight
 from manyhot.engines.triton.calls import as_matrix, blocks, type_of
-from manyhot.engines.triton.launch.launcher import launcher
+from manyhot.engines.triton.launch.launcher import Blocks, launcher
 
 # A tile: rows, labels, warps.
 ROWS, COLS, WARPS = 4, 2048, 4
@@ -99,13 +99,19 @@ def weight_argument(weight: Weight, problem: LinearProblem) -> tuple[Tensor | No
 
 
 def launch(
-    kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbers: tuple[Any, ...], constants: Any, warps: int
+    kernel: Any,
+    programs: int,
+    tensors: tuple[Tensor | None, ...],
+    numbers: tuple[Any, ...],
+    constants: Any,
+    warps: int,
+    blocks: Blocks = (),
 ) -> None:
-    """Launch a kernel on tensors, then numbers, then constants."""
+    """Launch a kernel on tensors, the first as descriptors with ``blocks``, then numbers, then constants."""
     first, *others = tensors
     assert first is not None
     types = (first.device, first.dtype, *map(type_of, others))
-    launcher(kernel, constants, warps, types, numbers)(programs, first, others, numbers)
+    launcher(kernel, constants, warps, types, numbers, blocks=blocks)(programs, first, others, numbers)
 
 
 def tile_rows(problem: LinearProblem) -> int:

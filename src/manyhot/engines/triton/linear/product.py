@@ -11,6 +11,7 @@ from torch import Tensor
 from manyhot.engines.linear.problem import LinearProblem
 from manyhot.engines.triton.calls import blocks
 from manyhot.engines.triton.launch.launcher import interpreted
+from manyhot.engines.triton.launch.residency import multiprocessors
 from manyhot.engines.triton.linear.inputs import COLS, KernelInputs, Saved, launch
 
 # Everything was measured on Hopper, with hidden size 768.
@@ -20,32 +21,33 @@ SHARED, DEPTH = 4, 256
 
 
 class ProductTile(NamedTuple):
-    """Rows and labels per program, hidden units per step, steps that are loaded ahead, warps."""
+    """Rows and labels per tile, hidden units per step, steps that are loaded ahead, warps, programs per multiprocessor."""
 
     rows: int
     cols: int
     depth: int
     stages: int
     warps: int
+    together: int
 
 
-# The fastest tile of each mode of the kernel. Where scores are written, two small programs share a multiprocessor: one writes
-# while the other multiplies.
+# The fastest tile of each mode of the kernel. Two small programs share a multiprocessor: one uses its scores while the other
+# multiplies.
 TILES = {
-    "sums": ProductTile(128, 256, 64, 4, 8),
-    "terms": ProductTile(128, 128, 64, 3, 4),
-    "gradient": ProductTile(128, 128, 64, 3, 4),
+    "sums": ProductTile(128, 128, 64, 3, 4, 2),
+    "terms": ProductTile(128, 128, 64, 3, 4, 2),
+    "gradient": ProductTile(128, 128, 64, 3, 4, 2),
 }
 
 
 # With fewer labels, too few programs run.
-LEAST_LABELS = 1 << 16
+LEAST_LABELS = 1 << 15
 # With a larger hidden size, the faster product of cuBLAS is worth more than scores that are not written.
 LARGEST_SIZE = 1024
 # Rows of all tiles, at most, relative to the rows of the problem.
 PADDING = 1.25
-# Listed labels, at most, per row and block of labels: each is compared with a whole tile.
-LISTED = 0.25
+# Listed labels, at most, per row and block of labels: each is compared with a whole tile. Five of 32,768 are 0.31.
+LISTED = 1 / 3
 
 
 def uses_tiles(problem: LinearProblem, inputs: KernelInputs) -> bool:
@@ -53,13 +55,14 @@ def uses_tiles(problem: LinearProblem, inputs: KernelInputs) -> bool:
     parts = (problem.hidden, problem.weight)
     if not inputs.lean or parts[0].dtype != parts[1].dtype or any(part.stride(1) != 1 for part in parts):
         return False
-    if any(parts[0].shape[1] % tile.depth for tile in TILES.values()):
+    # Tensor descriptors need rows that start at multiples of 16 bytes.
+    aligned = all(part.stride(0) * part.element_size() % 16 == 0 and part.data_ptr() % 16 == 0 for part in parts)
+    if not aligned or any(parts[0].shape[1] % tile.depth for tile in TILES.values()):
         return False
     if interpreted():
         return True
-    aligned = all(part.stride(0) % 8 == 0 and part.data_ptr() % 16 == 0 for part in parts)
     half = problem.hidden.dtype != torch.float32
-    return half and aligned and _capability(problem.hidden.device) == CAPABILITY and faster(problem, inputs)
+    return half and _capability(problem.hidden.device) == CAPABILITY and faster(problem, inputs)
 
 
 def faster(problem: LinearProblem, inputs: KernelInputs) -> bool:
@@ -78,6 +81,10 @@ def faster(problem: LinearProblem, inputs: KernelInputs) -> bool:
 @functools.cache
 def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
+
+
+def _multiprocessors(x: Tensor) -> int:
+    return multiprocessors(x.get_device(), of_context=False) if x.is_cuda else 1
 
 
 def listed_scores(problem: LinearProblem, inputs: KernelInputs) -> Tensor:
@@ -131,15 +138,17 @@ def _launch(
     cuts, values, pos, listed, state, grad_pos, grad_neg, parts, target = tensors
     labels, _, pos_kind, _ = inputs.kinds
     row_blocks = blocks(problem.num_rows, tile.rows)
+    tiles = row_blocks * blocks(stop - start, tile.cols)
     pos_number, neg_number, _ = inputs.numbers
+    # Without a target its descriptor is never used.
+    matrices = (problem.hidden, problem.weight, problem.hidden if target is None else target)
     launch(
         product_kernel,
-        row_blocks * blocks(stop - start, tile.cols),
-        (problem.hidden, problem.weight, problem.bias, inputs.indices, values, cuts, pos, listed, state, grad_pos, grad_neg,
-         parts, target),
-        (problem.num_rows, stop, start, problem.hidden.stride(0), problem.weight.stride(0),
-         0 if target is None else target.stride(0), blocks(problem.num_labels, tile.cols), blocks(problem.num_labels, COLS),
-         row_blocks, pos_number, neg_number),
+        min(tiles, tile.together * _multiprocessors(problem.hidden)),
+        (*matrices, problem.bias, inputs.indices, values, cuts, pos, listed, state, grad_pos, grad_neg, parts),
+        (problem.num_rows, stop, start, blocks(problem.num_labels, tile.cols), blocks(problem.num_labels, COLS), row_blocks,
+         tiles, pos_number, neg_number),
         (mode, labels, pos_kind, problem.bias is not None, grad_neg is not None, problem.hidden.shape[1], COLS, *tile[:4]),
         tile.warps,
+        ((tile.rows, tile.depth), (tile.cols, tile.depth), (tile.rows, tile.cols // 2)),
     )  # fmt: skip

@@ -45,22 +45,22 @@ def listed_scores_kernel(
 
 
 @triton.jit
-def tile_product(
-    hidden, weight, row, num_rows, label, num_labels, hidden_stride, weight_stride,
-    SIZE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """``hidden @ weight.T`` in float32 for ROWS rows from ``row`` on and COLS labels from ``label`` on.
-
-    Rows and labels beyond the end repeat the last one, so that no load needs a mask.
-    """
-    rows, cols, depth = tl.arange(0, ROWS), tl.arange(0, COLS), tl.arange(0, DEPTH)
-    rows, cols = tl.minimum(rows, num_rows - 1 - row), tl.minimum(cols, num_labels - 1 - label)
-    h = hidden + row.to(tl.int64) * hidden_stride + rows[:, None] * hidden_stride + depth[None, :]
-    w = weight + label.to(tl.int64) * weight_stride + cols[None, :] * weight_stride + depth[:, None]
+def tile_product(hidden, weight, row, label, SIZE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+                 STAGES: tl.constexpr):  # fmt: skip
+    """``hidden @ weight.T`` in float32 for ROWS rows from ``row`` on and COLS labels from ``label`` on, 0 beyond the end."""
     s = tl.zeros([ROWS, COLS], tl.float32)
     for first in tl.range(0, SIZE, DEPTH, num_stages=STAGES):
-        s = tl.dot(tl.load(h + first), tl.load(w + first), s, input_precision="ieee")
+        s = tl.dot(hidden.load([row, first]), weight.load([label, first]).T, s, input_precision="ieee")
     return s
+
+
+@triton.jit
+def store_halves(target, row, column, made, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """A tile stored half by half: the buffer of a half leaves room for another program or one more step loaded ahead."""
+    halves = tl.permute(tl.reshape(made, [ROWS, 2, COLS // 2]), [0, 2, 1])
+    left, right = tl.split(halves)
+    target.store([row, column], left)
+    target.store([row, column + COLS // 2], right)
 
 
 @triton.jit
@@ -108,51 +108,50 @@ def with_listed(
     return grad
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_labels", "first", "num_parts", "num_blocks", "row_blocks"])
+@triton.jit(do_not_specialize=["num_rows", "num_labels", "first", "num_parts", "num_blocks", "row_blocks", "tiles"])
 def product_kernel(
-    hidden, weight, bias, indices, values, cuts, pos_weight, listed, state, grad_pos, grad_neg, parts, target,
-    num_rows, num_labels, first, hidden_stride, weight_stride, target_stride, num_parts, num_blocks, row_blocks,
-    pos_number, neg_number,
+    hidden, weight, target, bias, indices, values, cuts, pos_weight, listed, state, grad_pos, grad_neg, parts,
+    num_rows, num_labels, first, num_parts, num_blocks, row_blocks, tiles, pos_number, neg_number,
     MODE: tl.constexpr, LABELS: tl.constexpr, POS: tl.constexpr, HAS_BIAS: tl.constexpr, PER_ROW: tl.constexpr,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the scores of the labels from ``first`` to ``num_labels``, used at once.
+    """The scores of the labels from ``first`` to ``num_labels``, tile by tile, each used at once.
 
     MODE "sums": the (shift, sum) pair of the negatives of each row goes to ``parts``. "terms": as "sums", and the terms go to
     ``target``. "gradient": the gradient of the scores goes to ``target``; see ``gradient_kernel``. Problems are lean, as in
-    ``sums_kernel``. The rows of ``target`` have room for whole tiles. ``cuts`` has blocks of BLOCK labels, a multiple of COLS.
+    ``sums_kernel``. ``hidden``, ``weight`` and ``target`` are tensor descriptors, the last of half tiles. ``cuts`` has blocks
+    of BLOCK labels, a multiple of COLS.
     """
-    # Programs that run together share labels, so that the weights are read once from memory.
-    row, column = tl.program_id(0) % row_blocks * ROWS, tl.program_id(0) // row_blocks * COLS
-    label = first + column
-    s = tile_product(
-        hidden, weight, row, num_rows, label, num_labels, hidden_stride, weight_stride, SIZE, ROWS, COLS, DEPTH, STAGES
-    )
-    rows, labels = (row + tl.arange(0, ROWS)).to(tl.int64), label + tl.arange(0, COLS)
-    in_rows, in_labels = rows < num_rows, labels < num_labels
-    start, stop = cut_lists(cuts, rows, in_rows, label // BLOCK, num_blocks)
-    most = tl.max(stop - start, axis=0)
-    if HAS_BIAS:
-        s += tl.load(bias + labels, mask=in_labels, other=0).to(tl.float32)[None, :]
-    if MODE == "gradient":
-        pull = grad_neg if PER_ROW else grad_pos
-        top, factor = side_state(state + 2 * num_rows, pull, rows, in_rows, num_rows, PER_ROW)
-        made = exp(distance(s, top[:, None])) * (factor * neg_number)[:, None]
-        made = with_listed(
-            made, indices, values, pos_weight, listed, state, grad_pos, start, stop, most, label, rows, in_rows, num_rows,
-            top, factor, pos_number, neg_number, LABELS, POS, PER_ROW, COLS,
-        )  # fmt: skip
-    else:
-        if label + COLS > num_labels:
-            s = tl.where(in_labels[None, :], s, LOWEST)
-        s = without_listed(s, indices, start, stop, most, label, COLS)
-        if MODE == "terms":
-            made, top, total = safe_terms(s)
+    # Both loops become one: the loads of the next tile start while this one is used.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # Programs that run together share labels, so that the weights are read once from memory.
+        row, column = tile % row_blocks * ROWS, tile // row_blocks * COLS
+        label = first + column
+        s = tile_product(hidden, weight, row, label, SIZE, ROWS, COLS, DEPTH, STAGES)
+        rows, labels = (row + tl.arange(0, ROWS)).to(tl.int64), label + tl.arange(0, COLS)
+        in_rows, in_labels = rows < num_rows, labels < num_labels
+        start, stop = cut_lists(cuts, rows, in_rows, label // BLOCK, num_blocks)
+        most = tl.max(stop - start, axis=0)
+        if HAS_BIAS:
+            s += tl.load(bias + labels, mask=in_labels, other=0).to(tl.float32)[None, :]
+        if MODE == "gradient":
+            pull = grad_neg if PER_ROW else grad_pos
+            top, factor = side_state(state + 2 * num_rows, pull, rows, in_rows, num_rows, PER_ROW)
+            made = exp(distance(s, top[:, None])) * (factor * neg_number)[:, None]
+            made = with_listed(
+                made, indices, values, pos_weight, listed, state, grad_pos, start, stop, most, label, rows, in_rows, num_rows,
+                top, factor, pos_number, neg_number, LABELS, POS, PER_ROW, COLS,
+            )  # fmt: skip
         else:
-            made, top, total = plain_terms(s, in_rows, ROWS)
-        place = parts + (rows * num_parts + label // COLS) * 2
-        tl.store(place, top, mask=in_rows)
-        tl.store(place + 1, total * neg_number, mask=in_rows)
-    if MODE != "sums":
-        places = target + rows[:, None] * target_stride + (column + tl.arange(0, COLS))[None, :]
-        tl.store(places, made.to(target.dtype.element_ty), mask=in_rows[:, None])
+            if label + COLS > num_labels:
+                s = tl.where(in_labels[None, :], s, LOWEST)
+            s = without_listed(s, indices, start, stop, most, label, COLS)
+            if MODE == "terms":
+                made, top, total = safe_terms(s)
+            else:
+                made, top, total = plain_terms(s, in_rows, ROWS)
+            place = parts + (rows * num_parts + label // COLS) * 2
+            tl.store(place, top, mask=in_rows)
+            tl.store(place + 1, total * neg_number, mask=in_rows)
+        if MODE != "sums":
+            store_halves(target, row, column, made.to(target.dtype), ROWS, COLS)

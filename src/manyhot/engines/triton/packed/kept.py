@@ -11,6 +11,7 @@ import itertools
 import triton
 import triton.language as tl
 
+from manyhot.engines.triton.math import digest
 from manyhot.engines.triton.packed.ptx import NOTHING_2, NOTHING_4, NOTHING_H, _Writer
 
 # 1e-36 in PTX: the least term, where terms are bounded.
@@ -66,7 +67,10 @@ class _Kept(_Writer):
         """The operand that holds the exponential of a score."""
         return f"$k{'abcd'[number % self.per]}{number // self.per}"
 
-    def is_positive(self, number: int) -> str:
+    def is_positive(self, number: int, *, hidden: bool = False) -> str:
+        if self.bits and self.per == 4:
+            # Neighbouring bits of one register: the assembler turns all of them into predicates at once.
+            return f"and.b32 b, {'h' if hidden else '$t'}{number // 4}, {1 << number % 4}; setp.ne.u32 p, b, 0; "
         return f"and.b32 b, m{number // 4}, {0x80 << 8 * (number % 4)}; setp.ne.u32 p, b, 0; "
 
     def operands(self, constraint: str) -> str:
@@ -87,9 +91,13 @@ class _Kept(_Writer):
     def kept_gradient(self) -> tuple[tl.constexpr, tl.constexpr]:
         """The terms times the factors of their sides; the factor of positives is negative."""
         lines = self.hidden_masks()
+        if self.bits and self.per == 4:
+            # An addition, because the assembler would merge an XOR into the tests of single bits.
+            lines = "mov.b32 d, $zero0; add.u32 h0, $t0, d; add.u32 h1, $t1, d; "
         for k in range(2 * self.per):
             word = k // self.per
-            lines += self.is_positive(k) + f"selp.f32 f{k}, $pos{word}, $neg{word}, p; mul.f32 e{k}, {self.kept(k)}, f{k}; "
+            lines += self.is_positive(k, hidden=True)
+            lines += f"selp.f32 f{k}, $pos{word}, $neg{word}, p; mul.f32 e{k}, {self.kept(k)}, f{k}; "
         return self.finish(
             f"grad:=l:2 {self.operands('f')} {self.label_operand} neg:f:2 pos:f:2 zero:f:2", lines, self.pack()
         )  # fmt: skip
@@ -108,11 +116,13 @@ def _all_code() -> dict[str, str]:
 
 
 _CODE = _all_code()
+CODE = digest(_CODE)
 
 
 @triton.constexpr_function
 def _code(name, PER, HALF, BITS, LEAST):
-    return _CODE[f"{name} {PER} {HALF} {BITS} {LEAST}"]
+    known = (_CODE, CODE)  # The digest is part of Triton's cache key.
+    return known[0][f"{name} {PER} {HALF} {BITS} {LEAST}"]
 
 
 @triton.jit

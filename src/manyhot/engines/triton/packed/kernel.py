@@ -14,15 +14,20 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.math import exp
+from manyhot.engines.triton.packed.brief import conclude_briefly
 from manyhot.engines.triton.packed.lists import store_taken, take_listed
 from manyhot.engines.triton.packed.ranges import has_no_label, is_in_range, read_offset
-from manyhot.engines.triton.packed.tiles import read_rest, read_words, store_gradient, sum_words
+from manyhot.engines.triton.packed.tiles import anywhere, read_rest, read_words, store_gradient, sum_words
 from manyhot.engines.triton.packed.words import bits_sums, negative_sums
+from manyhot.engines.triton.rows.early import start_early
 from manyhot.engines.triton.rows.lists import LISTS, find_listed
 from manyhot.engines.triton.rows.merge import conclude
 from manyhot.engines.triton.rows.scans import careful_store, careful_sums
 from manyhot.engines.triton.rows.tiles import add_pairs
 from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
+
+# Shorter rows have so many programs that starting early, where each of them waits, is slower.
+EARLY_FROM = tl.constexpr(4096)
 
 
 @triton.jit(do_not_specialize=("num_rows",), do_not_specialize_on_alignment=LISTS)
@@ -44,6 +49,8 @@ def packed_kernel(
     labels, is processed separately. A whole row is one tile, or two if it is slightly longer than a power of two: BLOCK labels,
     and the rest of SEGMENT.
     """
+    if CHUNKS > 1 or BLOCK >= EARLY_FROM:
+        start_early()
     if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
             return
@@ -59,6 +66,7 @@ def packed_kernel(
     # From this size on every thread has four words.
     BITS: tl.constexpr = ROWS == 1 and BLOCK >= 512 and LABELS != "lists" and HARD and PER == 4
     SHIFTED: tl.constexpr = FORM == "split" and OFFSET != "zero"
+    BRIEF: tl.constexpr = CHUNKS == 1 and (FORM == "split" or OFFSET == "zero")
     INTEGERS: tl.constexpr = HARD and (PER == 2 or not RAGGED)
     # Differs from WORDS and TAIL: Triton uses one layout for all tiles of a shape, and the safe path reads single labels.
     SMALL: tl.constexpr = 256 if WORDS == 512 or TAIL == 512 else 512
@@ -103,17 +111,18 @@ def packed_kernel(
             s, tail_s, chunk * WORDS, x + row * x_stride, indices, end, cursor, stop, ahead, limit,
             WORDS, TAIL, RAGGED, PER, HALF,
         )  # fmt: skip
-        neg_sum = tl.sum(negative_sums(s, PAIRED, PER, HALF), axis=1)
+        neg_sum = anywhere(tl.sum(negative_sums(s, PAIRED, PER, HALF), axis=1), ROWS)
         if TAIL > 0:
-            neg_sum += tl.sum(negative_sums(tail_s, False, PER, HALF), axis=1)
+            neg_sum += anywhere(tl.sum(negative_sums(tail_s, False, PER, HALF), axis=1), ROWS)
     else:
         if BITS:
             pos, neg, t = bits_sums(s, t, HALF)
             pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
+            pos_sum, neg_sum = anywhere(pos_sum, ROWS), anywhere(neg_sum, ROWS)
         else:
-            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, HARD, PAIRED, PER, HALF)
+            pos_sum, neg_sum = sum_words(s, t, in_tile, smoothing, ROWS, HARD, PAIRED, PER, HALF)
         if TAIL > 0:
-            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, HARD, False, PER, HALF)
+            pos_more, neg_more = sum_words(tail_s, tail_t, in_tail, smoothing, ROWS, HARD, False, PER, HALF)
             pos_sum, neg_sum = pos_sum + pos_more, neg_sum + neg_more
     if RAGGED:
         columns, rest, pos_rest, neg_rest = read_rest(
@@ -140,11 +149,17 @@ def packed_kernel(
                 if RAGGED:
                     ends = tl.load(labels + rows[:, None] * num_labels + columns, mask=rest, other=0)
                     empty = tl.where(has_no_label(ends, smoothing), empty, False)
-    if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM):
-        pos_factor, neg_factor = conclude(
-            zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
-            row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
-        )  # fmt: skip
+    if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM, BRIEF):
+        if BRIEF:
+            pos_factor, neg_factor = conclude_briefly(
+                pos_sum, neg_sum, out_value, out_slope, row_scale, scale_number, row, rows, in_rows,
+                OFFSET, SCALE, FORM, ROWS, TOTAL,
+            )  # fmt: skip
+        else:
+            pos_factor, neg_factor = conclude(
+                zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
+                row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, ROWS, INTEGERS, TOTAL,
+            )  # fmt: skip
         if not LEAN or SHIFTED:
             pos_factor, neg_factor = pos_factor * pos_by, neg_factor * neg_by
         store_gradient(
@@ -179,4 +194,4 @@ def packed_kernel(
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, False, ROWS, SPAN, STEP,
         )  # fmt: skip
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
+    add_up(out_total, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)

@@ -210,16 +210,13 @@ class _Writer:
         )
 
     def left_out(self) -> tuple[tl.constexpr, tl.constexpr]:
-        """Set eight listed labels to -inf. They are compared one by one only if one of them falls into the two words."""
+        """Set eight listed labels to -inf. A label in the two words has a bit of its own in ``d``; one that is far has none,
+        because a shift by more than 31 gives 0."""
         names = [f"list{'abcdefgh'[k]}" for k in range(8)]
-        shift = {4: 3, 2: 2}[self.per]
-        lines = f"shr.u32 h0, $word0, 1; shl.b32 h1, $word0, {shift - 1}; "
-        for k, name in enumerate(names):
-            lines += f"shr.u32 b, ${name}0, {shift}; " + (
-                "setp.eq.u32 any, b, h0; " if k == 0 else "setp.eq.or.u32 any, b, h0, any; "
-            )
-        lines += "mov.b64 $out0, $s0; mov.b64 $out1, $s1; @!any bra done; mov.b32 d, 0; "
+        lines = f"shl.b32 h1, $word0, {self.per // 2}; mov.b32 d, 0; "
         lines += "".join(f"sub.u32 b, ${name}0, h1; shl.b32 b, 1, b; or.b32 d, d, b; " for name in names)
+        lines += f"and.b32 d, d, {(1 << 2 * self.per) - 1}; setp.eq.u32 any, d, 0; "
+        lines += "mov.b64 $out0, $s0; mov.b64 $out1, $s1; @any bra done; "
         bit = "and.b32 b, d, {}; setp.ne.u32 p, b, 0; "
         if self.per == 4:
             lines += "mov.b64 {h0, h1}, $s0; mov.b64 {h2, h3}, $s1; "

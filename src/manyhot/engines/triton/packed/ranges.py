@@ -13,6 +13,8 @@ from manyhot.engines.triton.rows.tiles import SAFE
 
 # Sums of the joint form are exact from this size on: terms that underflow are 1e-38 or less.
 LOWEST = tl.constexpr(1e-24)
+# The product of two sums up to this size is finite; in the joint form, far from the limits of the range.
+BRIEF_SAFE, BRIEF_JOINT_SAFE = tl.constexpr(1e18), tl.constexpr(1e14)
 # A threshold up to this size multiplies the sums; beyond, it is subtracted from every score.
 NEAR = tl.constexpr(20.0)
 
@@ -37,9 +39,11 @@ def has_no_label(labels, smoothing):
 
 
 @triton.jit
-def is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED: tl.constexpr, FORM: tl.constexpr):
-    """Whether the sums of all rows of a tile are exact; ``empty`` marks rows without a positive."""
-    fits = pos_sum + neg_sum <= SAFE
+def is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED: tl.constexpr, FORM: tl.constexpr, BRIEF: tl.constexpr):
+    """Whether the sums of all rows of a tile are exact, and if BRIEF their product too; ``empty`` marks rows without a
+    positive."""
+    LIMIT: tl.constexpr = SAFE if not BRIEF else (BRIEF_SAFE if FORM == "split" else BRIEF_JOINT_SAFE)
+    fits = pos_sum + neg_sum <= LIMIT
     if SHIFTED:
         fits = fits & (tl.abs(c) <= NEAR)
     if FORM == "joint":

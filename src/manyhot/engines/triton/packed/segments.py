@@ -86,7 +86,7 @@ def word_segment_kernel(
             if RAGGED:
                 ends = tl.load(labels + rows[:, None] * num_labels + columns, mask=rest, other=0)
                 empty = tl.where(has_no_label(ends, smoothing), empty, False)
-    if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM):
+    if is_in_range(pos_sum, neg_sum, empty, c, in_rows, SHIFTED, FORM, False):
         pos_factor, neg_factor = conclude(
             zero, pos_sum, zero, neg_sum, c, out_value, out_slope, row_scale, scale_number, partial, arrived,
             row, rows, in_rows, chunk, OFFSET, SCALE, FORM, CHUNKS, MANY, 1, True, TOTAL,
@@ -120,7 +120,7 @@ def word_segment_kernel(
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, False, 1, SPAN, STEP,
         )  # fmt: skip
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
+    add_up(out_total, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
 @triton.jit

@@ -53,13 +53,26 @@ def read_words(
 
 
 @triton.jit
-def sum_words(s, t, in_tile, smoothing, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr):
+def sum_words(
+    s, t, in_tile, smoothing,
+    ROWS: tl.constexpr, HARD: tl.constexpr, PAIRED: tl.constexpr, PER: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
     """The sums ``[ROWS]`` of both sides of a tile."""
     pos, neg = word_sums(s, t, smoothing, HARD, PAIRED, PER, HALF)
     if not HARD:
         # Padding needs a mask: no score makes both terms of a soft label 0.
         pos, neg = tl.where(in_tile, pos, 0.0), tl.where(in_tile, neg, 0.0)
-    return tl.reduce((pos, neg), 1, add_pairs)
+    pos, neg = tl.reduce((pos, neg), 1, add_pairs)
+    return anywhere(pos, ROWS), anywhere(neg, ROWS)
+
+
+@triton.jit
+def anywhere(sums, ROWS: tl.constexpr):
+    """The sums ``[ROWS]`` of a tile, ready to be added to those of another one. Triton would move all words of a tile to the
+    threads of the other, so that its sums are in the right place; the sum of a single row has no place as a scalar."""
+    if ROWS == 1:
+        sums = tl.zeros([1], tl.float32) + tl.sum(sums, axis=0)
+    return sums
 
 
 @triton.jit

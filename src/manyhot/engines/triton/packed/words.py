@@ -185,7 +185,9 @@ def negative_gradient(s, factor, zero, SIGNED: tl.constexpr, PER: tl.constexpr, 
         ASM: tl.constexpr = NEG_LOG_4 if LOG else (NEG_GRAD_H if HALF else (NEG_GRAD_4 if PER == 4 else NEG_GRAD_2))
         TYPES: tl.constexpr = NEG_GRAD_4_TYPES if PER == 4 else NEG_GRAD_2_TYPES
         if LOG:
-            factor = tl.log2(factor)
+            factor = tl.inline_asm_elementwise(
+                "lg2.approx.f32 $0, $1;", "=f,f", [factor], dtype=tl.float32, is_pure=True, pack=1
+            )
         grad = tl.inline_asm_elementwise(ASM, TYPES, [s, factor, zero], dtype=tl.int64, is_pure=True, pack=2)
     return grad
 

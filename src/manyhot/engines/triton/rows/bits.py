@@ -99,8 +99,14 @@ def listed_bits(low, high, first, columns, BLOCK: tl.constexpr, NEAR: tl.constex
 def bitmask_tile(bits, first, in_rows, ROWS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr):
     """Which of BLOCK labels are set in the bitmask (``bitmask.bitmask_kernel``), from bit ``first`` of each row on, a multiple
     of GROUP. Bits past the end of a row belong to the next row."""
-    at = first[:, None, None] + tl.arange(0, BLOCK // GROUP)[None, :, None] * GROUP
-    near = tl.load(bits + at // 8, mask=in_rows[:, None, None], other=0).to(tl.int32)
+    if ROWS > 1:
+        # Triton spreads the first axis over neighbouring threads. Were these rows, it would move all scores to match.
+        at = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + first[None, :]
+        near = tl.trans(tl.load(bits + at // 8, mask=in_rows[None, :], other=0).to(tl.int32))[:, :, None]
+        at = tl.trans(at)[:, :, None]
+    else:
+        at = first[:, None, None] + tl.arange(0, BLOCK // GROUP)[None, :, None] * GROUP
+        near = tl.load(bits + at // 8, mask=in_rows[:, None, None], other=0).to(tl.int32)
     if GROUP == 4:
         near = near >> (at % 8).to(tl.int32)
     return tl.reshape((near & (1 << tl.arange(0, GROUP)[None, None, :])) != 0, [ROWS, BLOCK])

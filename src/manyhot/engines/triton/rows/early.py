@@ -2,7 +2,8 @@
 
 A kernel usually starts only when all memory writes of the one before it are complete, which takes a microsecond: much of a
 small loss. One that calls ``start_early`` first is launched with an attribute (``launch.direct``) by which its programs may
-start earlier. They wait before they read or write any memory, so the order of all memory accesses is the same as before.
+start earlier. They wait before they read or write any memory, so the order of all memory accesses is the same as before. While
+they wait, memory may already be fetched into the L2 cache (``fetch_early``), which all writes go through too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,16 @@ def _all_devices_wait() -> bool:
 
 
 EARLY = tl.constexpr(_all_devices_wait())
+
+
+@triton.jit
+def fetch_early(places):
+    """Fetch memory into the L2 cache while the kernel before still runs, a sector of 32 bytes for each address; nobody waits
+    for it. To be called before ``start_early``."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit

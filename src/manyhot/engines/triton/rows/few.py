@@ -16,11 +16,11 @@ from manyhot.engines.triton.math import COMPILED, exp, inverse, log1p_fast
 from manyhot.engines.triton.packed.kept import kept_gradient, kept_sums, read_kept_words, store_words
 from manyhot.engines.triton.packed.ranges import LOWEST, NEAR
 from manyhot.engines.triton.rows.bits import first_entries, list_ends, listed_bits, listed_near, words_of_lists
-from manyhot.engines.triton.rows.early import start_early
+from manyhot.engines.triton.rows.early import fetch_early, start_early
 from manyhot.engines.triton.rows.few_again import add_values, rows_of, take_again
 from manyhot.engines.triton.rows.lists import LISTS
 from manyhot.engines.triton.rows.tiles import add_pairs
-from manyhot.engines.triton.rows.totals import add_up, is_finished, note_factor
+from manyhot.engines.triton.rows.totals import add_up, fill_slot, is_finished, note_factor
 
 # The product of two sums up to this size is finite; in the joint form, even after the offset is multiplied in.
 SAFE, JOINT_SAFE = tl.constexpr(1e18), tl.constexpr(1e14)
@@ -44,6 +44,7 @@ def few_kernel(
 
     A row is one tile of BLOCK labels, or two side by side, so that fewer threads share it. EVEN: rows fill their tiles.
     """
+    _fetch_first(x, labels, offsets, x_stride, label_stride, num_rows, num_labels, LABELS, ROWS, SEGMENT)
     start_early()
     if TOTAL == "again":  # noqa: SIM102 - a compile-time condition, then a runtime one
         if is_finished(row_scale, scale_number, state):
@@ -64,6 +65,8 @@ def few_kernel(
     zero = offset_number if OFFSET == "zero" else tl.where(num_rows < 0, 1.0, 0.0)  # a 0 that the assembler cannot recognise
     added, worst = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     rows, in_rows = rows_of(program, num_rows, ROWS)
+    if OFFSET == "row":
+        next_c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)
     s, t = _read(x, labels, x_stride, label_stride, num_labels, rows, in_rows, 0, LISTED, WORDS, EVEN, BLOCK, UNIT)
     s_more, t_more = s, t
     if TWO:
@@ -77,6 +80,8 @@ def few_kernel(
     for tile in tl.range(program, tl.cdiv(num_rows, ROWS), programs):
         rows, in_rows = rows_of(tile, num_rows, ROWS)
         next_rows, in_next = rows_of(tile + programs, num_rows, ROWS)
+        if OFFSET == "row":
+            c, next_c = next_c, tl.load(offset + next_rows, mask=in_next, other=0).to(tl.float32)
         next_start, next_left = start, left
         if LISTED:
             next_start, next_left = list_ends(offsets, next_rows, in_next)
@@ -106,8 +111,6 @@ def few_kernel(
         pos_sum, neg_sum = tl.reduce((pos, neg), 1, add_pairs)
         if SCALE == "rows":
             scale = tl.load(row_scale + rows, mask=in_rows, other=0).to(tl.float32)
-        if OFFSET == "row":
-            c = tl.load(offset + rows, mask=in_rows, other=0).to(tl.float32)
         value, slope, pos_factor, neg_factor, fits = _conclude(pos_sum, neg_sum, c, OFFSET, FORM)
         worst = tl.maximum(worst, tl.where(fits | ~in_rows, 0, 1))
         added = add_values(added, out_value, value, scale, rows, in_rows, SCALE, TOTAL)
@@ -128,9 +131,27 @@ def few_kernel(
             LABELS, LEAN, HAS_WHERE, POS, NEG, OFFSET, SCALE, FORM, ROWS, SEGMENT, UNIT, TOTAL,
         )  # fmt: skip
     if TOTAL == "sum" or TOTAL == "mean":
-        tl.store(out_value + program, tl.sum(added, axis=0))
+        fill_slot(out_value, program, tl.sum(added, axis=0))
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
-    add_up(out_total, ended, out_value, num_rows, scale_number, 0, SCALE, 1, TOTAL)
+    add_up(out_total, out_value, num_rows, scale_number, 0, SCALE, 1, TOTAL)
+
+
+@triton.jit
+def _fetch_first(
+    x, labels, offsets, x_stride, label_stride, num_rows, num_labels,
+    LABELS: tl.constexpr, ROWS: tl.constexpr, SEGMENT: tl.constexpr,
+):  # fmt: skip
+    """Fetch the first tile early, a sector of 32 bytes at a time."""
+    rows = tl.minimum(rows_of(tl.program_id(0), num_rows, ROWS)[0], num_rows - 1)
+    SECTOR: tl.constexpr = 256 // x.dtype.element_ty.primitive_bitwidth
+    columns = tl.minimum(tl.arange(0, max(1, SEGMENT // SECTOR)) * SECTOR, num_labels - 1)
+    fetch_early(x + rows[:, None] * x_stride + columns[None, :])
+    if LABELS == "dense":
+        PART: tl.constexpr = 256 // labels.dtype.element_ty.primitive_bitwidth
+        columns = tl.minimum(tl.arange(0, max(1, SEGMENT // PART)) * PART, num_labels - 1)
+        fetch_early(labels + rows[:, None] * label_stride + columns[None, :])
+    else:
+        fetch_early(offsets + rows)
 
 
 @triton.jit

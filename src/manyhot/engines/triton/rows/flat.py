@@ -9,10 +9,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.rows.costs import bce_costs, even_cost, label_cost, margin_cost
+from manyhot.engines.triton.math import COMPILED
+from manyhot.engines.triton.rows.costs import LOWEST, bce_costs, even_cost, label_cost, lean_margin_cost, margin_cost
 from manyhot.engines.triton.rows.early import start_early
 from manyhot.engines.triton.rows.positives import add_positives
-from manyhot.engines.triton.rows.totals import add_up
+from manyhot.engines.triton.rows.totals import add_up, fill_slot
 
 SIGN = tl.constexpr(-(1 << 31))
 
@@ -23,10 +24,12 @@ def flat_kernel(
     size, scale_number, pos_number, neg_number, gamma_pos, gamma_neg, margin,
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
     BITS: tl.constexpr, WEIGHTED: tl.constexpr, SKIPS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+    LEAN: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
     """The sum of the costs of all labels, and the gradient, in tiles of BLOCK scores.
 
-    WEIGHTED: a side has a weight other than 1. SKIPS: one of the weights is 0. EVEN: the size is a multiple of BLOCK.
+    WEIGHTED: a side has a weight other than 1. SKIPS: one of the weights is 0. EVEN: the size is a multiple of BLOCK. LEAN:
+    ``lean_margin_cost`` serves. A thread has GROUPS groups of 16 bytes of a tile.
     """
     start_early()
     GROUP: tl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
@@ -36,9 +39,12 @@ def flat_kernel(
     s, near = _read(x, labels, program, full, BITS, GROUP, BLOCK)
     for tile in tl.range(program, full, programs):
         next_s, next_near = _read(x, labels, tile + programs, full, BITS, GROUP, BLOCK)
+        if LEAN:
+            s = _lower_words(s, near, x.dtype.element_ty, BITS)
         added += _tile_loss(
             _unpack(s, x.dtype.element_ty, GROUP), near, x, out_grad, tile, size, scale_number, pos_number, neg_number,
             gamma_pos, gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, True, GROUP, BLOCK,
+            LEAN, GROUPS,
         )  # fmt: skip
         s, near = next_s, next_near
     if not EVEN:  # noqa: SIM102 - a compile-time condition, then a runtime one
@@ -47,11 +53,12 @@ def flat_kernel(
             added += _tile_loss(
                 end_s.to(tl.float32), end_near, x, out_grad, full, size, scale_number, pos_number, neg_number, gamma_pos,
                 gamma_neg, margin, KIND, HAS_MARGIN, POWER_POS, POWER_NEG, BITS, WEIGHTED, SKIPS, False, GROUP, BLOCK,
+                LEAN, GROUPS,
             )  # fmt: skip
-    tl.store(out_value + program, tl.sum(added, axis=0))
+    fill_slot(out_value, program, tl.sum(added, axis=0))
     # Costs of ``even_cost`` are scaled already.
     last_scale = 1.0 if is_even(HAS_MARGIN, POWER_POS, GROUP) else scale_number
-    add_up(out_total, ended, out_value, 0, last_scale, 0, "number", 1, "sum")
+    add_up(out_total, out_value, 0, last_scale, 0, "number", 1, "sum")
 
 
 @triton.constexpr_function
@@ -95,6 +102,48 @@ def _unpack(words, TYPE: tl.constexpr, GROUP: tl.constexpr):
         s = tl.join(words.to(tl.int16), (words >> 16).to(tl.int16)).to(tl.float16, bitcast=True).to(tl.float32)
         s = tl.reshape(s, [words.shape[0], GROUP])
     return s
+
+
+@triton.constexpr_function
+def _lowering(kind):
+    """The instructions that clamp both scores of a word from below, and put that bound in place of positives.
+
+    Operands: the word; the highest bit of the bytes of positives, for four scores each; which two bytes the word belongs to.
+    """
+    bound, kind = ("0xC21EC21E", "bf16x2") if kind == "bf16" else ("0xD0F0D0F0", "f16x2")
+    lines = f"mov.b32 bound, {bound}; max.NaN.{kind} $0, $1, bound; prmt.b32 up, $2, $3, $4; "
+    # The bound where the bit is set, else the score.
+    return "{ .reg .b32 bound, up; " + lines + "lop3.b32 $0, up, bound, $0, 0xCA; }"
+
+
+@triton.jit
+def _lower_words(words, near, TYPE: tl.constexpr, BITS: tl.constexpr):
+    """Words of two scores, clamped at LOWEST, with LOWEST in place of positives: then no negative has a cost.
+
+    Both scores take the instructions of one. In the interpreter ``_tile_loss`` does it.
+    """
+    if COMPILED:
+        if BITS:
+            # A copy of the four bits for each byte, so shifted that its own bit is the highest. No two bits meet.
+            low, high = (near & 15) * 0x10204080, (near >> 4) * 0x10204080
+        else:
+            low, high = _halves(_flags(near, 8))
+        # The highest bits of two bytes, each for all bits of a score.
+        which = 0x9988 + tl.arange(0, 4)[None, :] * 0x2222
+        LOWERING: tl.constexpr = _lowering(TYPE.name)
+        words = tl.inline_asm_elementwise(
+            LOWERING, "=&r,r,r,r,r", [words, low, high, which], dtype=tl.int32, is_pure=True, pack=1
+        )
+    return words
+
+
+@triton.jit
+def _halves(flags):
+    """The flags of the first four scores, and of the others."""
+    high = tl.zeros(flags.shape, tl.int32)
+    if flags.dtype == tl.int64:
+        high = (flags >> 32).to(tl.int32)
+    return flags.to(tl.int32), high
 
 
 @triton.jit
@@ -145,20 +194,27 @@ def _tile_loss(
     s, near, x, out_grad, tile, size, scale, pos_number, neg_number, gamma_pos, gamma_neg, margin,
     KIND: tl.constexpr, HAS_MARGIN: tl.constexpr, POWER_POS: tl.constexpr, POWER_NEG: tl.constexpr,
     BITS: tl.constexpr, WEIGHTED: tl.constexpr, SKIPS: tl.constexpr, FULL: tl.constexpr, GROUP: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, LEAN: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
     """The cost of each group; writes the gradient."""
     place, signs = _places(tile, GROUP, BLOCK), _signs(near, BITS, GROUP)
     # The sides have different costs. Positives are rare: all labels are computed as negatives, then positives are added.
     APART: tl.constexpr = HAS_MARGIN and POWER_POS >= 0
     if APART:
-        s = tl.where(signs < 0, -float("inf"), s)
-        if SKIPS:
-            s = tl.where(neg_number > 0, s, -float("inf"))
-        cost, slope = margin_cost(s, margin, POWER_NEG)
-        cost, grad = tl.sum(cost, axis=1) * (1.0 / max(POWER_NEG, 1)), slope * scale
+        by = scale * neg_number if WEIGHTED else scale
+        if LEAN:
+            if not (FULL and COMPILED):
+                s = tl.maximum(tl.where(signs < 0, -float("inf"), s), LOWEST, propagate_nan=tl.PropagateNan.ALL)
+            cost, grad = lean_margin_cost(s, by, margin, POWER_NEG)
+            cost = tl.sum(cost, axis=1)
+        else:
+            s = tl.where(signs < 0, -float("inf"), s)
+            if SKIPS:
+                s = tl.where(neg_number > 0, s, -float("inf"))
+            cost, slope = margin_cost(s, margin, POWER_NEG)
+            cost, grad = tl.sum(cost, axis=1) * (1.0 / max(POWER_NEG, 1)), slope * by
         if WEIGHTED:
-            cost, grad = cost * neg_number, grad * neg_number
+            cost = cost * neg_number
     else:
         weight = tl.where(signs < 0, pos_number, neg_number)
         if SKIPS:
@@ -188,8 +244,11 @@ def _tile_loss(
         tl.store(target, grad, mask=place < size)
     if APART:
         flags = near if BITS else _flags(near, GROUP)
+        if SKIPS:
+            flags = tl.where(pos_number > 0, flags, 0)
+        low, high = _halves(flags)
         cost = add_positives(
-            cost, flags, signs, x, out_grad, tile, pos_number, -scale * pos_number, BITS, POWER_POS, GROUP, BLOCK
+            cost, low, high, signs, x, out_grad, tile, pos_number, -scale * pos_number, BITS, POWER_POS, GROUP, BLOCK, GROUPS
         )
     return cost
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from manyhot.engines.triton.math import COMPILED, distance, exp
+from manyhot.engines.triton.math import distance, exp
 from manyhot.engines.triton.plans import COUNTER_STRIDE
 from manyhot.engines.triton.rows.tiles import add_pairs, finish, larger_pairs
 from manyhot.engines.triton.rows.totals import store_values
+from manyhot.engines.triton.rows.waiting import count_look
 
 STRIDE = tl.constexpr(COUNTER_STRIDE)
 # Offset of the arrival counter in a row's line.
@@ -31,10 +32,6 @@ UNITS = tl.constexpr(2.0**24)
 PARTS = tl.constexpr(2.0**48)
 COUNT = tl.constexpr(56)
 LANES = tl.constexpr(128)
-# After this many polls, which take ten seconds or more, a waiting program traps: CUDA reports an error, and nothing waits
-# forever.
-PATIENCE = 1 << 24
-COUNT_LOOK = tl.constexpr(f"{{ .reg .pred late; setp.ge.s32 late, $1, {PATIENCE}; @late trap; add.s32 $0, $1, 1; }}")
 
 
 @triton.jit
@@ -71,16 +68,6 @@ def merge_chunks(partial, row, FORM: tl.constexpr, CHUNKS: tl.constexpr, MANY: t
 
 
 @triton.jit
-def _count_look(looks):
-    """Count a poll; the last one traps, which ends the kernel with an error."""
-    if COMPILED:
-        looks = tl.inline_asm_elementwise(COUNT_LOOK, "=r,r", [looks], dtype=tl.int32, is_pure=False, pack=1)
-    else:
-        looks += 1
-    return looks
-
-
-@triton.jit
 def _fits(value):
     return (value == 0) | ((value >= SMALLEST) & (value < LARGEST))
 
@@ -108,7 +95,7 @@ def add_chunks(arrived, row, pos_top, pos_sum, neg_top, neg_sum, CHUNKS: tl.cons
     seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
     looks = 0
     while tl.min(((seen >> COUNT) & 255).to(tl.int32), axis=0) < CHUNKS:
-        looks = _count_look(looks)
+        looks = count_look(looks)
         seen = tl.load(words, mask=lanes < 5, other=-1, volatile=True)
     value = (seen & ((1 << COUNT) - 1)).to(tl.float32)
     part = tl.where(lanes % 2 == 0, value * (1.0 / UNITS), value * (1.0 / UNITS) * (1.0 / PARTS))
@@ -125,7 +112,7 @@ def wait_for_row(arrived, row, CHUNKS: tl.constexpr):
     tl.atomic_add(counter, 1, sem="release", scope="gpu")
     looks = 0
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < CHUNKS:
-        looks = _count_look(looks)
+        looks = count_look(looks)
     tl.debug_barrier()
 
 

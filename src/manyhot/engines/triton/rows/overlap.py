@@ -123,7 +123,7 @@ def overlap_kernel(
         if RAGGED:
             grad = _gradient(end_by_apart, end_by_size, apart_factor, size_factor, ONE).to(out_grad.dtype.element_ty)
             tl.store(out_grad + end_at, grad, mask=in_end)
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
+    add_up(out_total, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
 @triton.jit

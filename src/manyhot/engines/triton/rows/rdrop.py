@@ -152,7 +152,7 @@ def rdrop_kernel(
                     LOSS, LABELS, LEAN, HAS_WHERE, POS, NEG, SCALE, LINK, STAGE, FULL, 1, 1, ROWS, STEP, UNIT, TOTAL,
                 )  # fmt: skip
     if STAGE != "sums":
-        add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
+        add_up(out_total, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
 
 
 @triton.constexpr_function

@@ -108,4 +108,4 @@ def segment_kernel(
             LABELS, LEAN, HAS_WHERE, POS, NEG, SHIFTED, EVEN, 1, SEGMENT, BLOCK,
         )  # fmt: skip
     note_factor(row_scale, scale_number, state, grad_neg, SCALE, TOTAL)
-    add_up(out_total, ended, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)
+    add_up(out_total, out_value, num_rows, scale_number, chunk, SCALE, CHUNKS, TOTAL)

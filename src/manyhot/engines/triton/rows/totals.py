@@ -6,18 +6,21 @@ import triton
 import triton.language as tl
 
 from manyhot.engines.triton.rows.early import start_early
+from manyhot.engines.triton.rows.waiting import count_look
 
+# Slots read at once.
 ADDED = tl.constexpr(1024)
+# The bit of a slot that says that it holds a number.
+FILLED = tl.constexpr(1 << 32)
 
 
 @triton.jit
-def _sum_rows(values, row_scale, size, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr, FRESH: tl.constexpr):
-    """``sum scale values``, always in the same order; rows with a scale of 0 are skipped. FRESH values were written by this
-    kernel."""
+def _sum_rows(values, row_scale, size, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr):
+    """``sum scale values``, always in the same order; rows with a scale of 0 are skipped."""
     lanes = tl.zeros([BLOCK], tl.float32)
     for start in range(0, size, BLOCK):
         place = start + tl.arange(0, BLOCK)
-        value = tl.load(values + place, mask=place < size, other=0, volatile=FRESH)
+        value = tl.load(values + place, mask=place < size, other=0)
         if HAS_SCALE:
             scale = tl.load(row_scale + place, mask=place < size, other=0).to(tl.float32)
             value = tl.where(scale == 0, 0.0, value * scale)
@@ -28,15 +31,24 @@ def _sum_rows(values, row_scale, size, HAS_SCALE: tl.constexpr, BLOCK: tl.conste
 @triton.jit
 def total_kernel(values, row_scale, out, size, scale_number, divisor, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr):
     """``sum scale values / divisor`` by one program."""
-    tl.store(out, tl.div_rn(_sum_rows(values, row_scale, size, HAS_SCALE, BLOCK, False) * scale_number, divisor))
+    start_early()
+    tl.store(out, tl.div_rn(_sum_rows(values, row_scale, size, HAS_SCALE, BLOCK) * scale_number, divisor))
 
 
 @triton.jit
-def store_sum(out, value, scale, counts, SCALE: tl.constexpr):
+def fill_slot(slots, place, value):
+    """Store a program's sum for ``add_up``: the number and the sign that it is there in one word, so that neither needs a
+    fence, which would wait for all that the program has written."""
+    bits = value.to(tl.int32, bitcast=True).to(tl.int64) & (FILLED - 1)
+    tl.store(tl.cast(slots, tl.pointer_type(tl.int64)) + place, bits | FILLED)
+
+
+@triton.jit
+def store_sum(slots, place, value, scale, counts, SCALE: tl.constexpr):
     """Store the sum of a program's values that count, each times the scale of its row if rows have scales."""
     if SCALE == "rows":
         value, counts = value * scale, counts & (scale != 0)
-    tl.store(out, tl.sum(tl.where(counts, value, 0.0), axis=0))
+    fill_slot(slots, place, tl.sum(tl.where(counts, value, 0.0), axis=0))
 
 
 @triton.jit
@@ -50,31 +62,50 @@ def store_values(
         tl.store(out + rows, value, mask=counts & (tl.zeros([ROWS], tl.int32) + chunk == 0))
     elif TOTAL != "again":
         if CHUNKS == 1:
-            store_sum(out + row // ROWS, value, scale, counts, SCALE)
+            store_sum(out, row // ROWS, value, scale, counts, SCALE)
         else:
             if chunk == 0:
-                store_sum(out + row, value, scale, counts, SCALE)
+                store_sum(out, row, value, scale, counts, SCALE)
 
 
 @triton.jit
 def add_up(
-    out, ended, sums, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
+    out, slots, num_rows, scale_number, chunk, SCALE: tl.constexpr, CHUNKS: tl.constexpr, TOTAL: tl.constexpr
 ):  # fmt: skip
-    """The last program reduces the partial sums of all programs in ``sums`` to the "sum" of the rows or their "mean". ``ended``
-    counts the finished programs; the last one resets it to 0. Of a row in chunks, only the first chunk takes part.
+    """The last program reduces the sums of all programs in ``slots`` to the "sum" of the rows or their "mean". Of a row in
+    chunks, only the first chunk takes part.
+
+    A device starts programs in the order of their numbers, so the last one waits only for programs that have started.
     """
-    if TOTAL == "sum" or TOTAL == "mean":  # noqa: SIM102 - a compile-time condition, then a runtime one
-        if chunk == 0:
-            tl.debug_barrier()
-            num_sums = tl.num_programs(0) // CHUNKS
-            if tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == num_sums - 1:
-                total = _sum_rows(sums, sums, num_sums, False, ADDED, True)
-                if TOTAL == "mean":
-                    total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
-                elif SCALE == "number":
-                    total *= scale_number
-                tl.store(out, total)
-                tl.store(ended, 0)
+    if TOTAL == "sum" or TOTAL == "mean":
+        num_sums = tl.num_programs(0) // CHUNKS
+        if chunk == 0 and tl.program_id(0) // CHUNKS == num_sums - 1:
+            total = _take_slots(tl.cast(slots, tl.pointer_type(tl.int64)), num_sums)
+            if TOTAL == "mean":
+                total = tl.div_rn(total, tl.cast(num_rows, tl.float32))
+            elif SCALE == "number":
+                total *= scale_number
+            tl.store(out, total)
+
+
+@triton.jit
+def _take_slots(slots, size):
+    """Wait for the numbers of all slots and add them up, always in the same order. The slots are left empty."""
+    total, there, looks = 0.0, 0, 0
+    while there == 0:
+        # All slots are read again if one is empty, so that no load waits for the one before.
+        lanes, filled = tl.zeros([ADDED], tl.float32), tl.full([ADDED], 1, tl.int32)
+        for start in range(0, size, ADDED):
+            place = start + tl.arange(0, ADDED)
+            word = tl.load(slots + place, mask=place < size, other=FILLED, volatile=True)
+            filled = filled & (word >> 32).to(tl.int32)
+            lanes += word.to(tl.int32).to(tl.float32, bitcast=True)
+        total, there = tl.sum(lanes, axis=0), tl.min(filled, axis=0)
+        looks = count_look(looks)
+    for start in range(0, size, ADDED):
+        place = start + tl.arange(0, ADDED)
+        tl.store(slots + place, tl.zeros([ADDED], tl.int64), mask=place < size)
+    return total
 
 
 @triton.jit
