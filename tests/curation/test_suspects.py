@@ -44,6 +44,14 @@ def test_a_weak_model_is_not_sure_of_its_doubts():
     assert sum(each.doubt for each in found) / len(found) < 0.5
 
 
+def test_of_equal_doubts_the_first_are_listed():
+    logits = torch.zeros(60, 3)
+    labels = SparseLabels.from_lists([[0, 1]] * 30 + [[2]] * 30, num_labels=3)
+    found = [[(each.row, each.label) for each in find_suspects(logits, labels, most=most)] for most in (7, 1000)]
+    assert len(found[0]) == 7
+    assert found[0] == found[1][:7]
+
+
 def test_one_kind_alone_can_be_asked_for():
     logits, labels, _ = planted()
     for kind in ("wrong", "missing"):

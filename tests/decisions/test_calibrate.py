@@ -12,6 +12,8 @@ from sklearn.linear_model import LogisticRegression
 
 from manyhot import SparseLabels
 from manyhot.decisions.calibrate import KINDS, Calibration, fit_calibration
+from manyhot.decisions.calibration import affine
+from manyhot.decisions.calibration.data import CalibrationData
 
 
 def sampled(rows=4000, labels=6, seed=0, dtype=torch.float32):
@@ -210,6 +212,24 @@ def test_one_score_far_out_does_not_spoil_the_fit():
     scores[0, 0] = 1e6 if labels[0, 0] else -1e6
     fitted = fit_calibration(scores, labels, kind="platt")
     assert fitted.slope.item() == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "platt", "per-label"])
+def test_a_fit_that_starts_from_a_sample_of_rows_ends_where_others_do(kind, monkeypatch):
+    scores, labels = sampled()
+    scores[::16] *= -3  # the sample is misleading
+    plain = fit_calibration(scores, labels, kind=kind)
+    evaluated = []
+    blocks = CalibrationData.row_blocks
+    monkeypatch.setattr(
+        CalibrationData, "row_blocks", lambda self, *, every=1: evaluated.append(every) or blocks(self, every=every)
+    )
+    monkeypatch.setattr(affine, "MANY_ENTRIES", 1000)
+    monkeypatch.setattr(affine, "PIECE", 64)
+    begun = fit_calibration(scores, labels, kind=kind)
+    assert 16 in evaluated
+    torch.testing.assert_close(begun.slope, plain.slope, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(begun.intercept, plain.intercept, rtol=1e-6, atol=1e-6)
 
 
 def test_many_blocks_give_what_one_block_gives(monkeypatch):

@@ -10,6 +10,7 @@ import torch
 from manyhot.decisions.row_f1 import RowF1
 from manyhot.decisions.rule import DecisionRule, decide, decide_sparse
 from manyhot.decisions.top_lists import decide_top
+from manyhot.decisions.tune import retune_rule, rule_value, tune_rule
 from manyhot.export.decision_graph import RuleGraph
 from manyhot.export.folding import check_foldable
 from manyhot.scores.linear import LinearScores
@@ -30,6 +31,26 @@ def test_no_set_of_labels_has_a_higher_expected_f1():
         sets = (torch.tensor(each, dtype=torch.bool) for each in itertools.product([False, True], repeat=7))
         best = max(sets, key=lambda each: float(2 * own[each].sum() / (each.sum() + own.sum())))
         assert torch.equal(chosen, best)
+
+
+def test_a_rule_with_thresholds_of_rows_keeps_them_when_it_is_tuned_again_if_they_are_better():
+    generator = torch.Generator().manual_seed(0)
+    # Sure rows of one label beside unsure ones of several, so that no single threshold is good for both.
+    sure = torch.arange(600)[:, None] % 2 == 0
+    probs = torch.where(sure, torch.eye(9)[torch.arange(600) % 9] * 0.5 + 0.45, 0.4)
+    labels, logits = torch.rand(600, 9, generator=generator) < torch.where(sure, probs.round(), probs), probs.logit()
+    rule = DecisionRule(threshold=0.4, row_f1=RowF1(1.0, 0.0))
+    tuned = retune_rule(logits, labels, rule, objective="MLC-F1")
+    assert tuned.rule.row_f1 == rule.row_f1
+    assert tuned.baseline_rule == rule
+    assert tuned.value == pytest.approx(rule_value(logits, labels, "MLC-F1", tuned.rule))
+    assert tuned.baseline == pytest.approx(rule_value(logits, labels, "MLC-F1", rule))
+    plain = tune_rule(logits, labels, objective="MLC-F1")
+    assert tuned.cross_fitted > plain.cross_fitted
+    misled = retune_rule(logits, labels, replace(rule, row_f1=RowF1(0.01, 5.0)), objective="MLC-F1")
+    assert misled.cross_fitted >= plain.cross_fitted
+    per_label = retune_rule(logits, labels, rule, objective="micro-F1", per_label=True)
+    assert per_label.rule.row_f1 is None
 
 
 def test_rows_of_thousands_of_labels_converge():

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from manyhot._checks import check_at_least, shape_text
-from manyhot.decisions.calibrate import fit_calibration
+from manyhot.decisions.calibration.affine import fit_affine
+from manyhot.decisions.calibration.data import CalibrationData
 from manyhot.labels.sparse import SparseLabels
 
 WRONG, MISSING = "wrong", "missing"
@@ -19,8 +20,8 @@ WRONG, MISSING = "wrong", "missing"
 LEAST_NOISE, MOST_NOISE = 1e-4, 0.02
 # Number of score bins for estimating the rate of mistakes.
 BINS = 5
-# Number of calibration fits, each without the entries that looked mistaken in the one before.
-ROUNDS = 3
+# Number of calibration fits, each without the entries that looked mistaken in the one before, and their shrinkage.
+ROUNDS, SHRINK = 3, 5.0
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,12 @@ def wrong_probabilities(logits: Tensor, labels: SparseLabels, *, where: Tensor |
     # Mistakes add as many labels as they remove.
     added = (dropped * counts / (len(given) - counts).clamp(min=1)).clamp(min=LEAST_NOISE * dropped, max=0.5)
     counted = torch.ones_like(logits, dtype=torch.bool) if where is None else where.expand(logits.shape)
-    clean, doubt = counted, given
+    clean, doubt, t = counted, given, given
+    fitted: tuple[Tensor, Tensor] | None = None
     for _ in range(ROUNDS):
-        t = fit_calibration(logits, labels, kind="per-label", where=clean)(logits.double()).clamp(1e-9, 1 - 1e-9)
+        data = CalibrationData("find_suspects", logits, labels, clean)
+        slope, intercept = fitted = fit_affine(data, with_intercept=True, shrink=SHRINK, start=fitted)
+        t = (slope * logits.double() + intercept).sigmoid().clamp(1e-9, 1 - 1e-9)
         wrong, right = (1 - t) * added, t * (1 - dropped)
         missing, absent = t * dropped, (1 - t) * (1 - added)
         doubt = torch.where(given > 0, wrong / (wrong + right), missing / (missing + absent))
@@ -138,13 +142,22 @@ def find_suspects(
     if WRONG not in kinds:
         doubt = doubt * ~given
     flat, width = doubt.flatten(), logits.shape[1]
-    order = flat.argsort(descending=True, stable=True)[:most]
+    order = _largest(flat, most)
     order = order[flat[order] > 0]
     columns = (order.tolist(), given.flatten()[order].tolist(), p.flatten()[order].tolist(), flat[order].tolist())
     return [
         Suspect(place // width, place % width, WRONG if own else MISSING, probability, own_doubt)
         for place, own, probability, own_doubt in zip(*columns, strict=True)
     ]
+
+
+def _largest(values: Tensor, most: int) -> Tensor:
+    """The places of the ``most`` largest values, the largest first; of equal ones, the earliest."""
+    if most >= len(values):
+        return values.argsort(descending=True, stable=True)
+    least = values.topk(most).values[-1]
+    places = (values >= least).nonzero().squeeze(1)
+    return places[values[places].argsort(descending=True, stable=True)[:most]]
 
 
 def corrected_labels(labels: SparseLabels, suspects: Sequence[Suspect]) -> SparseLabels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,21 @@ def tune_rule(
     else:
         message += "; not cross-fitted, so the gain on new data is not known."
     return TunedRule(rule, objective, value, baseline, before, fitted, gain, gain_error, helps, message)
+
+
+def retune_rule(logits: Tensor, labels: Tensor | SparseLabels, rule: DecisionRule, **how: Any) -> TunedRule:
+    """``tune_rule`` with ``rule`` as the baseline. If rows have thresholds of their own by ``rule``, one that is added to them
+    is tuned, too, and the better one is taken."""
+    plain = tune_rule(logits, labels, baseline=rule, **how)
+    if rule.row_f1 is None or how.get("sets") or how.get("per_label"):
+        return plain
+    relative = rule.row_f1.relative(logits, how.get("where"))
+    own = tune_rule(relative, labels, baseline=replace(rule, row_f1=None), **how)
+    sign = -1.0 if OBJECTIVES[own.objective].error else 1.0
+    values = [each.value if each.cross_fitted is None else each.cross_fitted for each in (own, plain)]
+    if sign * values[0] < sign * values[1]:
+        return plain
+    return replace(own, rule=replace(own.rule, row_f1=rule.row_f1), baseline_rule=rule)
 
 
 def rule_value(

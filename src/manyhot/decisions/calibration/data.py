@@ -60,15 +60,15 @@ class CalibrationData:
         # The root mean square of the scores, or 1 if all are 0.
         self.scale = largest * math.sqrt(squares / self.entries) or 1.0
 
-    def row_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """``(scores, targets, counts)``, each ``[r, L]``."""
-        return (block for _, block in self._row_blocks_at())
+    def row_blocks(self, *, every: int = 1) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """``(scores, targets, counts)``, each ``[r, L]``, of each row or only ``every`` so many rows."""
+        return (block for _, block in self._row_blocks_at(every))
 
-    def _row_blocks_at(self) -> Iterator[tuple[int, tuple[Tensor, Tensor, Tensor]]]:
+    def _row_blocks_at(self, every: int = 1) -> Iterator[tuple[int, tuple[Tensor, Tensor, Tensor]]]:
         rows, labels = self.scores.shape
-        size = max(1, BLOCK_ELEMENTS // max(labels, 1))
+        size = max(1, BLOCK_ELEMENTS // max(labels, 1)) * every
         for start in range(0, rows, size):
-            yield start, self._block(slice(start, start + size), slice(None))
+            yield start, self._block(slice(start, start + size, every), slice(None))
 
     def label_blocks(self) -> Iterator[tuple[slice, tuple[Tensor, Tensor, Tensor]]]:
         """``(which labels, (scores, targets, counts))``, each ``[R, l]``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -81,10 +82,13 @@ def balanced_thresholds(
         count = min(len(data.labels) // FEWEST_IN_PART, PARTS)
         if count < 2 or not averaged:
             return tuple(_balanced_cuts(data, positives, shrink=shrink, **given).tolist())
-        found = [
-            _balanced_cuts(data.rows(part), positives, shrink=shrink / count, **given) for part in _parts(data, count, seed)
-        ]
-        cuts = torch.stack(found).mean(dim=0).tolist()
+
+        def cuts_of(part: Tensor) -> Tensor:
+            with torch.no_grad():
+                return _balanced_cuts(data.rows(part), positives, shrink=shrink / count, **given)
+
+        with ThreadPoolExecutor(1 if data.scores.is_cuda else torch.get_num_threads()) as pool:
+            cuts = torch.stack(list(pool.map(cuts_of, _parts(data, count, seed)))).mean(dim=0).tolist()
     return tuple(clear_cut(data.scores[:, label], cut) for label, cut in enumerate(cuts))
 
 

@@ -72,7 +72,7 @@ def candidates(data: ScoredRows, common: float, limit: Tensor, least: Tensor | N
     size = max(1, row_blocks.block_elements(data.scores) // max(rows, 1))
     for start in range(0, num_labels, size):
         scores = data.scores[:, start : start + size].T.contiguous()
-        for chosen in _similar_limits(limit[start : start + size], size):
+        for chosen in _similar_limits(limit[start : start + size]):
             label = chosen + start
             parts += _cuts_of(scores[chosen], turned[label], label, limit[label].unsqueeze(1), common, least[label])
     return Candidates(*(torch.cat(part) for part in zip(*(part[:5] for part in parts), strict=True)))
@@ -95,12 +95,9 @@ def _segmented(data: ScoredRows, highest: ColumnBest, common: float, limit: Tens
     return Candidates(label, cut, tp, pp, torch.where(valid, clearance(high, low, margins), 1.0), offsets)
 
 
-def _similar_limits(limit: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Indices of ``limit [l]`` in groups of similar limits: sixteen groups for a full block, or one for each power of two on a
-    GPU, where every group costs kernel launches."""
+def _similar_limits(limit: Tensor) -> tuple[Tensor, ...]:
+    """Indices of ``limit [l]`` in groups of similar limits, one for each power of two."""
     ranked = limit.argsort()
-    if not limit.is_cuda:
-        return ranked.split(max(1, size // 16))  # type: ignore[no-untyped-call, no-any-return]
     powers = torch.searchsorted(limit[ranked], 1 << torch.arange(1, 40, device=limit.device)).tolist()
     ends = sorted({*powers, len(limit)} - {0})
     sizes = [stop - begin for begin, stop in zip([0, *ends], ends, strict=False)]
