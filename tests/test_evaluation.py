@@ -77,6 +77,35 @@ def test_propensities_come_from_the_counts_of_the_training_rows(model, tmp_path)
     assert evaluate(load_model(tmp_path), test, ["PSP@1"])["PSP@1"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [("jaccard", "jaccard"), ("P@2", "P@2"), ("SubACC", "SubACC"), ("ECE", "ECE"), ("P@99", "micro-F1"), ("auto", "micro-F1")],
+)
+def test_the_metric_that_a_model_was_trained_for_comes_first_and_once(model, asked, listed):
+    told = copy.copy(model)
+    told.settings = replace(model.settings, metric=asked)
+    names = list(evaluate(told, text_examples(seed=1)))
+    assert names[0] == listed
+    assert len(set(names)) == len(names)
+    assert set(names) == {listed, *DEFAULT_METRICS, *PROPENSITY_METRICS, "empty"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "message"),
+    [("PSP@2", {"label_counts": None}, "saved without"), ("ECE", {"link": None, "calibration": None}, "only rank")],
+)
+def test_a_metric_that_this_model_cannot_have_is_left_out_unless_asked_here(model, asked, changes, message):
+    told = copy.copy(model)
+    told.settings = replace(model.settings, metric=asked)
+    test = text_examples(seed=1)
+    assert next(iter(evaluate(told, test))) == asked
+    for name, value in changes.items():
+        setattr(told, name, value)
+    assert next(iter(evaluate(told, test))) == DEFAULT_METRICS[0]
+    with pytest.raises(ValueError, match=message):
+        evaluate(told, test, [asked])
+
+
 def test_a_model_without_counts_measures_everything_else_and_says_why_not_this(model):
     bare = copy.copy(model)
     bare.label_counts = None

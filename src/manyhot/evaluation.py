@@ -13,10 +13,12 @@ from manyhot._checks import check_logits
 from manyhot.data.examples import Examples
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule, decide_sparse
-from manyhot.metrics.names import read_metric
+from manyhot.metrics.info import DECISIONS, PROBABILITIES
+from manyhot.metrics.names import parse_metric, read_metric
 from manyhot.metrics.sums import Sums
 from manyhot.scores.linear import LinearScores
 from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.steering import AUTO
 
 DEFAULT_METRICS = ("micro-F1", "macro-F1", "MLC-F1", "SubACC", "AvgPrec", "RankLoss", "P@1", "P@3", "P@5")
 PROPENSITY_METRICS = ("PSP@1", "PSP@3", "PSP@5")
@@ -41,7 +43,8 @@ def evaluate(
             ``examples.with_labels(names).unseen`` counts their rows. A soft label above one half counts as positive
             (``Examples.hardened``).
         metrics: names of the catalog; k of ``P@k`` must not exceed the number of labels. Default: ``DEFAULT_METRICS`` and, if
-            propensities are known, PSP@1, PSP@3 and PSP@5; a metric at k is left out if there are fewer than k labels.
+            propensities are known, PSP@1, PSP@3 and PSP@5; a metric at k is left out if there are fewer than k labels. The
+            metric that the model was trained for comes first.
         rule: a decision rule in place of the model's.
         link: a link or calibration in place of the model's. Metrics of probabilities are an error if the model's scores only
             rank and no link is given; for logits the default is ``"hard"``.
@@ -58,8 +61,9 @@ def evaluate(
         {'SubACC': 0.5, 'P@1': 1.0, 'empty': 0.5}
     """
     batches: Iterable[Tensor | LinearScores]
-    device = torch.device("cpu")
+    device, asked = torch.device("cpu"), None
     if isinstance(model_or_logits, TrainedModel):
+        asked = _asked_of(model_or_logits)
         examples = examples.with_labels(model_or_logits.label_names)
         batches = model_or_logits.iter_scores(examples, batch_size=batch_size)
         device = model_or_logits.device if model_or_logits.lazy else device
@@ -78,7 +82,7 @@ def evaluate(
             )
         batches = (model_or_logits[i : i + batch_size] for i in range(0, len(model_or_logits), batch_size))
     examples = examples.hardened()
-    names = _chosen_metrics(metrics, examples.num_labels, with_propensities=propensities is not None)
+    names = _chosen_metrics(metrics, asked, examples.num_labels, with_propensities=propensities is not None)
     kind = _accumulator()
     measured = kind(names, num_labels=examples.num_labels, rule=rule, link=link, propensities=propensities).to(device)
     empty = start = 0
@@ -93,11 +97,22 @@ def evaluate(
     return {**{name: float(value) for name, value in measured.compute().items()}, EMPTY: empty / max(start, 1)}
 
 
-def _chosen_metrics(metrics: Sequence[str] | None, num_labels: int, *, with_propensities: bool) -> list[str]:
+def _asked_of(model: TrainedModel) -> str | None:
+    """The metric that the model was trained for; None if there is none, or if its scores do not suffice for it."""
+    name = model.settings.metric
+    if name == AUTO:
+        return None
+    metric = parse_metric(name)
+    lacks_scores = model.lazy and not (metric.info.lists or metric.info.needs == DECISIONS)
+    only_ranks = metric.info.needs == PROBABILITIES and model.link is None and model.calibration is None
+    return None if lacks_scores or only_ranks or (metric.kind == "PSP@k" and not model.has_propensities) else name
+
+
+def _chosen_metrics(metrics: Sequence[str] | None, asked: str | None, num_labels: int, *, with_propensities: bool) -> list[str]:
     """The metrics to compute; a requested metric at k is an error if k exceeds the number of labels."""
     if metrics is None:
-        usual = (*DEFAULT_METRICS, *PROPENSITY_METRICS) if with_propensities else DEFAULT_METRICS
-        return [name for name in usual if not _k_exceeds(name, num_labels)]
+        usual = [*([] if asked is None else [asked]), *DEFAULT_METRICS, *(PROPENSITY_METRICS if with_propensities else ())]
+        return [name for name in dict.fromkeys(usual) if not _k_exceeds(name, num_labels)]
     for name in metrics:
         if _k_exceeds(name, num_labels):
             raise ValueError(f"evaluate: k in `metrics` must not exceed the number of labels, {num_labels}; got {name!r}.")

@@ -16,7 +16,7 @@ from manyhot.data.formats.registry import FORMATS
 
 pytest.importorskip("pyarrow")
 RUNNER = Path(__file__).parent / "hostile" / "runner.py"
-MOST_BYTES, MOST_CPU_SECONDS, PROCESSES = 2**30, 20, 2
+MOST_BYTES, MOST_CPU_SECONDS, PROCESSES = 2**30, 40, 2
 
 
 def test_every_format_of_the_registry_has_a_sample_and_every_harm():

@@ -30,7 +30,7 @@ def model_card(model: TrainedModel, parity: Any, *, own_code: bool) -> str:
         "",
         f"# Multi-label classifier, {model.num_labels} labels",
         "",
-        f"Body `{model.shape['body']}`, trained with the loss `{model.settings.loss}` by manyhot.",
+        f"Body `{model.shape['body']}`, trained with the loss `{model.describe()['loss']}` by manyhot.",
         "",
         "## Decisions",
         "",

@@ -37,3 +37,8 @@ class MetricInfo:
     measure: Measure
     lists: bool = False
     aim: str = ROW_ORDER
+
+    @property
+    def sign(self) -> int:
+        """1 if more is better, -1 if less is: of values times this, the largest is best."""
+        return 1 if self.direction == "up" else -1

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from cli.processes import command, environment, real
+from manyhot.cli.io import slow_engine
 from manyhot.cli.io.config import read_config
 from manyhot.cli.main import main
 from manyhot.training.rows.bundle import load_model
@@ -48,6 +49,14 @@ def test_quiet_prints_no_progress(run, tmp_path, posts):
     done = run("train", posts / "train.jsonl", "--run", tmp_path / "run", "--quiet")
     assert done.code == 0
     assert done.err == ""
+
+
+def test_without_the_native_engine_a_line_says_so(run, tmp_path, posts, monkeypatch):
+    assert "native engine" not in run("train", posts / "train.jsonl", "--run", tmp_path / "fast").err
+    monkeypatch.setattr(slow_engine, "available", lambda: (False, "no C compiler was found."))
+    done = run("train", posts / "train.jsonl", "--run", tmp_path / "slow")
+    assert done.code == 0
+    assert "training on a CPU take longer, because the native engine cannot be used: no C compiler was found." in done.err
 
 
 def test_a_folder_that_holds_something_is_left_alone(run, tmp_path, posts):

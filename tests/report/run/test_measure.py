@@ -8,11 +8,17 @@ import torch
 
 from manyhot.decisions.rule import DecisionRule
 from manyhot.evaluation import evaluate
+from manyhot.metrics.catalog import METRICS
+from manyhot.metrics.names import parse_metric
+from manyhot.report.run.charts import learning_figures
 from manyhot.report.run.judged import Judged, Origin, drawn_rows
 from manyhot.report.run.measure import learning_curves, listed_labels, measure_run
 from manyhot.report.run.page import run_page
 from manyhot.report.run.slider import slider_values
+from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.train import train
 from report.problems import judged, model_for, origin, run_report
+from training.problems import feature_examples
 
 
 def test_the_metrics_are_those_of_evaluate():
@@ -26,6 +32,18 @@ def test_the_metrics_are_those_of_evaluate():
     for each in report["metrics"]:
         if each["name"] != "ECE":
             assert each["value"] == pytest.approx(wanted[each["name"]], abs=1e-12), each["name"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"), [("jaccard", "jaccard"), ("P@1", "P@1"), ("P@9", "micro-F1"), ("auto", "micro-F1")]
+)
+def test_the_metric_that_the_model_was_trained_for_comes_first_and_once(asked, first):
+    case = judged()
+    model = model_for(case)
+    model.settings = replace(model.settings, metric=asked)
+    names = [each["name"] for each in measure_run(model, case, origin(case))["metrics"]]
+    assert names[0] == first
+    assert len(set(names)) == len(names)
 
 
 def test_a_report_of_a_model_without_label_counts_leaves_propensity_metrics_out():
@@ -88,9 +106,22 @@ def test_learning_curves_take_the_last_of_a_repeated_pass_and_survive_half_a_lin
     ]
     log.write_text("\n".join(map(json.dumps, lines)) + '\n{"kind": "epo')
     assert learning_curves(log) == [
-        {"fit": "final", "metric": "micro-F1", "epoch": [1, 2], "loss": [3.0, 2.0], "value": [0.1, None]}
+        {"fit": "final", "metric": "micro-F1", "better": "more", "epoch": [1, 2], "loss": [3.0, 2.0], "value": [0.1, None]}
     ]
     assert learning_curves(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("name", [name.replace("@k", "@2") for name in METRICS])
+def test_the_learning_curve_has_the_values_of_the_metric_and_marks_the_best(name, tmp_path):
+    settings = TrainSettings(metric=name, mean_of="none", epochs=3, hidden=8, threads=1)
+    train(feature_examples(120), settings, run=tmp_path / "run")
+    curves = learning_curves(tmp_path / "run" / "metrics.jsonl")
+    final = next(each for each in curves if each["fit"] == "final")
+    falls = parse_metric(settings.stop_metric).info.direction == "down"
+    assert final["better"] == ("less" if falls else "more")
+    assert all(value >= 0 for value in final["value"])
+    best = (min if falls else max)(final["value"])
+    assert f"epoch {final['epoch'][final['value'].index(best)]}: {best:.4g}" in str(learning_figures(curves)[-1])
 
 
 def test_the_place_of_a_row_goes_through_the_rows_held_out():

@@ -20,6 +20,9 @@ KINDS = {
     "mlp": (feature_examples, TrainSettings(model="mlp", hidden=16, **QUICK)),
     "sparse-mlp": (lambda: feature_examples(as_sparse=True), TrainSettings(model="mlp", hidden=80, **QUICK)),
     "conv": (image_examples, TrainSettings(model="conv", hidden=16, **QUICK)),
+    "linear-sets": (text_examples, TrainSettings(model="linear", strategy="lp", **QUICK)),
+    "mlp-sets": (feature_examples, TrainSettings(model="mlp", strategy="lp", hidden=16, **QUICK)),
+    "mean-with-sets": (feature_examples, TrainSettings(model="mlp", mean_of="zlpr,powerset", hidden=16, **QUICK)),
 }
 EXACT = ("linear", "bag", "linear-features")
 
@@ -145,3 +148,10 @@ def test_an_encoder_is_explained_by_its_tokens(encoder):  # noqa: F811
     best = max(label.words, key=lambda word: word[2])
     assert text[best[0] : best[1]] == "bread"
     assert label.score == pytest.approx(float(model.logits([text])[0, 1]), abs=1e-5)
+
+
+def test_an_encoder_with_label_powerset_is_explained_too(encoder):  # noqa: F811
+    settings = TrainSettings(model="encoder", encoder=str(encoder), strategy="lp", epochs=1, batch_size=16, threads=1)
+    model = train(text_examples(100), settings)
+    (label,) = model.explain(["noise1 bread noise2"], labels=["bread"], steps=2)[0].labels
+    assert len(label.words) == 3

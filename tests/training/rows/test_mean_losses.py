@@ -70,6 +70,7 @@ def test_a_metric_chooses_it_for_tables_and_other_choices_are_kept():
     assert told.settings.mean_of == "zlpr,bce,powerset"
     assert (told.settings.batch_size, told.settings.validation, told.settings.members) == (16, 0.2, 5)
     assert told.about["why"]["loss"].startswith("the mean of zlpr, bce, powerset")
+    assert told.describe()["loss"] == "the mean of zlpr, bce, powerset"
     assert told.about["why"]["fits"].startswith("the mean of 15: 5 with each loss")
     for changes in ({}, {"metric": "SubACC", "loss": "bce"}, {"metric": "SubACC", "mean_of": "none"}, {"metric": "ECE"}):
         assert train(rows, TrainSettings(**quick, **changes)).settings.mean_of == "none"
@@ -86,8 +87,9 @@ def test_label_powerset_stays_out_where_rows_share_no_sets_or_labels_are_unknown
     assert train(partly, TrainSettings(**quick)).settings.mean_of == "zlpr,bce"
 
 
-def test_a_run_stopped_after_any_epoch_ends_in_the_same_weights(tmp_path):
-    settings = replace(USUAL, mean_of="zlpr,powerset", members=2, checkpoint_seconds=0.0)
+@pytest.mark.parametrize("changes", [{"mean_of": "zlpr,powerset", "members": 2}, {"metric": "RankLoss", "epochs": 1}])
+def test_a_run_stopped_after_any_epoch_ends_in_the_same_weights(changes, tmp_path):
+    settings = replace(USUAL, checkpoint_seconds=0.0, **changes)
     unbroken = train(feature_examples(), settings)
 
     class KilledError(Exception):
@@ -174,6 +176,32 @@ def test_losses_may_be_left_out_for_ranking_alone_and_only_where_none_are_named(
         torch.testing.assert_close(model.logits(rows), slope * of_sets + intercept)
     for changes in ({"metric": "RankLoss", "mean_of": "zlpr,bce,powerset"}, {"metric": "AvgPrec"}):
         assert "losses" not in train(rows, TrainSettings(**quick, **changes)).about["why"]
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_for_ranking_label_powerset_has_the_learning_rate_that_is_best_on_held_out_rows(model, monkeypatch, tmp_path):
+    rows, settings = feature_examples(), settings_for(model, metric="RankLoss")
+    monkeypatch.setattr("manyhot.training.rows.mean_losses.kept_losses", lambda *_: (0, 1, 2))
+    for steps in ((1.0, 1e-9), (1e-9, 1.0), (1.0,)):
+        # With the tiny rate the biases stay those of the most frequent sets, which rank worse.
+        monkeypatch.setattr("manyhot.training.rows.mean_losses.SETS_STEPS", steps)
+        told = train(rows, settings)
+        assert told.about["why"]["powerset"] == "its learning rate times 1: RankLoss of held-out rows is best"
+        if model == "mlp":
+            assert told.shape["hidden"] == told.body.body.head.in_features
+    # Without the choice the fits are the same.
+    usual = train(rows, settings_for(model, metric="RankLoss", mean_of="zlpr,bce,powerset"))
+    assert "powerset" not in usual.about["why"]
+    torch.testing.assert_close(told.logits(rows), usual.logits(rows), rtol=0, atol=0)
+    told.save(tmp_path)
+    assert load_model(tmp_path).predict(rows).lists() == told.predict(rows).lists()
+
+
+def test_learning_rates_of_label_powerset_are_tried_for_ranking_alone():
+    quick = {"model": "linear", "epochs": 1, "threads": 1}
+    for changes in ({"metric": "AvgPrec"}, {"metric": "RankLoss", "mean_of": "zlpr,powerset"}):
+        assert "powerset" not in train(feature_examples(), TrainSettings(**quick, **changes)).about["why"]
+    assert train(feature_examples(), TrainSettings(metric="coverage-error", **quick)).about["why"]["powerset"]
 
 
 def test_texts_refuse_it():

@@ -33,6 +33,7 @@ from manyhot.cli.io.reading import absolute, read_files, read_flags, reading_of
 from manyhot.cli.io.run_folder import claimed_run, not_new
 from manyhot.cli.io.scores import show_scores
 from manyhot.cli.io.search import FOLDER, SEARCH_FLAGS, search_table, searched
+from manyhot.cli.io.slow_engine import tell_slow_engine
 from manyhot.cli.io.warmed_reading import read_warming
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import bare_name
@@ -169,9 +170,9 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
         )
         read = [source for part in (examples, held_out, test) if part is not None for source in part.source]
         check_options_used(tables["read"], read)
-        if not resume and not report and tables["read"].get("ids") and examples.kind == "texts":
-            raise typer.BadParameter("--ids names the rows of the report; --no-report writes none. Leave one of them out.")
+        _refuse_ids(tables["read"], examples, shown=report or resume)
         say(f"{len(examples):,} rows, {examples.num_labels:,} labels, {examples.kind}; run folder {folder}", quiet=silent)
+        tell_slow_engine(quiet=silent)
         _tell_other_rows(chosen.loss, examples, quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:
@@ -187,6 +188,12 @@ def _train(tables: dict[str, dict[str, Any]], folder: Path, *, resume: bool, rep
                 )
             if first:
                 _tell(model, folder, test, files, report=report, json=json, search=found)
+
+
+def _refuse_ids(reading: Mapping[str, Any], examples: Examples, *, shown: bool) -> None:
+    """Refuse names of rows where there is no report to show them."""
+    if not shown and reading.get("ids") and examples.kind == "texts":
+        raise typer.BadParameter("--ids names the rows of the report; --no-report writes none. Leave one of them out.")
 
 
 def _tell_other_rows(loss: str, examples: Examples, *, quiet: bool) -> None:

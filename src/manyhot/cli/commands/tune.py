@@ -14,7 +14,7 @@ from manyhot.cli.io.models import ModelArgument, bundle_folder, fitted_to, inher
 from manyhot.cli.io.reading import FilesArgument, read_files, read_flags, reading_of
 from manyhot.decisions.calibrate import KINDS, fit_calibration
 from manyhot.decisions.rule import DecisionRule
-from manyhot.decisions.tune import tune_rule
+from manyhot.decisions.tune import retune_rule
 from manyhot.decisions.tuning.goals import OBJECTIVES
 from manyhot.training.run.folder import fingerprint
 
@@ -78,10 +78,8 @@ def tune(
     examples = found.with_labels(trained.label_names)
     tell_unseen(examples, quiet=quiet or json)
     logits, where = trained.logits(fitted_to(trained, examples)), examples.where()
-    tuned = tune_rule(
-        logits, examples.labels, objective=objective, per_label=per_label, shrink=shrink, folds=folds, where=where,
-        baseline=trained.rule, sets=sets,
-    )  # fmt: skip
+    how = {"objective": objective, "per_label": per_label, "shrink": shrink, "folds": folds, "sets": sets}
+    tuned = retune_rule(logits, examples.labels, trained.rule, where=where, **how)
     taken = always or tuned.helps is not False
     rule = tuned.rule if taken else trained.rule
     least = trained.rule.min_labels if min_labels is None else min_labels

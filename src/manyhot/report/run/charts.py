@@ -54,7 +54,7 @@ def _learning(fits: Sequence[Mapping[str, Any]], key: str, title: str, caption: 
         for epoch, value in shown:
             plot.mark(epoch, value, series=1, size=2.5, words=f"epoch {epoch}: {value:.4g}")
     if best:
-        epoch, value = max(shown, key=lambda each: each[1])
+        epoch, value = (max if final[0]["better"] == "more" else min)(shown, key=lambda each: each[1])
         plot.mark(epoch, value, series=1, shape="diamond", size=4, words=f"epoch {epoch}: {value:.4g}")
     described = f"{title} from {shown[0][1]:.4g} at epoch {shown[0][0]} to {shown[-1][1]:.4g} at epoch {shown[-1][0]}."
     entries: list[tuple[int, str, Markup | str]] = [(1, "line", "the model")]

@@ -26,6 +26,7 @@ from manyhot.report.run.reliability import measure_reliability
 from manyhot.report.run.suspects import measure_suspects
 from manyhot.report.run.sweep import Sweep, pack_counts, threshold_sweep
 from manyhot.training.rows.bundle import TrainedModel
+from manyhot.training.rows.steering import AUTO
 from manyhot.training.run.versions import versions
 
 FORMAT = "manyhot-report-1"
@@ -85,7 +86,10 @@ def measure_scores(
         run: as in ``measure_run``.
         most: as in ``measure_run``.
     """
-    names = [name for name in NAMES if not _cannot_be_computed(name, judged)]
+    # The metric that the model was trained for comes first.
+    asked = model.get("settings", {}).get("metric", AUTO)
+    listed_first = dict.fromkeys(NAMES if asked == AUTO else (asked, *NAMES))
+    names = [name for name in listed_first if not _cannot_be_computed(name, judged)]
     values, per_label = _measured(judged, names)
     areas = per_label.get("AP")
     sweep = listed_sweep(judged) if judged.listed else threshold_sweep(judged)
@@ -250,7 +254,7 @@ def learning_curves(log: Path) -> list[dict[str, Any]]:
     if not log.is_file():
         return []
     fits: dict[str, dict[int, dict[str, Any]]] = {}
-    metric, final = "", "final"
+    metric, better, final = "", "more", "final"
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)
@@ -258,12 +262,13 @@ def learning_curves(log: Path) -> list[dict[str, Any]]:
             continue  # A killed run may leave an incomplete line.
         final = event.get("final", final)
         if event.get("kind") == "epoch":
-            metric = event.get("metric", metric)
+            metric, better = event.get("metric", metric), event.get("better", better)
             fits.setdefault(event.get("fit", "final"), {})[event["epoch"]] = event
     return [
         {
             "fit": "final" if name == final else name,
             "metric": metric,
+            "better": better,
             "epoch": sorted(passes),
             "loss": rounded([passes[each].get("loss", math.nan) for each in sorted(passes)]),
             "value": rounded([passes[each].get("value", math.nan) for each in sorted(passes)]),

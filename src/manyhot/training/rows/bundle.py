@@ -23,6 +23,7 @@ from manyhot.training.rows.explaining import explain_rows, label_words
 from manyhot.training.rows.inputs.registry import Inputs
 from manyhot.training.rows.scoring import ScoringModel
 from manyhot.training.rows.settings import TrainSettings
+from manyhot.training.rows.steering import losses_in_words
 from manyhot.training.run.bundle_folder import (
     model_folder,
     read_description,
@@ -126,7 +127,7 @@ class TrainedModel(ScoringModel):
             "features": self.inputs.width,
             "labels": self.num_labels,
             "parameters": sum(each.numel() for each in self.body.parameters()),
-            "loss": self.settings.loss,
+            "loss": losses_in_words(self.settings.loss, self.settings.mean_of),
             "link": self.link,
             "calibration": None if self.calibration is None else self.calibration.kind,
             "thresholds": "one per label" if len(thresholds) > 1 else thresholds[0],

@@ -29,6 +29,7 @@ from manyhot.training.rows.inputs.places import feature_name, find_places
 from manyhot.training.rows.inputs.row_batches import take_rows
 from manyhot.training.rows.inputs.texts import TextInputs
 from manyhot.training.rows.inputs.tokens import TokenInputs, TokenRows, texts_of
+from manyhot.training.rows.strategies import without_reader
 
 if TYPE_CHECKING:
     from manyhot.training.rows.bundle import TrainedModel
@@ -206,15 +207,24 @@ def _column_split(model: TrainedModel, columns: Tensor, values: Tensor) -> Calla
 
     def by_gradient(labels: Sequence[int], steps: int) -> Attribution:
         # The body with only those rows of its first weights that the input uses, so that the input is a small dense row.
-        picked = model.body.first.weight[columns.to(model.device)]  # type: ignore[union-attr, index]
+        name, weight = _first_weight(model.body)
+        picked = weight[columns.to(model.device)].detach()
 
         def score(batch: Tensor) -> Tensor:
-            return torch.func.functional_call(model.body, {"first.weight": picked.detach()}, (batch,))  # type: ignore[no-any-return]
+            return torch.func.functional_call(model.body, {name: picked}, (batch,))  # type: ignore[no-any-return]
 
         x = values.to(model.device)
         return gradient_contributions(score, x, torch.zeros_like(x), labels, steps=steps)
 
     return by_gradient if factors is None else exact
+
+
+def _first_weight(body: nn.Module) -> tuple[str, Tensor]:
+    """``(name, weight [F, H])`` of the layer that reads the features; a body without a hidden layer has only its head."""
+    own = without_reader(body)
+    layer = "first" if hasattr(own, "first") else "head"
+    name = f"{layer}.weight" if own is body else f"body.{layer}.weight"
+    return name, body.get_parameter(name)
 
 
 def _image_split(model: TrainedModel, image: Tensor) -> Callable[[Sequence[int], int], Attribution]:
@@ -241,7 +251,7 @@ def _token_row(model: TrainedModel, row: TokenRows, inputs: TokenInputs, text: s
     """Split scores among tokens, by gradients at their embeddings from a text of padding tokens."""
     pieces, offsets = inputs.pieces(text)
     ids, _ = row.to(model.device).padded(inputs.padding)
-    embed: nn.Module = model.body.encoder.get_input_embeddings()  # type: ignore[operator, union-attr]
+    embed: nn.Module = without_reader(model.body).encoder.get_input_embeddings()  # type: ignore[operator, union-attr]
     with torch.no_grad():
         x, blank = embed(ids)[0], embed(torch.full_like(ids, inputs.padding))[0]
 

@@ -56,4 +56,4 @@ def row_values(metric: str, tuning: Tuning) -> Tensor:
     reading = ScoreReading(DecisionRule(), None, 1.0, True)
     table = arrange("train", tuning.all_scores, tuning.labels, where=tuning.where)
     parts = [measure.value(BlockWork(block, reading, None), asked.k) for block in checked_blocks("train", table)]
-    return torch.cat(parts).double() * (1 if asked.info.direction == "up" else -1)
+    return torch.cat(parts).double() * asked.info.sign

@@ -20,7 +20,7 @@ from manyhot.labels.powerset import label_scores
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, BodyInfo
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.choose import ROWS_A_FOLD, folds_for
-from manyhot.training.rows.kept_losses import kept_losses
+from manyhot.training.rows.kept_losses import kept_losses, row_values
 from manyhot.training.rows.rules.fitting import LARGEST_TABLE, Tuning
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.rows.steering import AUTO, HINGE, NONE, steering_of
@@ -43,6 +43,9 @@ SETS = "powerset"
 # Multiples of the learning rate that each loss of a linear body on sparse features tries, for as long as the smaller one is
 # better. On training rows of corel5k BCE has a RankLoss of 10.2 with a tenth and of 13.0 with a third.
 SMALLER_STEPS: tuple[float, ...] = (1.0, 1 / 3, 1 / 10, 1 / 30, 1 / 100)
+# Multiples of the learning rate that label powerset tries, if the losses of the mean are chosen on held-out rows. The range
+# test may give it a rate that is ten times too large; early stopping then keeps the first epoch.
+SETS_STEPS = (1.0, 1 / 3, 1 / 10)
 # Label powerset takes part if there are at least this many rows per label set.
 ROWS_A_SET = 2
 LEAST_BATCH = 16
@@ -60,7 +63,7 @@ class MeanPlan(NamedTuple):
     """How a mean is fitted.
 
     ``hinge_threads`` solve the labels of the squared hinge one by one, in ``passes`` (0: gradient steps). ``folds``: as given,
-    None for the default of each loss. ``chooses``: whether losses may be left out.
+    None for the default of each loss. ``chooses``: whether losses may be left out, and learning rates tried, by held-out rows.
     """
 
     hinge_threads: int
@@ -146,7 +149,7 @@ def fit_mean_of_losses(session: RowSession, held: TrainingRows | None) -> Fitted
     names, parts = session.settings.mean_of.split(","), []
     for place, name in enumerate(names):
         part = _part(session, name, f"{name}-" if place else "")
-        parts.append(_fitted(part, held))
+        parts.append(_fitted_with_best_step(part, held) if name == SETS and _chooses(session) else _fitted(part, held))
         session.learning_rate = session.learning_rate or part.learning_rate
     kept = _kept(session, names, parts)
     body = _together(session, parts, kept)
@@ -175,9 +178,29 @@ def _fitted(part: RowSession, held: TrainingRows | None) -> Part:
     return Part(body, slope, intercept, tuning._replace(logits=slope * tuning.all_scores + intercept))
 
 
+def _fitted_with_best_step(part: RowSession, held: TrainingRows | None) -> Part:
+    """The fit with the learning rate that is best on held-out rows."""
+    tried: list[tuple[float, float, Part]] = []
+    for factor in SETS_STEPS:
+        own = copy.copy(part)
+        own.shape, own.factor = dict(part.shape), factor
+        own.prefix = part.prefix + ("" if factor == 1 else f"step-{factor:.2g}-")
+        fitted = _fitted(own, held)
+        part.learning_rate = part.learning_rate or own.learning_rate
+        tried.append((float(row_values(part.settings.stop_metric, fitted.tuning).mean()), factor, fitted))
+    _, factor, fitted = max(tried, key=lambda each: each[0])
+    part.why[SETS] = f"its learning rate times {factor:.2g}: {part.settings.stop_metric} of held-out rows is best"
+    part.note(f"{SETS}: {part.why[SETS]}")
+    return fitted
+
+
+def _chooses(session: RowSession) -> bool:
+    return session.mean is not None and session.mean.chooses
+
+
 def _kept(session: RowSession, names: list[str], parts: list[Part]) -> list[Part]:
     """The fits that are averaged: all, or those that are clearly better without the others."""
-    if session.mean is None or not session.mean.chooses:
+    if not _chooses(session):
         return parts
     metric = session.settings.stop_metric
     kept = kept_losses(metric, [each.tuning for each in parts])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhot.labels.split import stratified_folds, stratified_split
+from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT, MEMBERS, SOLVED, WIDE
 from manyhot.training.rows.bodies.networks import set_prior
 from manyhot.training.rows.bodies.registry import get_body, make_body
@@ -54,7 +55,9 @@ class RowSession(RunSession):
         progress: Progress | None,
         reader: nn.Module | None = None,
     ) -> None:
-        super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=settings.stop_metric)
+        metric = settings.stop_metric
+        sign = parse_metric(metric).info.sign
+        super().__init__(folder, progress, checkpoint_seconds=settings.checkpoint_seconds, metric=metric, sign=sign)
         self.settings, self.shape, self.rows, self.device = settings, shape, rows, device
         self.reader = reader
         soft = rows.targets.values is not None
@@ -64,6 +67,8 @@ class RowSession(RunSession):
         # Whether smaller steps are tried only for as long as they are better.
         self.while_better = False
         self.learning_rate = 0.0
+        # A multiple of the learning rate for the members of a mean; None: they choose it.
+        self.factor: float | None = None
         # A prefix of the names of fits, if several losses are fitted.
         self.prefix = ""
         # Threads that solve the labels of a linear body one by one; 0: it is trained by gradient steps.
@@ -186,7 +191,7 @@ def _first_fold(session: RowSession, fold: np.ndarray[Any, Any], scored: np.ndar
             break
     value, factor, scores = max(tried, key=lambda each: each[0])
     message = f"the learning rate times {factor:.2g} is best on held-out rows"
-    session.tell(Event("note", message, metric=settings.stop_metric, value=value))
+    session.tell(Event("note", message, metric=settings.stop_metric, value=value * session.sign))
     return factor, scores
 
 
@@ -230,7 +235,7 @@ def fit_all_members(session: RowSession, held: TrainingRows | None, *, stops: bo
         num_folds = min(max(round(1 / settings.validation), count), len(rows))
         folds = stratified_folds(rows.labels, num_folds=num_folds, seed=settings.seed)
         parts = [fold.numpy() for fold in folds[:count]]
-    fits, scores, scored, factor = [], [], session.sample(parts), None
+    fits, scores, scored, factor = [], [], session.sample(parts), session.factor
     for place in range(count):
         own = rows.without(parts[place]) if parts else rows
         by = None if not stops else rows.take(scored[place]) if parts else held

@@ -24,7 +24,7 @@ from manyhot.training.rows.mean_losses import MeanPlan, with_mean_of
 from manyhot.training.rows.options import check_lazy
 from manyhot.training.rows.phases import RowSession
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import AUTO, HINGE, NONE, steering_of
+from manyhot.training.rows.steering import AUTO, HINGE, NONE, losses_in_words, steering_of
 from manyhot.training.rows.strategies import Posed, get_strategy
 from manyhot.training.rows.targets.teacher import open_teacher, taught_labels
 from manyhot.training.rows.wide.warming import Warming
@@ -78,7 +78,8 @@ def session_for(
     session = RowSession(settings, shape, rows, device, folder, progress, posed.reader)
     session.solver_threads, session.mean = threads, mean
     size = f"{len(rows):,} rows, {_width(examples, inputs.width)}, {examples.num_labels:,} labels"
-    session.tell(Event("start", f"{entry.name} body, loss {settings.loss}, on {size}, {device}"))
+    losses = losses_in_words(settings.loss, settings.mean_of)
+    session.tell(Event("start", f"{entry.name} body, loss {losses}, on {size}, {device}"))
     _note_packed(session, examples)
     return session, inputs, entry
 

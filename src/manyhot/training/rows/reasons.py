@@ -9,7 +9,7 @@ from manyhot.training.rows.choose import decides_itself
 from manyhot.training.rows.options import Run
 from manyhot.training.rows.rules.fitting import ONE_THRESHOLD_FOR
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import AUTO, BALANCED, NONE, SETS, steering_of, tuned_for
+from manyhot.training.rows.steering import AUTO, BALANCED, NONE, SETS, losses_in_words, steering_of, tuned_for
 from manyhot.training.rows.strategies import PLAIN, get_strategy
 
 
@@ -41,7 +41,8 @@ def _loss(run: Run) -> str:
     settings = run.settings
     strategy = get_strategy(settings.strategy)
     if settings.mean_of != NONE:
-        return f"the mean of {', '.join(settings.mean_of.split(','))}, each as log odds: different losses make different errors"
+        words = losses_in_words(settings.loss, settings.mean_of)
+        return f"{words}, each as log odds: different losses make different errors"
     if strategy.name != PLAIN:
         return f"{settings.loss}: the strategy {strategy.name} was chosen, {strategy.summary}"
     if run.body.losses:

@@ -115,6 +115,16 @@ def steering_of(metric: str) -> Steering:
     return STEERINGS["" if metric == AUTO else read_metric("TrainSettings", "metric", metric).info.aim]
 
 
+def losses_in_words(loss: str, mean_of: str) -> str:
+    """The loss, or the losses whose fits are averaged.
+
+    Example:
+        >>> losses_in_words("zlpr", "none"), losses_in_words("zlpr", "zlpr,bce,powerset")
+        ('zlpr', 'the mean of zlpr, bce, powerset')
+    """
+    return loss if mean_of in (AUTO, NONE) else f"the mean of {', '.join(mean_of.split(','))}"
+
+
 def tuned_for(metric: str) -> str:
     """What the rule is tuned for, given the metric: an entry of ``TUNINGS``.
 

@@ -28,7 +28,7 @@ from manyhot.training.rows.preparing import held_rows, session_for
 from manyhot.training.rows.reasons import reasons_of
 from manyhot.training.rows.rules.fitting import LISTED, Tuning, bounded_cut, fit_rule
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import BALANCED
+from manyhot.training.rows.steering import BALANCED, NONE
 from manyhot.training.rows.targets.objective import check_loss, natural_rule
 from manyhot.training.rows.trees.phase import held_out_rows, lists_best
 from manyhot.training.run.bundle_folder import model_fingerprint
@@ -222,10 +222,11 @@ def _decided(
     # A sample of the held-out rows is too small for one threshold per label.
     if session.sampled and settings.tune != "none":
         settings = replace(settings, tune="micro-F1" if settings.tune == BALANCED else settings.tune, per_label=False)
-    rule, calibration, found = fit_rule(settings, natural, tuning, labels)
     if not session.solver_threads:
+        rule, calibration, found = fit_rule(settings, natural, tuning, labels)
         return Ranked(rule, calibration, tuning), found
-    ranked = rank_better(settings, body, rule, calibration, tuning)
+    rule, _, found = fit_rule(replace(settings, calibrate=NONE), natural, tuning, labels)
+    ranked = rank_better(settings, body, rule, tuning)
     if ranked.moved:
         session.note(f"scores and thresholds are lowered by {ranked.moved}, to rank labels better")
     return ranked, found

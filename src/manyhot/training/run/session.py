@@ -23,10 +23,13 @@ class RunSession:
         progress: is called with every event.
         checkpoint_seconds: least time between two checkpoints inside an epoch.
         metric: the name of the metric on held-out rows.
+        sign: -1 if less is better; then scores of fits are the metric with its sign turned.
     """
 
-    def __init__(self, folder: RunFolder | None, progress: Progress | None, *, checkpoint_seconds: float, metric: str) -> None:
-        self.folder, self.progress, self.metric = folder, progress, metric
+    def __init__(
+        self, folder: RunFolder | None, progress: Progress | None, *, checkpoint_seconds: float, metric: str, sign: int = 1
+    ) -> None:
+        self.folder, self.progress, self.metric, self.sign = folder, progress, metric, sign
         self.checkpoint_seconds = checkpoint_seconds
         self.started = self.saved = self.told = self.fit_begun = time.monotonic()
 
@@ -104,11 +107,11 @@ class RunSession:
                 epochs=fit.epochs,
                 loss=loss,
                 metric=self.metric,
-                value=value,
+                value=value * self.sign,
                 rows_per_second=rows / max(took, 1e-9),
                 seconds=self.seconds(),
                 remaining=(fit.epochs - fit.state.epoch) * took * fit.num_rows / max(rows, 1),
-                extra={"fit": name, "learning_rate": fit.state.learning_rate},
+                extra={"fit": name, "learning_rate": fit.state.learning_rate, "better": "more" if self.sign > 0 else "less"},
             )
         )
         return going

@@ -44,7 +44,7 @@ def test_predictions_stay_and_labels_are_ranked_better_on_other_rows(metric):
     body = body_of()
     before = body.head.bias.detach().clone()
     settings = TrainSettings(metric=metric, tune="balanced", calibrate="platt")
-    found = rank_better(settings, body, rule, None, crossed(scores, truth))
+    found = rank_better(settings, body, rule, crossed(scores, truth))
     moved = before - body.head.bias.detach()
     (chosen,) = (each for each in moves(crossed(scores, truth), torch.tensor(rule.threshold)) if each.what == found.moved)
     assert chosen.what
@@ -88,7 +88,7 @@ def test_offsets_that_are_fitted_to_rank_are_used_if_thresholds_do_not_tell_the_
     if not fitted:
         monkeypatch.setattr(ranking, "ranking_offsets", lambda *_: torch.zeros(8).double())
     flat = DecisionRule(threshold=(0.3,) * 8)
-    found = rank_better(BALANCED, body_of(), flat, None, crossed(scores, truth))
+    found = rank_better(BALANCED, body_of(), flat, crossed(scores, truth))
     assert ("fitted" in found.moved) == fitted
 
 
@@ -98,7 +98,7 @@ def test_labels_that_are_ranked_well_stay_and_so_does_everything_with_few_rows_o
     same = DecisionRule(threshold=(0.3,) * 8)
     body = body_of()
     before = body.head.bias.detach().clone()
-    assert not rank_better(BALANCED, body, same, None, crossed(perfect, truth)).moved
+    assert not rank_better(BALANCED, body, same, crossed(perfect, truth)).moved
     scores, truth = scored()
     own = DecisionRule(threshold=balanced_thresholds(scores, truth))
     few = crossed(scores[:500], truth[:500])
@@ -112,7 +112,7 @@ def test_labels_that_are_ranked_well_stay_and_so_does_everything_with_few_rows_o
         (BALANCED, one, crossed(scores, truth)),
         (tuned, own, crossed(scores, truth)),
     ):
-        found = rank_better(settings, body, rule, None, tuning)
+        found = rank_better(settings, body, rule, tuning)
         assert (found.rule, found.moved) == (rule, "")
     assert torch.equal(body.head.bias, before)
 

@@ -22,6 +22,7 @@ from manyhot.cli.io.flags import Flag, flags_of, with_other_defaults
 from manyhot.cli.io.progress import Watch
 from manyhot.cli.io.reading import absolute
 from manyhot.cli.io.run_folder import claimed_run
+from manyhot.cli.io.slow_engine import tell_slow_engine
 from manyhot.training.rows.settings import TrainSettings
 from manyhot.training.spans.settings import CHOICES, SpanSettings
 
@@ -111,6 +112,7 @@ def train_on_spans(
         assert examples is not None
         silent, types = quiet or json or not first, len(examples.type_names)
         say(f"{len(examples):,} texts, {examples.num_spans:,} spans, {types:,} types; run folder {folder}", quiet=silent)
+        tell_slow_engine(quiet=silent)
         with claimed_run(folder, new=not resume, first=first) as claim:
             if not resume and first:
                 write_config(folder / CONFIG, {**tables, TABLE: chosen.to_dict()})

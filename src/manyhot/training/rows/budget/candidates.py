@@ -12,7 +12,7 @@ from manyhot.training.rows.bodies.info import CROSSED, HELD_OUT
 from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS, is_sparse, sparse_fitting
 from manyhot.training.rows.mean_losses import sets_repeat
 from manyhot.training.rows.settings import TrainSettings
-from manyhot.training.rows.steering import steering_of
+from manyhot.training.rows.steering import AUTO, NONE, steering_of
 
 USUAL, POWERSET = "usual", "powerset"
 
@@ -38,6 +38,8 @@ class Candidate:
     def suits(self, given: TrainSettings, examples: Examples) -> bool:
         """Whether it is tried: what it changes has its default value, and it is meant for these examples and this metric."""
         usual = {each.name: each.default for each in fields(given)}
+        if self.changes and given.mean_of not in (AUTO, NONE):
+            return False
         changed = [*self.changes, *(("learning_rate",) if self.step != 1 else ())]
         if any(getattr(given, name) != usual[name] for name in changed):
             return False
@@ -45,10 +47,15 @@ class Candidate:
         wanted = aim in self.aims if self.aims else not self.changes or aim != CERTAINTY
         return wanted and (not self.kinds or examples.kind in self.kinds)
 
-    def settings(self, given: TrainSettings, rate: float) -> TrainSettings:
-        """The given settings with its changes; ``rate`` is the learning rate of the candidate ``usual``."""
+    def settings(self, given: TrainSettings, rate: float, mean_of: str) -> TrainSettings:
+        """The given settings with its changes; ``rate`` and ``mean_of`` are those of the candidate ``usual``.
+
+        A candidate with another loss or strategy has that alone.
+        """
         changed = replace(given, **self.changes)
-        return changed if self.step == 1 else replace(changed, learning_rate=rate * self.step)
+        if self.step == 1:
+            return changed
+        return replace(changed, learning_rate=rate * self.step, mean_of=NONE if self.changes else mean_of)
 
 
 # Ordered by how much each adds to the mean of those before it, on training rows of emotions, birds and medical.

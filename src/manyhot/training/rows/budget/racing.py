@@ -8,11 +8,13 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manyhot._files import append_line, write_json
 from manyhot.data.examples import Examples
+from manyhot.metrics.names import parse_metric
 from manyhot.training.rows.bodies.info import AUTO_BODY, SOLVED
 from manyhot.training.rows.bodies.registry import get_body
 from manyhot.training.rows.budget.candidates import CANDIDATES, USUAL, Candidate, candidates_for
@@ -151,9 +153,8 @@ class Race:
         return model, tuning
 
     def _plain(self) -> TrainSettings:
-        """The settings of a candidate: without the budget, and then with one loss."""
-        losses = self.given.mean_of if self.names else NONE
-        return TrainSettings.from_dict({**self.given.to_dict(), "budget": "", "mean_of": losses})
+        """The given settings without the budget."""
+        return replace(self.given, budget="")
 
     def _try(self, candidate: Candidate) -> None:
         begun = time.monotonic()
@@ -162,7 +163,7 @@ class Race:
         try:
             model, tuning = self._candidate(candidate.name)
             record["value"] = value_of(model, tuning, self.examples.hardened().labels)
-            record["learning_rate"] = model.about["learning_rate"]
+            record |= {"learning_rate": model.about["learning_rate"], "mean_of": model.settings.mean_of}
         except (ValueError, DivergedError) as error:
             if candidate.name == USUAL:
                 if self.path is not None and isinstance(error, ValueError):
@@ -191,8 +192,8 @@ class Race:
     def _candidate(self, name: str) -> tuple[TrainedModel, Tuning | None]:
         """Train a candidate, or restore its model and scores from its run folder if it is finished."""
         if name not in self.trained:
-            rate = self.done[0]["learning_rate"] if self.done else 0.0
-            settings = CANDIDATES[name].settings(self._plain(), rate)
+            usual: dict[str, Any] = self.done[0] if self.done else {"learning_rate": 0.0}
+            settings = CANDIDATES[name].settings(self._plain(), usual["learning_rate"], usual.get("mean_of", NONE))
             held: list[Tuning | None] = []
             folder = None if self.path is None else self.path / FOLDER / name
             resume = folder is not None and folder.exists()
@@ -211,9 +212,10 @@ class Race:
 
     def _winner(self) -> dict[str, Any]:
         """The first of the best, or the mean where no candidate is better than it by more than ``MARGIN``."""
-        best = max((each for each in self.done if "value" in each), key=lambda each: each["value"])
+        sign = 1 if self.given.metric == AUTO else parse_metric(self.given.metric).info.sign
+        best = max((each for each in self.done if "value" in each), key=lambda each: sign * each["value"])
         means = [each for each in self.done if each["name"] == MEAN]
-        return means[0] if means and best["value"] <= means[0]["value"] + MARGIN else best
+        return means[0] if means and sign * (best["value"] - means[0]["value"]) <= MARGIN else best
 
     def _metric(self) -> str:
         return "mean of micro-F1 and macro-F1" if self.given.metric == AUTO else self.given.metric

@@ -17,7 +17,7 @@ from manyhot.training.rows.targets.objective import natural_rule
 
 
 def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -> float:
-    """The metric of the model's settings on held-out rows, larger is better.
+    """The metric of the model's settings on held-out rows.
 
     Each row is decided by a rule that was tuned without it.
 
@@ -42,8 +42,7 @@ def value_of(model: TrainedModel, tuning: Tuning | None, labels: SparseLabels) -
     propensities = model.propensities() if names[0].startswith("PSP@") else None
     measured = Sums(names, num_labels=labels.num_labels, link=link, propensities=propensities)
     measured.update(scores, tuning.labels, tuning.where)
-    value = sum(float(each) for each in measured.compute().values()) / len(names)
-    return value if info.direction == "up" else -value
+    return sum(float(each) for each in measured.compute().values()) / len(names)
 
 
 def _cross_fitted(model: TrainedModel, tuning: Tuning, labels: SparseLabels, *, probabilities: bool) -> Tensor:

@@ -9,6 +9,8 @@ cross-fitted scores ``s`` by decoupled softmax, in which every label of a row co
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,12 @@ LISTED, MOST_ROWS = 20, 8_000
 STEPS = 15
 # The scale at which the fit starts.
 FIRST_SCALE = 4.0
+
+
+def import_early() -> None:
+    """Import the minimiser, which takes a quarter of a second, in a thread of its own: beside solvers that run without the
+    interpreter."""
+    Thread(target=import_module, args=("scipy.optimize",), daemon=True).start()
 
 
 def ranking_offsets(scores: Tensor, labels: SparseLabels) -> Tensor:

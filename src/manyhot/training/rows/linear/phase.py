@@ -13,9 +13,11 @@ from manyhot.labels.split import stratified_folds
 from manyhot.training.rows.bodies.registry import make_body
 from manyhot.training.rows.choose import ROWS_A_FOLD, STEP_FOLDS
 from manyhot.training.rows.fit import TrainingRows
+from manyhot.training.rows.linear.offsets import import_early
 from manyhot.training.rows.linear.solver import Job, LinearWeights, OneVsRest
 from manyhot.training.rows.rules.fitting import Tuning, best_value
 from manyhot.training.rows.rules.held_scores import crossed_scores, logits_of
+from manyhot.training.rows.steering import BALANCED
 from manyhot.training.run.progress import Event
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def fit_one_vs_rest(session: RowSession, held: TrainingRows | None) -> tuple[nn.
         return _body_of(session, found.weights), None, Tuning(found.scores, held.labels, held.where())
     if len(rows) < ROWS_A_FOLD * folds:
         return _body_of(session, next(solver.solve([Job(every, COSTS[MIDDLE])]))), None, None
+    if settings.tune == BALANCED:
+        import_early()
     parts = [part.numpy() for part in stratified_folds(rows.labels, num_folds=folds, seed=settings.seed)]
     scored = session.sample(parts)
     found = _best_cost(session, solver, np.setdiff1d(every, parts[0]), rows.take(scored[0]))
@@ -90,7 +94,7 @@ def _best_cost(session: RowSession, solver: OneVsRest, picked: np.ndarray, held:
             attempt((place,))
     value = found.values[found.cost]
     message = f"the cost of an error is {found.cost:g}, the best of {_listed(found.values)} on held-out rows"
-    session.tell(Event("note", message, metric=session.settings.stop_metric, value=value))
+    session.tell(Event("note", message, metric=session.settings.stop_metric, value=value * session.sign))
     return found
 
 

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from manyhot.decisions.calibrate import Calibration
 from manyhot.decisions.rule import DecisionRule
-from manyhot.metrics.at_k import precision_at_k
+from manyhot.metrics.at_k import precision_of
+from manyhot.metrics.blocks import arrange, checked_blocks
 from manyhot.metrics.info import ROW_ORDER
+from manyhot.metrics.ranking import rank_positives
 from manyhot.scores.top import TopScores
 from manyhot.training.rows.linear.offsets import ranking_offsets
 from manyhot.training.rows.rules.fitting import Tuning, best_value, calibrated, many_crossed
@@ -45,24 +47,21 @@ class Ranked(NamedTuple):
     moved: str = ""
 
 
-def rank_better(
-    settings: TrainSettings, body: nn.Module, rule: DecisionRule, calibration: Calibration | None, tuning: Tuning | None
-) -> Ranked:
+def rank_better(settings: TrainSettings, body: nn.Module, rule: DecisionRule, tuning: Tuning | None) -> Ranked:
     """Move the biases of ``body``, if ``rule`` has balanced thresholds, by the best move on cross-fitted scores."""
-    unchanged = Ranked(rule, calibration, tuning)
-    if settings.tune != BALANCED or not isinstance(rule.threshold, tuple) or tuning is None or not many_crossed(tuning):
-        return unchanged
-    thresholds = torch.tensor(rule.threshold, dtype=torch.float64)
-    best = best_move(settings, tuning, moves(tuning, thresholds))
-    if not best.what:
-        return unchanged
-    with torch.no_grad():
-        bias = body.get_parameter("head.bias")
-        bias.sub_(best.by.to(bias))
-    tuning = _moved(tuning, best.by)
-    if settings.calibrate != NONE:
-        calibration = calibrated(settings.calibrate, tuning)
-    return Ranked(replace(rule, threshold=tuple((thresholds - best.by).tolist())), calibration, tuning, best.what)
+    if tuning is None or not len(tuning.labels.indices):
+        return Ranked(rule, None, tuning)
+    what = ""
+    if settings.tune == BALANCED and isinstance(rule.threshold, tuple) and many_crossed(tuning):
+        thresholds = torch.tensor(rule.threshold, dtype=torch.float64)
+        by, what = best_move(settings, tuning, moves(tuning, thresholds))
+        if what:
+            with torch.no_grad():
+                bias = body.get_parameter("head.bias")
+                bias.sub_(by.to(bias))
+            tuning, rule = _moved(tuning, by), replace(rule, threshold=tuple((thresholds - by).tolist()))
+    calibration = None if settings.calibrate == NONE else calibrated(settings.calibrate, tuning)
+    return Ranked(rule, calibration, tuning, what)
 
 
 def moves(tuning: Tuning, thresholds: Tensor) -> list[Move]:
@@ -91,7 +90,12 @@ def best_move(settings: TrainSettings, tuning: Tuning, tried: Sequence[Move]) ->
 
 def _precisions(tuning: Tuning) -> tuple[float, ...]:
     top = TopScores.from_dense(tuning.all_scores, k=min(max(USUAL_K), tuning.labels.num_labels))
-    return tuple(float(precision_at_k(top, tuning.labels, k=k)) for k in USUAL_K if k <= top.k)
+    ks = [k for k in USUAL_K if k <= top.k]
+    parts = []
+    for block in checked_blocks("train", arrange("train", top, tuning.labels, where=None)):
+        ranks = rank_positives(block)
+        parts.append(torch.stack([precision_of(ranks, k) for k in ks]))
+    return tuple(torch.cat(parts, dim=1).mean(dim=1).tolist())
 
 
 def _moved(tuning: Tuning, by: Tensor) -> Tuning:

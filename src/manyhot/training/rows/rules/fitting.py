@@ -288,11 +288,11 @@ def best_value(settings: TrainSettings, tuning: Tuning) -> float:
         objective = name if name in OBJECTIVES else "micro-F1"
         tuned = tune_rule(tuning.all_scores, tuning.labels, objective=objective, where=tuning.where, folds=0)
         if objective == name:
-            return tuned.value if metric.info.direction == "up" else -tuned.value
+            return tuned.value * metric.info.sign
         rule = tuned.rule
     from manyhot.metrics.sums import Sums
 
     measured = Sums([name], num_labels=tuning.labels.num_labels, rule=rule)
     measured.update(tuning.all_scores, tuning.labels, tuning.where)
     value = measured.compute()[name]
-    return float(value) if metric.info.direction == "up" else -float(value)
+    return float(value) * metric.info.sign
