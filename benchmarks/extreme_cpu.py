@@ -31,9 +31,13 @@ from manyhot.labels.sparse import SparseLabels
 from manyhot.metrics.at_k import label_propensities, precision_at_k, propensity_precision_at_k
 from manyhot.scores.top import TopScores
 
-OURS = "manyhot"
+# Ours, with the number of trees; None: the default.
+OURS: dict[str, int | None] = {"manyhot": None, "manyhot-one": 1, "manyhot-two": 2, "manyhot-three": 3}
 NAMES = {
-    OURS: "manyhot, `tree` (squared hinge)",
+    "manyhot": "manyhot, `tree` (squared hinge)",
+    "manyhot-one": "manyhot, `tree --trees 1`",
+    "manyhot-two": "manyhot, `tree --trees 2`",
+    "manyhot-three": "manyhot, `tree --trees 3`",
     "omikuji-parabel": "omikuji, Parabel (defaults)",
     "omikuji-bonsai": "omikuji, Bonsai",
     "pecos": "PECOS XR-Linear (defaults)",
@@ -73,7 +77,7 @@ def prepare(data: Path, work: Path, name: str, rows: int | None, test_rows: int 
 
 
 def run_ours(folder: Path, out: Path) -> None:
-    """manyhot's tree on prepared rows, as ``train --model tree`` fits it."""
+    """manyhot's trees on prepared rows, as ``train --model tree`` fits them; the name of ``out`` says how many."""
     from manyhot.training.rows.choose import trees_for
     from manyhot.training.rows.fit import TrainingRows
     from manyhot.training.rows.inputs.row_batches import take_rows
@@ -87,7 +91,8 @@ def run_ours(folder: Path, out: Path) -> None:
     labels = SparseLabels.from_scipy(sparse.load_npz(folder / "train_labels.npz"))
     settings, session = TrainSettings(model="tree"), RunSession(None, None, checkpoint_seconds=1e9, metric="P@1")
     begun = clock()
-    sizes = {"trees": trees_for(rows.shape[0]), "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
+    trees = OURS[out.name] or trees_for(rows.shape[0])
+    sizes = {"trees": trees, "beam": settings.beam, "passes": 6, "form": "squared_hinge", "seed": 0}
     sizes["threads"], own = THREADS, TrainingRows(rows, labels)
     body = TreeFit(session, own, **sizes, neg_cost=negative_cost(session, own, **sizes)).run()
     trained, begun = since(begun), clock()
@@ -102,7 +107,7 @@ def run_ours(folder: Path, out: Path) -> None:
 def cell_command(folder: Path, system: str, python: str | None = None) -> list[str]:
     """The command line of one system on one set."""
     out = str(folder / system)
-    if system == OURS:
+    if system in OURS:
         return [sys.executable, "-m", "benchmarks.extreme_cpu", "--ours", str(folder), out]
     peers = Path(__file__).with_name("extreme_peers.py")
     return [python or sys.executable, str(peers), system, str(folder), out]
@@ -167,6 +172,8 @@ def page(work: Path) -> str:
         ]
         for system, title in NAMES.items():
             ended = folder / f"{system}.ended"
+            if system in OURS and not ended.exists():
+                continue
             own = json.loads(ended.read_text()) if ended.exists() else {"ended": "not run"}
             if own["ended"] != "done":
                 why = f"{own['ended']} after {own['wall']:.0f} s" if "wall" in own else own["ended"]
@@ -188,7 +195,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     parser.add_argument("--set", action="append", default=[], help="NAME or NAME:ROWS")
     parser.add_argument("--test-rows", type=int)
-    parser.add_argument("--system", action="append", choices=[OURS, *SYSTEMS])
+    parser.add_argument("--system", action="append", choices=[*OURS, *SYSTEMS])
     parser.add_argument("--python", action="append", default=[], help="SYSTEM=INTERPRETER")
     parser.add_argument("--cores", type=int, default=2, help="cores in all; each cell is pinned to two of its own")
     parser.add_argument("--threads", action="append", default=[], help="SYSTEM=N: cores and threads of its cells, if not two")
@@ -205,7 +212,7 @@ def main() -> None:
     with concurrent.futures.ProcessPoolExecutor(given.cores, multiprocessing.get_context("spawn")) as pool:
         made = [pool.submit(prepare, given.data, given.work, name, rows, given.test_rows) for name, rows in sets]
         folders = [each.result() for each in made]
-    run_cells([(folder, system) for folder in folders for system in given.system or NAMES], pythons, given)
+    run_cells([(folder, system) for folder in folders for system in given.system or ["manyhot", *SYSTEMS]], pythons, given)
     if given.page:
         print(page(given.work), end="")
 
