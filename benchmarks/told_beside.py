@@ -6,14 +6,17 @@ Part of the page of ``benchmarks.told_page``.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.metric_defaults import JUDGING
 from benchmarks.told_listed import spread
 from benchmarks.told_metric import TOLD
 from manyhot.comparison.ranks import holm, welch
+from manyhot.comparison.settings import CompareSettings
 from manyhot.comparison.statistics import ALPHA, PAPER_METRICS, group_of, summarise
 from manyhot.comparison.table import markdown_table
 from manyhot.metrics.names import parse_metric
@@ -24,8 +27,31 @@ SHOWN = ((False, "tuned"), (False, "natural"), (False, EITHER), (True, EITHER))
 Cells = list[dict[str, Any]]
 
 
+class Test(NamedTuple):
+    """A test of two methods by their values at the same seeds."""
+
+    name: str
+    p: Callable[[np.ndarray, np.ndarray], float]
+
+
+def resampled(first: np.ndarray, second: np.ndarray, *, test_share: float = CompareSettings().test_size) -> float:
+    """The p value of the corrected resampled t-test (Nadeau and Bengio, 2003), for seeds that draw their own test rows.
+
+    Both methods have the same rows at each seed, so differences are tested. Their variance is enlarged by the ratio of test to
+    training rows, because the splits overlap.
+    """
+    gaps = first - second
+    spread = float(gaps.var(ddof=1)) * (1 / len(gaps) + test_share / (1 - test_share))
+    if spread == 0:
+        return 1.0 if gaps.mean() == 0 else 0.0
+    return float(2 * stats.t.sf(abs(gaps.mean()) / np.sqrt(spread), len(gaps) - 1))
+
+
+WELCH, RESAMPLED = Test("Welch", welch), Test("resampled t", resampled)
+
+
 class Beside(NamedTuple):
-    """Told in a group beside its best single method: values in percent, the gap (more is better), p values of Welch's test."""
+    """Told in a group beside its best single method: values in percent, the gap (more is better), p values of a test."""
 
     group: str
     told: list[float]
@@ -56,7 +82,7 @@ def either(cells: Cells) -> Cells:
     return found
 
 
-def beside(kept: Cells, metric: str) -> list[Beside]:
+def beside(kept: Cells, metric: str, test: Test = WELCH) -> list[Beside]:
     """Each group, with the single method and rule that has the best mean."""
     error = parse_metric(metric).info.direction == "down"
     samples: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -71,15 +97,15 @@ def beside(kept: Cells, metric: str) -> list[Beside]:
             continue
         best = (min if error else max)(others, key=lambda name: np.mean(others[name]))
         gap = (-1 if error else 1) * float(np.mean(own[TOLD]) - np.mean(others[best]))
-        p_values = {name: tested(own[TOLD], values) for name, values in others.items()}
+        p_values = {name: tested(own[TOLD], values, test) for name, values in others.items()}
         corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
         found.append(Beside(group, own[TOLD], others[best], best, gap, p_values[best], corrected[best]))
     return found
 
 
-def tested(first: list[float], second: list[float]) -> float:
-    """Welch's p value; 1 where a side has one seed."""
-    return welch(np.asarray(first), np.asarray(second)) if min(len(first), len(second)) > 1 else 1.0
+def tested(first: list[float], second: list[float], test: Test) -> float:
+    """The p value; 1 where a side has one seed."""
+    return test.p(np.asarray(first), np.asarray(second)) if min(len(first), len(second)) > 1 else 1.0
 
 
 def tests_of(cells: Cells, rule: str) -> dict[str, dict[str, Any]]:
@@ -92,7 +118,7 @@ def tests_of(cells: Cells, rule: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def verdict(kept: Cells) -> list[str]:
+def verdict(kept: Cells, test: Test = WELCH) -> list[str]:
     """For each metric: the rank, and every group in which told does not have the best mean."""
     lines = [
         "Groups in which a single method has a better mean than told, by how much, and p without and with Holm's correction:",
@@ -100,7 +126,7 @@ def verdict(kept: Cells) -> list[str]:
     ]
     ranks = tests_of(either(kept), "tuned")
     for metric in PAPER_METRICS:
-        found = beside(kept, metric)
+        found = beside(kept, metric, test)
         lost = sorted((each for each in found if each.gap < -1e-9), key=lambda each: each.gap)
         texts = [
             f"{each.group} {each.gap:+.2f} against {each.name} ({', '.join(each.p_texts())})"
@@ -115,12 +141,12 @@ def verdict(kept: Cells) -> list[str]:
             f" {average[best]:.2f}); significantly worse in {sum(each.behind for each in found)} of {len(found)} groups, with a"
             f" lower mean in {len(lost)}: {'; '.join(texts) or 'none'}."
         )
-    return [*lines, "", over_all_pairs(kept)]
+    return [*lines, "", over_all_pairs(kept, test)]
 
 
-def over_all_pairs(kept: Cells) -> str:
+def over_all_pairs(kept: Cells, test: Test = WELCH) -> str:
     """How often told is ahead and behind if all pairs of group and metric are one family of tests."""
-    pairs = [each for metric in PAPER_METRICS for each in beside(kept, metric)]
+    pairs = [each for metric in PAPER_METRICS for each in beside(kept, metric, test)]
     corrected = holm([each.p_holm for each in pairs])
     ahead, behind = (
         sum(p < ALPHA and side * each.gap > 0 for p, each in zip(corrected, pairs, strict=True)) for side in (1, -1)
@@ -183,9 +209,9 @@ def _listed(names: list[str], others: list[str]) -> str:
     return "; ".join(names) or "none"
 
 
-def by_group(kept: Cells, metric: str) -> list[str]:
+def by_group(kept: Cells, metric: str, test: Test = WELCH) -> list[str]:
     """Told, the best single method by either rule, and the test between them."""
-    rows, found = [], beside(kept, metric)
+    rows, found = [], beside(kept, metric, test)
     for each in found:
         chose = "" if each.group.split("/")[0] in JUDGING else " (chose)"
         mark = "**behind**" if each.behind else "ahead" if each.gap > 0 and each.p_holm < ALPHA else ""
@@ -193,7 +219,7 @@ def by_group(kept: Cells, metric: str) -> list[str]:
         rows.append([each.group + chose, *values, mark])
     behind, ahead = sum(each.behind for each in found), sum(each.gap > 0 for each in found)
     untested = sum(each.gap <= 0 and len(each.told) < 2 for each in found)
-    head = ["group", "told", "best single method", "which", "gap", "p (Welch)", "p (Holm)", ""]
+    head = ["group", "told", "best single method", "which", "gap", f"p ({test.name})", "p (Holm)", ""]
     level = len(found) - ahead - behind - untested
     told = f"Best mean in {ahead}, not significantly worse in {level}, significantly worse in {behind} groups"
     told += f", lower with one seed in {untested}." if untested else "."
