@@ -1,5 +1,6 @@
 """One of two processes that train together; the first saves weights, losses and a metric."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -15,6 +16,10 @@ def main(folder):
         kept = {name: each.clone() for name, each in model.state_dict().items()}
         kept |= {"losses": torch.tensor(losses), "micro-F1": torch.tensor(measured)}
         torch.save(kept, folder / "weights.pt")
+    # The group must not be left to DDP's reducer: it would end the group while it holds the interpreter's lock, and wait for
+    # gloo's threads, which may wait for that lock.
+    del model, trainer
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 
