@@ -9,6 +9,7 @@ from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import DataError, shown
 from manyhot.data.formats import delimited, fasttext, jsonl, mapped, npz, parquet, plain_text, svmlight, tabbed
 from manyhot.data.formats.arff import read as arff
+from manyhot.data.formats.foreign import foreign_remedy
 from manyhot.data.formats.format import FileStart, Format, Holds
 from manyhot.data.spans import brat, conll
 from manyhot.data.spans import jsonl as span_jsonl
@@ -75,6 +76,9 @@ def recognise_format(file: InputFile, holds: Holds = "labels", *, labelled: bool
         'fasttext'
     """
     start = FileStart.of(file)
+    foreign = foreign_remedy(start.content)
+    if foreign is not None:
+        raise DataError(foreign, file=file.name)
     known = list(formats(holds).values())
     by_bytes = [each for each in known if each.magic and start.content.startswith(each.magic)]
     by_name = [each for each in known if start.name.endswith(each.suffixes)]
