@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,12 @@ import typer
 from manyhot.cli.commands.spans.predict import open_span_model
 from manyhot.cli.commands.tune import rule_in_words
 from manyhot.cli.io.config import CONFIG, read_config
-from manyhot.cli.io.console import JsonFlag, number, show_json, show_pairs, show_text
+from manyhot.cli.io.console import JsonFlag, number, show_json, show_pairs, show_table, show_text
 from manyhot.cli.io.models import ModelArgument, bundle_folder, open_model
 from manyhot.decisions.links import LINK_WORDS
 from manyhot.training.spans.bundle import is_span_bundle
 
-SHOWN = 10
+SHOWN, CANDIDATES = 10, "candidates"
 AllFlag = Annotated[bool, typer.Option("--all", help="Show all settings, also those with their default.")]
 
 
@@ -40,12 +41,14 @@ def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False
     ]
     if config:
         pairs += [(f"{part} files", ", ".join(files)) for part, files in config["files"].items()]
-    skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds", "why"}
+    skipped = {"labels", "label_names", "rule", "link", "calibration", "settings", "thresholds", "why", CANDIDATES}
     pairs += [(name.replace("_", " "), _words(value)) for name, value in described.items() if name not in skipped]
     show_pairs("", pairs)
     if described.get("why"):
         show_text()
         show_pairs("Why this model", list(described["why"].items()))
+    if described.get(CANDIDATES):
+        _show_candidates(described[CANDIDATES])
     defaults = type(trained.settings)().to_dict()
     chosen = {name: value for name, value in trained.settings.to_dict().items() if every or value != defaults[name]}
     if chosen:
@@ -53,6 +56,22 @@ def show(model: ModelArgument, *, every: AllFlag = False, json: JsonFlag = False
         show_pairs(
             "Settings" if every else "Settings that differ from the defaults", [(name, _words(v)) for name, v in chosen.items()]
         )
+
+
+def _show_candidates(found: Sequence[Mapping[str, Any]]) -> None:
+    """The candidates that were trained within the budget."""
+    show_text()
+    rows = [
+        (
+            each["name"],
+            each.get("refused", each["changes"]),
+            each.get("value"),
+            each.get("learning_rate"),
+            f"{each['seconds']:.1f}",
+        )
+        for each in found
+    ]
+    show_table(("candidate", "what differs", "held-out rows", "learning rate", "seconds"), rows, right=(2, 3, 4))
 
 
 def _show_spans(model: Path, *, every: bool, json: bool) -> None:
