@@ -38,8 +38,8 @@ def test_an_odd_cell_among_numbers_does_not_make_them_names(put):
     assert read_examples(path, on_problem="collect").feature_names == ("size",)
 
 
-def test_numbers_with_a_decimal_comma_are_remarked_on(put):
-    path = put("a.csv", "size;place;label_a\n" + "1,5;x;0\n2,5;y;1\n" * 50)
+def test_categories_that_may_be_numbers_are_remarked_on(put):
+    path = put("a.csv", "size;place;label_a\n" + "1,500;x;0\n2,500;y;1\n" * 50)
     remarks = read_examples(path, labels=["label_a"], features=["size", "place"]).source[0].remarks
     assert [remark for remark in remarks if "decimal comma" in remark and "'size'" in remark and "'place'" not in remark]
 

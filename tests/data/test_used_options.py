@@ -16,7 +16,7 @@ from manyhot.data.read import read_examples
 from manyhot.data.used_options import _FOR_ALL
 
 OPTIONS = [each.name for each in fields(ReadOptions) if each.name not in _FOR_ALL]
-GIVEN = {"header": False, "quoting": False, "index_base": 1, "empty_labels": "unknown", "label_names": ["a"]}
+GIVEN = {"header": False, "quoting": False, "index_base": 1, "decimal": ",", "empty_labels": "unknown", "label_names": ["a"]}
 FORMATS = list(formats("labels"))
 
 

@@ -30,6 +30,7 @@ class ReadOptions:
     delimiter: str | None = None
     header: bool | None = None
     quoting: bool | None = None
+    decimal: Literal[".", ","] | None = None
     empty_labels: Literal["none", "unknown"] = "none"
     index_base: Literal[0, 1] | None = None
     nominal: Mapping[str, Sequence[str]] | None = None

@@ -34,6 +34,7 @@ def read_examples(
     delimiter: str | None = None,
     header: bool | None = None,
     quoting: bool | None = None,
+    decimal: Literal[".", ","] | None = None,
     empty_labels: Literal["none", "unknown"] = "none",
     index_base: Literal[0, 1] | None = None,
     need_labels: bool = True,
@@ -66,6 +67,8 @@ def read_examples(
         header: whether the first line of CSV and TSV names the columns; with False they are named 1, 2, ... None is True, but a
             first line of numbers is an error.
         quoting: whether quotation marks enclose fields in CSV and TSV; None detects it.
+        decimal: the decimal mark of numbers in CSV and TSV, ``"."`` or ``","``; None detects it. With a comma a point is read
+            as one too.
         empty_labels: what an empty cell means in a column of delimited labels: ``"none"``, the row has no label, or
             ``"unknown"``. Null in JSON and Parquet is always unknown, and so is an empty cell in a 0/1 column.
         index_base: whether the features of svmlight count from 0 or from 1; None takes 1 unless some row has a feature 0.
@@ -106,6 +109,7 @@ def read_examples(
         delimiter=delimiter,
         header=header,
         quoting=quoting,
+        decimal=decimal,
         empty_labels=empty_labels,
         index_base=index_base,
         need_labels=need_labels,

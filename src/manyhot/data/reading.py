@@ -11,6 +11,7 @@ from manyhot._suggest import nearest
 from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import DataError
 from manyhot.data.formats.registry import formats
+from manyhot.data.tables.decimals import MARKS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Reading:
         nominal: the categorical feature columns, each with its categories in the order of the features.
         labels: the column of each row's labels, or the columns of one label each.
         separator: between the labels of a delimited string.
+        decimal: the decimal mark of numbers in CSV and TSV, if it is a comma.
         first_index: whether features without names were counted from 0 or from 1 (svmlight).
 
     Example:
@@ -39,6 +41,7 @@ class Reading:
     nominal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: str | tuple[str, ...] | None = None
     separator: str | None = None
+    decimal: str | None = None
     first_index: int | None = None
 
     @classmethod
@@ -61,6 +64,7 @@ class Reading:
             nominal={column: tuple(values) for column, values in nominal.items()},
             labels=_frozen(_common(tables, "labels")),
             separator=_common(tables, "separator"),
+            decimal=_common(tables, "decimal"),
             first_index=_common(sources, "first_index"),
         )
 
@@ -70,6 +74,8 @@ class Reading:
         if self.features:
             nominal = {name: list(values) for name, values in self.nominal.items()}
             found |= {"features": list(self.features), "nominal": nominal}
+        if self.decimal is not None:
+            found["decimal"] = self.decimal
         if self.first_index is not None:
             found["index_base"] = self.first_index
         if labels and self.labels is not None:
@@ -119,6 +125,7 @@ class Reading:
         wrong += [] if isinstance(nominal, dict) and all(map(_is_names, nominal.values())) else ["nominal"]
         wrong += [] if labels is None or isinstance(labels, str) or _is_names(labels) else ["labels"]
         wrong += [] if isinstance(data.get("separator"), str | None) else ["separator"]
+        wrong += [] if data.get("decimal") in (None, *MARKS) else ["decimal"]
         first = data.get("first_index")
         wrong += [] if first is None or (type(first) is int and first in (0, 1)) else ["first_index"]
         if wrong:
@@ -129,6 +136,7 @@ class Reading:
             nominal={name: tuple(values) for name, values in nominal.items()},
             labels=_frozen(labels),
             separator=data.get("separator"),
+            decimal=data.get("decimal"),
             first_index=first,
         )
 

@@ -471,6 +471,12 @@ def case_quoting(folder):
     return ["quoted.csv"], ["quoted.csv", "--no-quoting"]
 
 
+def case_decimal(folder):
+    write(folder, "commas.csv", "size;y0;y1", *(f"{n % 7},{n % 10};{n % 2};{int(n % 7 > 3)}" for n in range(60)))
+    base = ["commas.csv", "--labels", "y*", *DENSE]
+    return base, [*base, "--decimal", "."]
+
+
 def case_skip_bad(folder):
     lines = (folder / "posts.jsonl").read_text().splitlines()
     base = [write(folder, "broken.jsonl", *lines[:40], "{broken", *lines[40:])]
@@ -546,6 +552,7 @@ CASES = {
     "delimiter": on_table("--delimiter", ";"),
     "header": on_table("--no-header"),
     "quoting": case_quoting,
+    "decimal": case_decimal,
     "empty_labels": on_texts("--empty-labels", "unknown"),
     "index_base": lambda _: (["rows.svm"], ["rows.svm", "--index-base", "0"]),
     "skip_bad": case_skip_bad,

@@ -18,6 +18,7 @@ from manyhot.data.formats.registry import formats
 from manyhot.data.options import MAX_LABELS, ReadOptions
 from manyhot.data.parts import read_together
 from manyhot.data.read import options_from, read_with
+from manyhot.data.tables.decimals import MARKS
 from manyhot.data.used_options import check_options_used
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ READ_FLAGS = (
     Flag("delimiter", str, "Delimiter of the columns in CSV and TSV. Default: detected in the first line."),
     Flag("header", bool, "Whether the first line of CSV and TSV names the columns. Default: yes."),
     Flag("quoting", bool, "Whether quotation marks enclose fields in CSV and TSV. Default: yes in CSV, detected in TSV."),
+    Flag(
+        "decimal",
+        str,
+        "Decimal mark of numbers in CSV and TSV, . or a comma; with a comma a point is read as one too. Default: detected.",
+        None,
+        MARKS,
+    ),
     Flag("empty_labels", str, "What an empty label cell means: none or unknown.", "none", ("none", "unknown")),
     Flag(
         "index_base",

@@ -19,8 +19,9 @@ from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.formats.format import TABLE_OPTIONS, FileStart, Format
 from manyhot.data.options import ReadOptions
-from manyhot.data.tables.column_kinds import SAMPLE_ROWS, is_number, sample_of
-from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES
+from manyhot.data.tables.column_kinds import SAMPLE_ROWS, detect_decimal, is_number, sample_of
+from manyhot.data.tables.columns import ID_NAMES, LABEL_NAMES, LABEL_PREFIXES, may_hold_sets
+from manyhot.data.tables.decimals import MARKS
 from manyhot.data.tables.table import TableExamples, columns_of
 
 DELIMITERS = (",", "\t", ";", "|")
@@ -32,6 +33,7 @@ Fields = tuple[int, list[str]]
 def read_delimited(file: InputFile, options: ReadOptions, problems: ProblemLog, *, format: str = "csv") -> Examples:
     """All rows of a CSV or TSV file with a header line."""
     check_choice("read_examples", "delimiter", options.delimiter, (None, *DELIMITERS))
+    check_choice("read_examples", "decimal", options.decimal, (None, *MARKS))
     start = [
         line.rstrip("\r") for line in file.peek().decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:SAMPLE_ROWS]
     ]
@@ -47,11 +49,13 @@ def read_delimited(file: InputFile, options: ReadOptions, problems: ProblemLog, 
     if not sample:
         raise problems.fatal(f"must hold rows beneath the header line; it holds none that can be read.{problems.first()}")
     firsts = dict(zip(header, zip(*(row for _, row in sample), strict=True), strict=True))
-    columns = columns_of(firsts, options, problems)
+    decimal = options.decimal or detect_decimal(cells for n, cells in firsts.items() if not may_hold_sets(n, options))
+    columns = columns_of(firsts, options, problems, decimal=decimal)
     places = {name: place for place, name in enumerate(header)}
-    table = TableExamples(columns, options, problems, format, places=places)
+    table = TableExamples(columns, options, problems, format, places=places, decimal=decimal)
     table.extend(chain(sample, rows))
-    return table.finish({"delimiter": delimiter, "quoting": quoting, "header": not ahead})
+    told = {"delimiter": delimiter, "quoting": quoting, "header": not ahead}
+    return table.finish(told | ({"decimal": decimal} if decimal == "," else {}))
 
 
 def looks_like_header(fields: Sequence[str]) -> bool:
@@ -128,6 +132,9 @@ def _rows(fields: Iterator[Fields], header: Sequence[str], delimiter: str, probl
 
 def _delimiter(start: Sequence[str]) -> str:
     first = next((line for line in start if line.strip()), "")
+    if not any(mark in first for mark in DELIMITERS):
+        # One column: a mark that no row has.
+        return next((mark for mark in DELIMITERS if not any(mark in line for line in start)), DELIMITERS[0])
     return max(DELIMITERS, key=first.count)
 
 
@@ -156,7 +163,7 @@ def _looks_like_tsv(start: FileStart) -> bool:
     return "\t" in first and looks_like_header(first.split("\t"))
 
 
-_OPTIONS = (*TABLE_OPTIONS, "delimiter", "header", "quoting")
+_OPTIONS = (*TABLE_OPTIONS, "delimiter", "header", "quoting", "decimal")
 CSV = Format(
     name="csv",
     about="columns between commas, semicolons or bars, with a header line",

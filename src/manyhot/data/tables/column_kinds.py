@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from manyhot.data.tables.decimals import has_decimal_comma, may_group_thousands, number_reader
 from manyhot.data.tables.label_values import TRUTH, is_missing
 
 SAMPLE_ROWS, SAMPLE_CELLS, LEAST_ROWS = 1000, 400_000, 20
@@ -48,8 +49,10 @@ def sample_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
     return sample
 
 
-def column_kind(values: Iterable[Any]) -> ColumnKind:
+def column_kind(values: Iterable[Any], *, decimal: str = ".") -> ColumnKind:
     """The kind of a column by its first values; one cell of another kind among many does not change it.
+
+    ``decimal`` is the decimal mark of numbers that are strings.
 
     Example:
         >>> column_kind(["1", "0", ""]).kind, column_kind(["a b c", "d e"]).wordy, column_kind([["a"], []]).kind
@@ -62,7 +65,8 @@ def column_kind(values: Iterable[Any]) -> ColumnKind:
     filled = [value for value in values if not is_missing(value)]
     if not filled:
         return ColumnKind("empty")
-    counts = Counter(map(_cell_kind, filled))
+    number = number_reader(decimal)
+    counts = Counter(_cell_kind(value, number) for value in filled)
     needed = len(filled) if len(filled) < ENOUGH else math.ceil((1 - _ODD_SHARE) * len(filled))
     if counts["list"] >= needed:
         inner = {type(item) for value in filled if isinstance(value, list) for item in value}
@@ -84,6 +88,20 @@ def column_kind(values: Iterable[Any]) -> ColumnKind:
     return ColumnKind("string", wordy=words >= 2 or unspaced, repeats=len(set(strings)) <= len(strings) / 2)
 
 
+def detect_decimal(columns: Iterable[Sequence[Any]]) -> str:
+    """The decimal mark of a table: a comma if a column holds numbers with one, and not all of them may be thousands.
+
+    Example:
+        >>> detect_decimal([["0,5", "2"], ["red", ""]]), detect_decimal([["1,250", "310,125"]])
+        (',', '.')
+    """
+    for values in columns:
+        marked = list(filter(has_decimal_comma, values))
+        if not all(map(may_group_thousands, marked)) and column_kind(values, decimal=",").kind in ("binary", "soft", "number"):
+            return ","
+    return "."
+
+
 def _has_letter(word: str) -> bool:
     return any(map(str.isalpha, word))
 
@@ -96,7 +114,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def _cell_kind(value: Any) -> str:
+def _cell_kind(value: Any, number: Callable[[Any], float]) -> str:
     if isinstance(value, list):
         return "list"
     if isinstance(value, dict):
@@ -108,7 +126,7 @@ def _cell_kind(value: Any) -> str:
         return "string"
     try:
         # Infinity counts as a number: its row is reported as a problem, and the column stays numeric.
-        return "soft" if 0 <= float(value) <= 1 else "number"
+        return "soft" if 0 <= number(value) <= 1 else "number"
     except (TypeError, ValueError):
         return "string"
     except OverflowError:

@@ -74,7 +74,8 @@ def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> 
         raise problems.fatal(
             f"no column of labels was found among {listed(kinds)}. Name it with `labels`.{_header_hint(kinds)}"
         )
-    if not chosen.text and not chosen.features:
+    choose = not chosen.text and not chosen.features
+    if choose:
         chosen = replace(chosen, features=_feature_columns(kinds, _free(kinds, chosen)))
         if not chosen.features:
             raise problems.fatal(
@@ -82,10 +83,29 @@ def choose_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> 
             )
     marked = chosen.labels and chosen.labels != "unknown" and kinds.get("unknown", _NO_KIND).kind in ("list", "mixed")
     chosen = replace(chosen, unknown="unknown" if marked else None)
+    if choose:
+        chosen = _with_left_out_told(kinds, chosen)
     nominal: Iterable[str] | None = options.nominal
     if nominal is None:
         nominal = [name for name in chosen.features if kinds[name].kind == "string"]
     return replace(chosen, left_out=tuple(_free(kinds, chosen)), nominal=frozenset(nominal))
+
+
+def _with_left_out_told(kinds: Kinds, columns: TableColumns) -> TableColumns:
+    """A remark on columns that are no features although the columns were not named."""
+    lost = [name for name in _free(kinds, columns) if kinds[name].kind != "empty"]
+    if not lost:
+        return columns
+    told = (
+        f"These columns are left out, because they hold neither numbers nor categories that recur: {listed(lost, 5)}."
+        " If they are needed, name all feature columns with `features`."
+    )
+    return replace(columns, remarks=(*columns.remarks, told))
+
+
+def may_hold_sets(name: str, options: ReadOptions) -> bool:
+    """Whether a column may hold label sets, in which a comma is between labels."""
+    return name.lower() in LABEL_NAMES or name == options.labels
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

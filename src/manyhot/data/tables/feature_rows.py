@@ -7,7 +7,6 @@ file. A column of strings becomes one 0/1 column per category, named ``column=va
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -16,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from manyhot.data.files.problems import ProblemLog, shown
+from manyhot.data.tables.column_kinds import is_number
+from manyhot.data.tables.decimals import has_decimal_comma, number_reader
 from manyhot.data.tables.label_values import is_missing
 from manyhot.data.tables.numbered import MOST_COLUMNS, compact_columns
 
@@ -24,7 +25,6 @@ GatheredFeatures = tuple[Any, tuple[str, ...] | None]
 LARGEST = float(np.finfo(np.float32).max)
 # Categories give many columns of zeros: a table with more cells than this is stored as a sparse matrix.
 DENSE_CELLS = 2**25
-DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 
 
 def all_fit(row: Sequence[float]) -> bool:
@@ -46,6 +46,7 @@ class FeatureCells:
         names: the columns.
         nominal: the categorical columns. A mapping also gives their categories; other values are then 0 in every category.
         problems: records cells that are not numbers.
+        decimal: the decimal mark of numbers.
 
     Example:
         >>> cells = FeatureCells(["size", "colour"], {"colour"}, ProblemLog("raise", "a file"))
@@ -55,9 +56,9 @@ class FeatureCells:
         ([[1.5, 0.0, 1.0], [nan, 1.0, 0.0]], ('size', 'colour=blue', 'colour=red'))
     """
 
-    def __init__(self, names: Sequence[str], nominal: Any, problems: ProblemLog) -> None:
+    def __init__(self, names: Sequence[str], nominal: Any, problems: ProblemLog, decimal: str | None = None) -> None:
         self.names = list(names)
-        self.problems = problems
+        self.problems, self.number = problems, number_reader(decimal)
         self.numeric = [place for place, name in enumerate(names) if name not in nominal]
         self.values = array("f")
         self.codes = {place: array("q") for place, name in enumerate(names) if name in nominal}
@@ -72,7 +73,7 @@ class FeatureCells:
     def add(self, cells: Sequence[Any], *, line: int) -> bool:
         """Add a row. If a cell is not a number, the problem is reported and the result is False."""
         try:
-            row = [float(cells[place]) for place in self.numeric]
+            row = [self.number(cells[place]) for place in self.numeric]
         except (TypeError, ValueError, OverflowError):
             row = self._careful(cells, line)
             if len(row) < len(self.numeric):
@@ -98,10 +99,11 @@ class FeatureCells:
         found = []
         for place in () if self.fixed else self.codes:
             names = self._ordered(place)
-            if names and all(DECIMAL_COMMA.fullmatch(name) for name in names):
+            marked = [name for name in names if has_decimal_comma(name)]
+            if marked and all(has_decimal_comma(name) or is_number(name) for name in names):
                 found.append(
-                    f"Column {self.names[place]!r} is read as categories, such as {names[0]!r}. If they are numbers with a"
-                    " decimal comma, write a point."
+                    f"Column {self.names[place]!r} is read as categories, such as {marked[0]!r}. If they are numbers with a"
+                    " decimal comma, use `decimal=','`."
                 )
         for column, values in self.unseen.items():
             some = ", ".join(map(repr, sorted(values)[:5])) + (", ..." if len(values) > 5 else "")
@@ -157,7 +159,7 @@ class FeatureCells:
         for place in self.numeric:
             cell = cells[place]
             try:
-                row.append(math.nan if is_missing(cell) else float(cell))
+                row.append(math.nan if is_missing(cell) else self.number(cell))
             except (TypeError, ValueError, OverflowError):
                 self.problems.add(
                     f"a feature must be a number; got {shown(cell)}. Correct it, or leave the column out of `features`.",

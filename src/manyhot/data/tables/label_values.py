@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 MISSING = frozenset(("", "?", "nan", "NaN", "NA", "null", "None"))
@@ -14,8 +15,8 @@ TRUTH |= dict.fromkeys(MISSING)
 WANTED = "0, 1 or a number between them (a soft label)"
 
 
-def label_value(cell: Any) -> float | None:
-    """A number in [0, 1], or None if the label is unknown; ValueError otherwise.
+def label_value(cell: Any, read: Callable[[Any], float] = float) -> float | None:
+    """A number in [0, 1], or None if the label is unknown; ValueError otherwise. ``read``: a cell to its number.
 
     Example:
         >>> label_value("1"), label_value(False), label_value("0.25"), label_value("?")
@@ -28,7 +29,7 @@ def label_value(cell: Any) -> float | None:
     if cell != cell:
         return None
     try:
-        value = float(cell)
+        value = read(cell)
     except (TypeError, OverflowError):
         raise ValueError("not a number") from None
     if not 0 <= value <= 1:

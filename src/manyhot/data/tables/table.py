@@ -12,7 +12,8 @@ from manyhot.data.examples import Examples, Source
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.options import ReadOptions
 from manyhot.data.tables.column_kinds import column_kind
-from manyhot.data.tables.columns import TableColumns, choose_columns
+from manyhot.data.tables.columns import TableColumns, choose_columns, may_hold_sets
+from manyhot.data.tables.decimals import number_reader
 from manyhot.data.tables.feature_rows import FeatureCells, VectorCells
 from manyhot.data.tables.label_cells import LabelCells
 from manyhot.data.tables.label_rows import Array, LabelRows
@@ -21,9 +22,14 @@ from manyhot.data.tables.label_values import TRUTH, WANTED, label_value
 Pick = Callable[[Any], Sequence[Any]]
 
 
-def columns_of(sample: Mapping[str, Sequence[Any]], options: ReadOptions, problems: ProblemLog) -> TableColumns:
+def columns_of(
+    sample: Mapping[str, Sequence[Any]], options: ReadOptions, problems: ProblemLog, *, decimal: str = "."
+) -> TableColumns:
     """The columns by purpose, from the first values of each."""
-    return choose_columns({name: column_kind(values) for name, values in sample.items()}, options, problems)
+    kinds = {
+        name: column_kind(values, decimal="." if may_hold_sets(name, options) else decimal) for name, values in sample.items()
+    }
+    return choose_columns(kinds, options, problems)
 
 
 def columns_of_records(
@@ -43,6 +49,7 @@ class TableExamples:
         problems: records the problems of rows; such rows are skipped.
         format: the name of the file's format.
         places: the index of each column, if rows are sequences; None if rows are mappings.
+        decimal: the decimal mark of numbers that are strings; None: the format has only plain numbers.
     """
 
     def __init__(
@@ -53,11 +60,13 @@ class TableExamples:
         format: str,
         *,
         places: Mapping[str, int] | None = None,
+        decimal: str | None = None,
     ) -> None:
         self.columns = columns
         self.options = options
         self.problems = problems
         self.format = format
+        self.decimal = decimal
         self.texts: list[str] = []
         self.ids: list[str] = []
         self.cells: FeatureCells | VectorCells | None = None
@@ -142,7 +151,7 @@ class TableExamples:
             values = []
             for name, cell in zip(self.columns.label_columns, cells, strict=True):
                 try:
-                    values.append(label_value(cell))
+                    values.append(label_value(cell, number_reader(self.decimal)))
                 except ValueError:
                     self.problems.add(
                         f"a label must be {WANTED}, or empty if it is unknown; got {shown(cell)}. Correct the cell,"
@@ -162,7 +171,10 @@ class TableExamples:
         if self.cells is None:
             nominal: Any = self.options.nominal if self.options.nominal is not None else self.columns.nominal
             vector = len(names) == 1 and isinstance(cells[0], (list, dict))
-            self.cells = VectorCells(names[0], self.problems) if vector else FeatureCells(names, nominal, self.problems)
+            if vector:
+                self.cells = VectorCells(names[0], self.problems)
+            else:
+                self.cells = FeatureCells(names, nominal, self.problems, self.decimal)
         if isinstance(self.cells, VectorCells):
             return self.cells.add(cells[0], line=line)
         return self.cells.add(cells, line=line)
@@ -203,11 +215,13 @@ class TableExamples:
         return told, remarks
 
     def _unused(self) -> dict[str, str]:
-        """Options for label sets that these labels do not use."""
+        """Options that this table does not use."""
+        numbers = self.columns.features or self.columns.label_columns
+        idle = {} if self.decimal is None or numbers else {"decimal": "no column of numbers is read"}
         if self.sets is None:
             why = "each label has a column of its own" if self.columns.label_columns else "no labels are read"
-            return dict.fromkeys(("separator", "empty_labels"), why)
-        return self.sets.unused
+            return idle | dict.fromkeys(("separator", "empty_labels"), why)
+        return idle | self.sets.unused
 
 
 def source_of(
