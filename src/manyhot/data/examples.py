@@ -67,8 +67,8 @@ class Examples:
     Example:
         >>> labels = SparseLabels.from_lists([[0], [], [1]], num_labels=2)
         >>> examples = Examples(labels, ("cat", "dog"), texts=["a cat", "nothing", "a dog"])
-        >>> len(examples), examples[1:].texts
-        (3, ['nothing', 'a dog'])
+        >>> examples, examples[1:].texts
+        (Examples(3 rows of texts, 2 labels), ['nothing', 'a dog'])
         >>> examples.with_labels(["bird", "cat"]).unseen
         {'dog': 1}
     """
@@ -105,6 +105,9 @@ class Examples:
             raise ValueError(
                 f"Examples: `feature_names` must have one name per feature, {self.num_features}; got {len(self.feature_names)}."
             )
+
+    def __repr__(self) -> str:
+        return f"Examples({len(self):,} rows of {self.kind}, {self.num_labels:,} labels)"
 
     @property
     def num_labels(self) -> int:

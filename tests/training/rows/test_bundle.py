@@ -46,6 +46,13 @@ def test_a_model_that_is_loaded_gives_the_same_answers(model, tmp_path):
     assert (loaded.label_names, loaded.settings, loaded.link) == (trained.label_names, trained.settings, trained.link)
 
 
+def test_a_model_in_a_notebook_is_one_line(model):
+    examples, trained = model
+    assert repr(trained).startswith(
+        f"TrainedModel({trained.shape['body']} on {examples.kind}, {examples.num_labels} labels, loss "
+    )
+
+
 def test_saving_again_leaves_one_model(model, tmp_path):
     _, trained = model
     trained.save(tmp_path)

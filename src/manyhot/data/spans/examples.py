@@ -44,8 +44,8 @@ class SpanExamples:
 
     Example:
         >>> examples = SpanExamples(["Ada met Bob"], [[TextSpan("PER", 0, 3), TextSpan("PER", 8, 11)]])
-        >>> examples.type_names, examples.surfaces(0)
-        (('PER',), ['Ada', 'Bob'])
+        >>> examples, examples.type_names, examples.surfaces(0)
+        (SpanExamples(1 texts, 2 spans), ('PER',), ['Ada', 'Bob'])
     """
 
     texts: list[str]
@@ -69,6 +69,9 @@ class SpanExamples:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __repr__(self) -> str:
+        return f"SpanExamples({len(self):,} texts, {self.num_spans:,} spans)"
 
     @property
     def type_names(self) -> tuple[str, ...]:

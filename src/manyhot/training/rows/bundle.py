@@ -75,6 +75,10 @@ class TrainedModel(ScoringModel):
         self.reading = reading or Reading()
         self.label_counts = label_counts
 
+    def __repr__(self) -> str:
+        losses = losses_in_words(self.settings.loss, self.settings.mean_of)
+        return f"TrainedModel({self.shape['body']} on {self.inputs.kind}, {self.num_labels:,} labels, loss {losses})"
+
     def factors(self) -> LinearFactors | None:
         """The weight matrices of a score that is linear in the inputs (linear, bag); otherwise None."""
         own = getattr(self.body, "factors", None)

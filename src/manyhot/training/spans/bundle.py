@@ -111,6 +111,9 @@ class TrainedSpanModel:
         self.shape, self.inputs, self.type_names, self.settings = shape, inputs, type_names, settings
         self.link, self.about = link, about or {}
 
+    def __repr__(self) -> str:
+        return f"TrainedSpanModel({self.shape['body']}, {len(self.type_names):,} types)"
+
     def predict(self, texts: SpanExamples | Sequence[str], *, batch_size: int = 64) -> list[list[FoundSpan]]:
         """The spans of each text, in reading order.
 
@@ -209,8 +212,7 @@ class TrainedSpanModel:
 
     def save(self, folder: str | Path) -> None:
         """Write the bundle: ``model.json``, written last and atomically, and the weights it names."""
-        folder = Path(folder)
-        make_folder(folder)
+        make_folder(folder := Path(folder))
         remove_drafts(folder)
         content = pack(dict(self.network.state_dict()), {"format": SPAN_FORMAT})
         weights = f"weights-{hashlib.sha256(content).hexdigest()[:12]}.safetensors"
