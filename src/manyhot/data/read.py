@@ -45,11 +45,11 @@ def read_examples(
 ) -> Examples:
     """Read one file of examples, or several as one set.
 
-    Formats: ``jsonl``, ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC repository's, with its header line),
-    ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``, ``libmultilabel``, ``text-ids`` (text TAB label
-    numbers), ``npz``, ``mapped`` (a folder that ``manyhot pack`` wrote) and ``text`` (one text per line, to predict); gz, bz2,
-    xz and zst files are decompressed. ``Examples.source`` records what was detected and chosen. Labels may be soft: a number
-    for each label in JSON lines, or fractions in 0/1 columns.
+    Formats: ``jsonl``, ``json`` (one array of objects), ``csv``, ``tsv``, ``parquet``, ``svmlight``, ``xc`` (the XC
+    repository's, with its header line), ``arff`` (dense or sparse, labels in MULAN's XML beside it), ``fasttext``,
+    ``libmultilabel``, ``text-ids`` (text TAB label numbers), ``npz``, ``mapped`` (a folder that ``manyhot pack`` wrote) and
+    ``text`` (one text per line, to predict); gz, bz2, xz and zst files are decompressed. ``Examples.source`` records what was
+    detected and chosen. Labels may be soft: a number for each label in JSON lines, or fractions in 0/1 columns.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input. Labels of several files share one vocabulary.

@@ -86,6 +86,7 @@ MAPPED = _mapped()
 # rows of a folder, here what describes it.
 SAMPLES = {
     ("labels", "jsonl"): (".jsonl", _jsonl()),
+    ("labels", "json"): (".json", "[" + ",\n".join(_jsonl().splitlines()) + "]\n"),
     ("labels", "csv"): (".csv", _table(",")),
     ("labels", "tsv"): (".tsv", _table("\t")),
     ("labels", "parquet"): (".parquet", _parquet()),

@@ -45,10 +45,11 @@ def json_object(
 ) -> dict[str, Any] | None:
     """The object in one line. If there is none, the problem is reported and the result is None."""
     try:
-        record = _decode(text)
-        if "\\ud" in text or "\\uD" in text:
-            json.dumps(record, ensure_ascii=False).encode("utf-8")
-    except _RepeatedKeyError as error:
+        record = DECODER.decode(text)
+        if has_half_a_pair(text, record):
+            problems.add("holds half a surrogate pair (\\ud800 to \\udfff), which is not a character. Remove it.", line=line)
+            return None
+    except RepeatedKeyError as error:
         problems.add("the keys of an object must differ; one occurs twice. Rename it.", line=line, column=error.args[0])
     except json.JSONDecodeError as error:
         what = "a complete JSON object" if text.strip() in "[{" else "a JSON object"
@@ -58,8 +59,6 @@ def json_object(
             line=line,
             column=error.pos + 1,
         )
-    except UnicodeEncodeError:
-        problems.add("holds half a surrogate pair (\\ud800 to \\udfff), which is not a character. Remove it.", line=line)
     except (RecursionError, ValueError) as error:
         problems.add(f"the line could not be parsed as JSON: {error}.", line=line)
     else:
@@ -94,16 +93,27 @@ def check_target(what: str, path: PathLike) -> None:
         raise ValueError(f"{what} must not end in .zst, which can be read but not written. Use .gz, .bz2 or .xz.")
 
 
-class _RepeatedKeyError(ValueError):
-    pass
+def has_half_a_pair(text: str, record: Any) -> bool:
+    """Whether a value, written as ``text``, has half of a surrogate pair, which is not a character."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return False
+    try:
+        json.dumps(record, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+class RepeatedKeyError(ValueError):
+    """An object has a key twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         seen: set[str] = set()
-        raise _RepeatedKeyError(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+        raise RepeatedKeyError(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
     return record
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object).decode
+DECODER = json.JSONDecoder(object_pairs_hook=_object)

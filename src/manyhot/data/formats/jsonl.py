@@ -1,4 +1,4 @@
-"""JSON lines: each object is a row of a table."""
+"""JSON lines, or one JSON array over the whole file: each object is a row of a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from manyhot.data.examples import Examples
 from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.json_array import array_objects
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.line_block import LineBlock
 from manyhot.data.files.problems import ProblemLog
@@ -33,6 +34,15 @@ def read_jsonl(file: InputFile, options: ReadOptions, problems: ProblemLog) -> E
     return table.finish()
 
 
+def read_json(file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
+    """All rows of a file that is one array of objects."""
+    records = array_objects(file, problems)
+    sample = sample_of(records)
+    table = TableExamples(_columns(sample, options, problems), options, problems, "json")
+    table.extend(chain(sample, records))
+    return table.finish()
+
+
 def read_jsonl_part(part: InputFile, file: InputFile, options: ReadOptions, problems: ProblemLog) -> Examples:
     """The rows in some lines of a JSON lines file, with the columns found at the start of the file."""
     sample = sample_of(json_objects(file, ProblemLog("collect", file.name)))
@@ -47,10 +57,23 @@ def _columns(sample: Sequence[tuple[int, dict[str, Any]]], options: ReadOptions,
     return columns_of_records(sample, options, problems)
 
 
+def _looks_like_an_array(start: FileStart) -> bool:
+    text = "".join(start.lines[:2]).lstrip()
+    return text.startswith("[") and text[1:].lstrip()[:1] in ("{", "]", "")
+
+
 def _looks(start: FileStart) -> bool:
     return start.lines[0].lstrip().startswith("{")
 
 
+ARRAY = Format(
+    name="json",
+    about="one JSON array of objects, each a row",
+    read=read_json,
+    looks=_looks_like_an_array,
+    columns=True,
+    takes=TABLE_OPTIONS,
+)
 FORMAT = Format(
     name="jsonl",
     about="JSON lines, one object per row",

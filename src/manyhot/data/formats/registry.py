@@ -17,6 +17,7 @@ from manyhot.data.spans import jsonl as span_jsonl
 # Formats are tried in this order when a file's format is detected.
 FORMATS: list[Format] = [
     jsonl.FORMAT,
+    jsonl.ARRAY,
     delimited.CSV,
     delimited.TSV,
     parquet.FORMAT,
