@@ -64,7 +64,7 @@ def test_other_columns_are_refused_with_the_names(run, table_model, tmp_path):
     (tmp_path / "other.csv").write_text("size,color\n1,red\n")
     done = run("predict", table_model, tmp_path / "other.csv")
     assert done.code == 1
-    assert "--features must name a column; there is no 'colour'. Did you mean 'color'?" in done.err
+    assert "must have the columns that the model was trained on; there is no 'colour'. Did you mean 'color'?" in done.err
 
 
 def test_a_test_file_without_feature_0_is_read_with_the_models_base(run, svm_model, tmp_path):
@@ -167,7 +167,7 @@ def test_labels_of_the_test_file_that_training_does_not_have_are_told(run, posts
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.json", '[\n {"text": "a b", "labels": ["x"]}\n]\n', "jq -c '.[]'"),
+        ("a.jsonl", '[\n {"text": "a b", "labels": ["x"]}\n]\n', "jq -c '.[]'"),
         ("a.csv", "I like it,joy\nOh no no,fear\n", "--no-header"),
         ("a.csv", "1,2\n3,4\n", "--no-header"),
         ("a.conll", "Ada B-PER\nmet O\nBob B-PER\n", "--task spans"),

@@ -117,7 +117,9 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 def _given_columns(kinds: Kinds, options: ReadOptions, problems: ProblemLog) -> TableColumns:
     """The columns that the caller names, and the column of row ids."""
     texts = _matched(kinds, options.text, "text", problems)
-    features = _matched(kinds, options.features, "features", problems)
+    # Only a model names categorical columns, so its features are not the caller's.
+    of_model = options.nominal is not None
+    features = _matched(kinds, options.features, "features", problems, of_model=of_model)
     if texts and features:
         raise problems.fatal("`text` and `features` must not both be given. Leave one of them out.")
     named = _matched(kinds, options.labels, "labels", problems)
@@ -162,7 +164,9 @@ def _header_hint(kinds: Kinds) -> str:
     return " If the first line of a CSV or TSV file is a row and not names, use `header=False`."
 
 
-def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, problems: ProblemLog) -> tuple[str, ...]:
+def _matched(
+    kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, problems: ProblemLog, *, of_model: bool = False
+) -> tuple[str, ...]:
     found: dict[str, None] = {}
     patterns = [wanted] if isinstance(wanted, str) else wanted or ()
     missing = [pattern for pattern in patterns if pattern not in kinds and "*" not in pattern]
@@ -170,9 +174,9 @@ def _matched(kinds: Kinds, wanted: str | Sequence[str] | None, argument: str, pr
         hits = [pattern] if pattern in kinds else [name for name in kinds if "*" in pattern and fnmatchcase(name, pattern)]
         if not hits:
             more = f" ({len(missing)} are missing: {listed(missing, 5)})" if len(missing) > 1 else ""
+            must = "must have the columns that the model was trained on" if of_model else f"`{argument}` must name a column"
             raise problems.fatal(
-                f"`{argument}` must name a column; there is no {pattern!r}{more}.{nearest(pattern, kinds)}"
-                f" The columns are {listed(kinds)}."
+                f"{must}; there is no {pattern!r}{more}.{nearest(pattern, kinds)} The columns are {listed(kinds)}."
             )
         found.update(dict.fromkeys(hits))
     return tuple(found)
