@@ -23,7 +23,7 @@ from benchmarks.told_beside import RESAMPLED, WELCH, Cells, beside, by_group, ov
 from benchmarks.told_grid import BODIES, METHODS, SEEDS
 from benchmarks.told_metric import TOLD
 from manyhot.comparison.plan import hardware
-from manyhot.comparison.statistics import PAPER_METRICS, group_of
+from manyhot.comparison.statistics import ALPHA, PAPER_METRICS, group_of
 
 HEAD = """# The default, told the metric, on new splits of the tables
 
@@ -63,7 +63,12 @@ def complete(told: Cells, others: Cells) -> Cells:
 def summary(kept: Cells) -> list[str]:
     """How many pairs there are, and in how many of them told is behind, by either test."""
     pairs = [each for metric in PAPER_METRICS for each in beside(kept, metric, RESAMPLED)]
-    welch = [each for metric in PAPER_METRICS for each in beside(kept, metric, WELCH)]
+    welch = [
+        f"{each.group} {metric} ({each.gap:+.2f}, p {each.p_holm:.2g})"
+        for metric in PAPER_METRICS
+        for each in beside(kept, metric, WELCH)
+        if each.behind
+    ]
     missing = [
         f"{name}/{body}"
         for name in TABULAR
@@ -76,8 +81,9 @@ def summary(kept: Cells) -> list[str]:
         f"- Groups: {len(fewer)} of {len(TABULAR) * len(BODIES)}; not run: {', '.join(missing) or 'none'}; run in part:"
         f" {', '.join(partly) or 'none'}",
         f"- **Of {len(pairs)} pairs of group and metric told has the best mean in {sum(each.gap > 0 for each in pairs)}, and is"
-        f" significantly behind in {sum(each.behind for each in pairs)}** (Welch's test, which does not use that rows are"
-        f" shared: {sum(each.behind for each in welch)})",
+        f" significantly behind in {sum(each.behind for each in pairs)}**; it is significantly ahead in"
+        f" {sum(each.gap > 0 and each.p_holm < ALPHA for each in pairs)}. By Welch's test, which takes no notice of shared rows"
+        f" and overlapping splits, it is behind in {len(welch)}: {'; '.join(welch) or 'none'}",
     ]
 
 
