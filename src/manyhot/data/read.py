@@ -175,6 +175,8 @@ def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: Pr
         raise problems.fatal("must hold examples; the file is empty.")
     try:
         examples: Examples = entry.read(file, options, problems)
+        if not len(examples):
+            raise problems.fatal(f"must hold at least one row that can be read; it holds none.{problems.first()}")
     except MemoryError:
         raise problems.fatal(NO_MEMORY) from None
     except DataError as error:
@@ -183,8 +185,6 @@ def read_open(file: InputFile, entry: Format, options: ReadOptions, problems: Pr
             raise
         problem = error.problem
         raise DataError(problem.message + hint, file=problem.file, line=problem.line, column=problem.column) from None
-    if not len(examples):
-        raise problems.fatal(f"must hold at least one row that can be read; it holds none.{problems.first()}")
     if examples.features is not None and not examples.num_features and options.need_labels:
         raise problems.fatal("rows must have features to learn from; no row has one.")
     source = examples.source[0]

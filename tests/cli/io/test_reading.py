@@ -168,6 +168,7 @@ def test_labels_of_the_test_file_that_training_does_not_have_are_told(run, posts
     ("name", "content", "said"),
     [
         ("a.jsonl", '[\n {"text": "a b", "labels": ["x"]}\n]\n', "jq -c '.[]'"),
+        ("a.json", '[{"text": "Ada met", "spans": [{"start": 0, "end": 3, "type": "PER"}]}]', "--task spans"),
         ("a.csv", "I like it,joy\nOh no no,fear\n", "--no-header"),
         ("a.csv", "1,2\n3,4\n", "--no-header"),
         ("a.conll", "Ada B-PER\nmet O\nBob B-PER\n", "--task spans"),

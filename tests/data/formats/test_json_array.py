@@ -11,6 +11,7 @@ from manyhot.data.files.input_file import InputFile
 from manyhot.data.files.json_array import array_objects
 from manyhot.data.files.problems import DataError, ProblemLog
 from manyhot.data.read import read_examples
+from manyhot.data.spans.read import read_span_examples
 
 ROWS = [{"text": f"some ] words, {{ number {n}", "labels": ["a", "b"][: 1 + n % 2]} for n in range(30)]
 
@@ -79,3 +80,12 @@ def test_any_array_comes_back(tmp_path_factory, rows, indent, ahead):
         found = list(array_objects(file, ProblemLog("raise", str(path))))
     assert [record for _, record in found] == rows
     assert [line for line, _ in found] == sorted(line for line, _ in found)
+
+
+def test_spans_in_an_array_are_those_of_json_lines(tmp_path):
+    rows = [{"text": "Ada met Bob", "entities": [[0, 3, "PER"]]}, ["Eve left", {"entities": [[0, 3, "PER"]]}]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rows.json").write_text(json.dumps(rows, indent=1))
+    lines, whole = (read_span_examples(tmp_path / name) for name in ("rows.jsonl", "rows.json"))
+    assert whole.source[0].format == "span-json"
+    assert (whole.texts, whole.spans) == (lines.texts, lines.spans)

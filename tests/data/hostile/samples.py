@@ -100,6 +100,7 @@ SAMPLES = {
     ("labels", "mapped"): ("", MAPPED["about.json"]),
     ("labels", "text"): (".txt", "".join(f"{text}\n" for text, _ in ROWS_OF)),
     ("spans", "span-jsonl"): (".jsonl", "".join(json.dumps(record) + "\n" for record in RECORDS)),
+    ("spans", "span-json"): (".json", json.dumps(RECORDS, indent=1)),
     ("spans", "cluener"): (".json", "".join(json.dumps(_cluener(record)) + "\n" for record in RECORDS)),
     ("spans", "conll"): (".conll", CONLL),
     ("spans", "brat"): (".ann", "T1\tPER 0 3\tAda\nT2\tPER 8 11\tBob\n" * 3),

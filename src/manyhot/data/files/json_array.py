@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from manyhot.data.files.input_file import InputFile
@@ -16,8 +16,11 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 AHEAD = 1 << 16
 
 
-def array_objects(file: InputFile, problems: ProblemLog) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The line where each object of the array begins, and the object. Elements that are no objects are problems.
+def array_objects(
+    file: InputFile, problems: ProblemLog, *, adapt: Callable[[Any], Any] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The line where each object of the array begins, and the object. Elements that are no objects are problems; ``adapt`` may
+    convert them.
 
     Raises:
         DataError: the file is not one JSON array.
@@ -35,6 +38,7 @@ def array_objects(file: InputFile, problems: ProblemLog) -> Iterator[tuple[int, 
     while text.next() != "]":
         line = text.line
         written, element = text.element()
+        element = element if adapt is None else adapt(element)
         if not isinstance(element, dict):
             problems.add(f"an element of the array must be a JSON object; got {shown(element)}.", line=line)
         elif has_half_a_pair(written, element):
@@ -48,6 +52,27 @@ def array_objects(file: InputFile, problems: ProblemLog) -> Iterator[tuple[int, 
     text.take("]")
     if text.next():
         raise text.wrong("nothing may follow the array")
+
+
+def first_object(content: str) -> dict[str, Any] | None:
+    """The first object of an array, from the beginning of the file; None if this is no array of objects.
+
+    Example:
+        >>> first_object('[{"text": "a"}, {"te')
+        {'text': 'a'}
+    """
+    opening = _BLANKS.match(content)
+    assert opening is not None
+    start = opening.end()
+    if content[start : start + 1] != "[":
+        return None
+    begin = _BLANKS.match(content, start + 1)
+    assert begin is not None
+    try:
+        found = DECODER.raw_decode(content, begin.end())[0]
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class _Text:

@@ -32,6 +32,7 @@ FORMATS: list[Format] = [
     plain_text.FORMAT,
     brat.FORMAT,
     conll.FORMAT,
+    span_jsonl.ARRAY,
     span_jsonl.CLUENER,
     span_jsonl.FORMAT,
     plain_text.SPANS,
@@ -43,7 +44,7 @@ def formats(holds: Holds) -> dict[str, Format]:
 
     Example:
         >>> formats("labels")["jsonl"].by_lines, list(formats("spans"))
-        (True, ['brat', 'conll', 'cluener', 'span-jsonl', 'text'])
+        (True, ['brat', 'conll', 'span-json', 'cluener', 'span-jsonl', 'text'])
     """
     return {format.name: format for format in FORMATS if format.holds == holds}
 

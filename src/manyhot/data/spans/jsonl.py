@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from manyhot.data.examples import Source
 from manyhot.data.files.input_file import InputFile
+from manyhot.data.files.json_array import array_objects, first_object
 from manyhot.data.files.json_lines import json_objects
 from manyhot.data.files.problems import ProblemLog, shown
 from manyhot.data.formats.format import FileStart, Format
@@ -40,22 +41,24 @@ class WrongRowError(ValueError):
         self.column = column
 
 
-def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: ProblemLog, *, cluener: bool = False) -> SpanExamples:
-    """All rows of a file of JSON lines."""
-    need_spans = options.need_spans
+def read_span_jsonl(
+    file: InputFile, options: SpanReadOptions, problems: ProblemLog, *, form: str = "span-jsonl"
+) -> SpanExamples:
+    """All rows of a file of JSON lines, or of one array; ``form`` is the name of the format."""
+    cluener, objects = form == "cluener", array_objects if form == "span-json" else json_objects
     texts: list[str] = []
     spans: list[list[TextSpan]] = []
     ids: list[str | None] = []
     tokens: list[Offsets | None] = []
     values: list[list[float]] = []
     declined, repeated = 0, 0
-    for line, record in json_objects(file, problems, adapt=_pair_as_object):
+    for line, record in objects(file, problems, adapt=_pair_as_object):
         if record.get("answer") in ("reject", "ignore"):
             declined += 1
             continue
         try:
             text = _text(record)
-            found = list(_cluener(record, text, need_spans) if cluener else _listed(record, text, need_spans))
+            found = list((_cluener if cluener else _listed)(record, text, options.need_spans))
             soft = _valued(found)
             own_tokens = _tokens(record, text)
         except WrongRowError as error:
@@ -73,7 +76,7 @@ def read_span_jsonl(file: InputFile, options: SpanReadOptions, problems: Problem
     chosen |= {"repeated_spans": repeated} if repeated else {}
     num_soft = sum(value < 1 for row in values for value in row)
     chosen |= {"soft_labels": num_soft} if num_soft else {}
-    source = Source(file.name, "cluener" if cluener else "span-jsonl", chosen, tuple(problems.kept), problems.count)
+    source = Source(file.name, form, chosen, tuple(problems.kept), problems.count)
     return SpanExamples(
         texts,
         spans,
@@ -224,6 +227,10 @@ def _tokens(record: Mapping[str, Any], text: str) -> Offsets | None:
 def _first_records(start: FileStart) -> Iterator[Mapping[str, Any]]:
     if not start.lines[0].lstrip().startswith(("{", "[")) or looks_like_conll(start.lines):
         return
+    first = first_object(start.content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    if first is not None:
+        yield first
+        return
     for line in start.lines:
         try:
             record = _pair_as_object(json.loads(line))
@@ -236,6 +243,10 @@ def _first_records(start: FileStart) -> Iterator[Mapping[str, Any]]:
 def _looks_like_cluener(start: FileStart) -> bool:
     first = next((record for record in _first_records(start) if record.get("label")), None)
     return first is not None and is_cluener(first)
+
+
+def _is_array(start: FileStart) -> bool:
+    return first_object(start.content.decode("utf-8", "replace").removeprefix("\ufeff")) is not None
 
 
 def _looks(start: FileStart) -> bool:
@@ -252,11 +263,19 @@ def _lists_spans(start: FileStart) -> bool:
 CLUENER = Format(
     name="cluener",
     about="CLUENER's JSON lines, ends inclusive",
-    read=partial(read_span_jsonl, cluener=True),
+    read=partial(read_span_jsonl, form="cluener"),
     holds="spans",
     looks=_looks_like_cluener,
     certain=_looks_like_cluener,
     by_lines=True,
+)
+ARRAY = Format(
+    name="span-json",
+    about="one JSON array of texts and spans, ends exclusive",
+    read=partial(read_span_jsonl, form="span-json"),
+    holds="spans",
+    looks=_is_array,
+    certain=lambda start: _is_array(start) and _lists_spans(start),
 )
 FORMAT = Format(
     name="span-jsonl",

@@ -32,9 +32,9 @@ def read_span_examples(
 ) -> SpanExamples:
     """Read one file of texts with spans, or several as one set.
 
-    Formats: ``span-jsonl`` (characters, end exclusive; variants of common tools too), ``cluener`` (end inclusive), ``conll``
-    (IOB1, IOB2, BIOES, with one or two columns of tags), ``brat`` (a folder, or one file of a pair), and ``text`` (one text per
-    line, to predict). gz, bz2, xz and zst files are decompressed.
+    Formats: ``span-jsonl`` (characters, end exclusive; variants of common tools too), ``span-json`` (the same in one array),
+    ``cluener`` (end inclusive), ``conll`` (IOB1, IOB2, BIOES, with one or two columns of tags), ``brat`` (a folder, or one
+    file of a pair), and ``text`` (one text per line, to predict). gz, bz2, xz and zst files are decompressed.
 
     Args:
         path_or_paths: a file or several; ``"-"`` is the standard input.
