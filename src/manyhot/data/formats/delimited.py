@@ -32,8 +32,8 @@ Fields = tuple[int, list[str]]
 
 def read_delimited(file: InputFile, options: ReadOptions, problems: ProblemLog, *, format: str = "csv") -> Examples:
     """All rows of a CSV or TSV file with a header line."""
-    check_choice("read_examples", "delimiter", options.delimiter, (None, *DELIMITERS))
-    check_choice("read_examples", "decimal", options.decimal, (None, *MARKS))
+    check_choice("read_examples", "delimiter", options.delimiter or DELIMITERS[0], DELIMITERS)
+    check_choice("read_examples", "decimal", options.decimal or MARKS[0], MARKS)
     start = [
         line.rstrip("\r") for line in file.peek().decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:SAMPLE_ROWS]
     ]
